@@ -1,12 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_file.h - a measured table as text, in the format of docs/tuning.md: `shunt tune` writes it, the library reads
- * it. Nothing here allocates or opens files, so the command reads tables with the same code. Names of algorithms are
- * not checked here.
+ * table_file.h - a measured table as text: what `shunt tune` writes and the
+ * library reads.
  *
- * Lines that begin with '#', but for the first line and the ones that the page names, are comments. A "# measured: "
- * line says that the table has all rows, perhaps none, that a class needs with an NCCL (ncclGetVersion's number; 0:
- * the host device); rows are those of a class's last line.
+ *   # shunt table 2
+ *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
+ *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us, over nvswitch
+ *   # measured: nvswitch-sm90-4, nccl 22809
+ *   # host: 30.100 GB/s stored, 36.200 GB/s loaded among 4 GPUs, one way 1.660 us, over nvswitch
+ *   collective,ranks,class,types,from,to,algorithm,blocks,threads,source
+ *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
+ *
+ * The first line is as above; other lines that begin with '#' are comments, but
+ * for "# machine: ", "# link: " and "# host: ". "# link: " has the rate at which all GPUs of the machine copied to each
+ * other, "# host: " the rates at which they stored into the host's memory and loaded from it. Each line may be missing.
+ * Each ends with the kind of link (", over nvswitch"), which older tables lack. A line "# measured: " names a class for
+ * which the table has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the host device). A class
+ * that was measured with several versions has several lines; the rows are of the last one.
+ *
+ * collective is a name of alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to are
+ * bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm is a name or nccl (blocks and
+ * threads are then 0).
+ *
+ * "# shunt table 1" is read too. There a column before the types says "eager", "captured"
+ * or "any": rows of eager calls alone are left out, the others hold for all calls.
+ *
+ * Names of algorithms are plain text here; the reader checks them. Nothing here allocates or opens files, and this
+ * header is all that is needed, so the command reads tables with the same code.
  */
 #ifndef SHUNT_TABLE_FILE_H
 #define SHUNT_TABLE_FILE_H
@@ -19,15 +39,16 @@ extern "C" {
 #endif
 
 enum {
-    SEL_FILE_MOST_BYTES = 1 << 20, /* far above any table */
+    SEL_FILE_MOST_BYTES = 1 << 20, /* limit of a file, far above any table */
     SEL_FILE_LINE_BYTES = 256,     /* of a written line */
     SEL_FILE_FAULT_BYTES = 128,
     SEL_FILE_NAME_BYTES = 24,
     SEL_FILE_SOURCE_BYTES = 48,
     SEL_FILE_TYPES_BYTES = 32,
-    SEL_FILE_CLASSES = 16 /* measured ones; further ones are forgotten */
+    SEL_FILE_CLASSES = 16 /* that were measured; further ones are forgotten */
 };
 
+/* One row. */
 typedef struct sel_file_row {
     alg_collective_t collective;
     char class_name[SEL_CLASS_BYTES];
@@ -35,27 +56,28 @@ typedef struct sel_file_row {
     uint8_t kinds;
     uint64_t from_bytes, to_bytes; /* both inclusive */
     char algorithm[SEL_FILE_NAME_BYTES];
-    uint16_t blocks, threads; /* nccl: 0 */
+    uint16_t blocks, threads; /* 0 with nccl */
     char source[SEL_FILE_SOURCE_BYTES];
 } sel_file_row_t;
 
-/* A note on which `shunt run` measures: fingerprint, ranks, host's name. */
+/* The name of a note beside the tables, on which `shunt run` measures: fingerprint, ranks, the host's name. */
 #define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
-/* The class, NCCL's version and path (host device: 0 and "-"). */
+/* Its line: the class, NCCL's version, NCCL's path (host device: 0 and "-"). */
 #define SEL_NOTE_LINE "%s %u %s\n"
 
+/* A class that was measured, and with which NCCL. */
 typedef struct sel_file_measured {
     char class_name[SEL_CLASS_BYTES];
     uint32_t nccl;
 } sel_file_measured_t;
 
-/* Reads the caller's text, which need not end with a NUL. */
+/* A reader of text that the caller owns; it need not end with a NUL. */
 typedef struct sel_file {
     const char *at, *end;
-    uint32_t line; /* of the last row or fault */
-    uint32_t format;
-    uint64_t machine;
-    sel_measured_t link; /* valid at the file's end; zero: not given */
+    uint32_t line;       /* of the last row or fault */
+    uint32_t format;     /* 1 or 2 */
+    uint64_t machine;    /* the fingerprint */
+    sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_host_measured_t host;
     uint32_t measured; /* likewise */
     sel_file_measured_t of[SEL_FILE_CLASSES];
@@ -63,15 +85,17 @@ typedef struct sel_file {
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Read the head; rows follow. False: not a table; `fault` says where, and what was expected. */
+/* Read the head; rows follow. False: not a table; `fault` says where and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
-/* The next row, a fault before it, or the end. */
+/* The next row, the fault of a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
 
-/* The line before the first row. */
+/* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
+/* The types of a row. */
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* With line breaks. The link's and the host's line are empty if not measured, or outside the readers' range. */
+/* The first two lines, the link's, the host's and a row's, with line breaks. The link's and the host's are empty if
+ * not measured, or if out of the readers' range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);

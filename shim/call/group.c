@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.c - groups: taken calls are queued until the outermost end (docs/design.md, "Groups" and "Why messages end").
+ * group.c - groups: taken calls are queued until the outermost end.
  *
- * On CUDA every start and end is forwarded, and the real NCCL's end runs first, since only it knows of errors in
- * forwarded calls. A communicator's streams join, and our work goes to one of them, its lead. Messages get a branch
- * also where communicators share a stream.
+ * On CUDA every start and end is forwarded, and the real NCCL's end runs first: only it knows of errors in forwarded
+ * calls, and ours launch only if it succeeds. All streams that the group uses on one communicator join before and
+ * after; our work of a communicator goes to one of them, its lead. Our work runs concurrently with the real NCCL's
+ * work of the same communicator: another rank may make these calls without a group, in either order, so neither may
+ * wait for the other. For the same reason messages run concurrently with collectives. All messages of a communicator
+ * are one call, in which they progress side by side, so the call ends however their peers group them. Messages launch
+ * first: behind a full launch queue of collectives they could block a peer that needs them before it makes its
+ * collectives. If several communicators share a stream, messages get a branch of their own, too.
  *
- * A rank that skips a call stays one call behind its peers, so a failed launch ends the communicator (async_error).
+ * Our collectives launch communicator by communicator, sorted by key: all ranks of a communicator have the same key,
+ * while the order of creation may differ. Several ranks of one communicator in this thread launch in turn, call by
+ * call: a launch queue is finite, and filling the first GPU's would wait for kernels that the second has yet to get.
  *
- * On the host device calls run at the group's end: communicators concurrently, since a call's peers may be ranks of
- * this thread, and messages beside collectives.
+ * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
+ * (async_error), except errors of the program, which as a rule are the same on every rank.
  *
- * The state is the thread's. Its buffers are kept between groups and freed with the thread; communicators in it are
- * retained until the group ends.
+ * On the host device the calls run at the group's end. Different communicators run concurrently, since the peers of a
+ * call may be ranks of the same thread; messages run concurrently with collectives, as above.
+ *
+ * The state belongs to the thread; its buffers are kept from group to group
+ * and freed when the thread ends. Communicators in it are retained until the
+ * group is over.
  */
 #include "shim/call/group.h"
 
@@ -30,7 +41,7 @@
 #include "shim/setup/attach.h"
 
 enum { MOST_NAPS = 10000 }; /* two seconds of polls */
-/* First NCCL that simulates, and what its initializer writes. */
+/* The first NCCL that simulates, and what its initializer writes. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
 
 unsigned shim_group_depth(void)
@@ -92,24 +103,28 @@ void shim_group_wait_for_polls(shim_comm_t *comm)
         shim_group_nap(round);
 }
 
-/* An invalid call, without communicator, makes the real NCCL cancel its part of the group. */
+/* ---- The end ---------------------------------------------------------------------------- */
+
+/* Tell the real NCCL of an error that Shunt found: an invalid call (no communicator) makes it cancel its part of the
+ * group. */
 static void poison_real(const shim_real_t *real)
 {
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-/* The real NCCL estimates the whole group, so it also gets Shunt's calls. It reports invalid ones at the end. */
+/* The real NCCL estimates the time of the whole group, so it also gets the calls that Shunt would run. It reports
+ * invalid ones at the end. */
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < shim_group.call_count; i++) {
         shim_call_t call = shim_group.calls[i].call;
         if (call.alg.op == ALG_PREMUL_SUM)
-            call.op = ncclSum; /* the operator may be destroyed */
+            call.op = ncclSum; /* the operator may have been destroyed */
         call.forward(real, &call);
     }
 }
 
-/* info: NULL unless it simulates. */
+/* `info` is NULL for an end that is no simulation. */
 static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
@@ -146,7 +161,7 @@ static void finish_finalized(const shim_group_t *g)
     }
 }
 
-/* The group's calls were numbered, but not all made. */
+/* The group's calls were numbered, and were not all made. */
 static void note_failure(const shim_group_t *g)
 {
     for (uint32_t i = 0; i < g->use_count; i++)
@@ -162,8 +177,8 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
     if (real == NULL)
         return ncclSystemError;
     if (simulate && real->version < SIMULATE_VERSION)
-        return real->ncclGroupSimulateEnd(info); /* refused: the group stays open */
-    if (shim_group.depth != 1) {                 /* an inner end, or one too many, which the real NCCL refuses */
+        return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
+    if (shim_group.depth != 1) {                 /* an inner end; or one end too many, which the real NCCL refuses */
         if (shim_group.depth > 0)
             shim_group.depth--;
         return real_end(real, info);
@@ -219,6 +234,8 @@ static ncclResult_t end_host(ncclSimInfo_t *info)
     return result;
 }
 
+/* ---- The entry points ------------------------------------------------------------------ */
+
 SHIM_PUBLIC(ncclGroupStart);
 ncclResult_t ncclGroupStart(void)
 {
@@ -246,7 +263,7 @@ ncclResult_t ncclGroupEnd(void)
     return result;
 }
 
-/* NULL makes it ncclGroupEnd, as in NCCL. */
+/* With NULL it acts like ncclGroupEnd, as in NCCL. */
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make.c - see make.h. On an attached communicator, forwarded calls are ordered with ours and recorded in the group.
+ * make.c - see make.h.
+ *
+ * On an attached communicator, forwarded calls are ordered with ours across streams and recorded in the group.
  */
 #include "shim/call/make.h"
 
@@ -21,6 +23,8 @@ shim_place_t shim_call_place(const shim_call_t *call)
     const bool known = call->comm != NULL && (call->attached || call->comm->host) && call->comm->plan != NULL;
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
+
+/* ---- Trace ------------------------------------------------------------------------------- */
 
 static int is_captured(const shim_call_t *call, ncclResult_t result)
 {
@@ -53,7 +57,9 @@ static void trace(const shim_call_t *call, ncclResult_t result)
     shim_trace_end(&event);
 }
 
-/* The real NCCL does not know of failures that Shunt found: a forwarded call would hang. */
+/* ---- Forwarding -------------------------------------------------------------------------- */
+
+/* The real NCCL does not know of a failure that Shunt found; a forwarded call would hang. */
 static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 {
     if (call->comm == NULL)
@@ -61,7 +67,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
     if (error != ncclSuccess) {
         shim_set_last_error("%s: the communicator has failed before", call->function);
-    } else if (atomic_load(&call->comm->aborted)) { /* for example while this call waited for the set-up */
+    } else if (atomic_load(&call->comm->aborted)) { /* while this call waited for its set-up, for example */
         shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
     } else {
@@ -71,11 +77,11 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
     return true;
 }
 
-/* On the communicator's device. */
+/* The communicator's device is current. */
 static ncclResult_t order_before(shim_call_t *call)
 {
     if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL meets and reports the same error */
+        return ncclSuccess; /* the real NCCL meets the same error, and reports it */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
@@ -95,7 +101,7 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* Without locks. */
+/* No lock is held here. */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     ncclResult_t result = call->forward(real, call);
@@ -104,13 +110,14 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call, so its stream neither waits nor joins a group's. An empty part of a group's
- * all-gather must not send the other parts to a branch. */
+/* The real NCCL drops it once it has checked its arguments, so its stream neither waits nor joins a group's. Part of a
+ * group's all-gather may be empty, and is not to send the other parts to a branch of their own. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
 }
 
+/* Once, of a valid call. */
 static void warn_of_bits(const shim_call_t *call)
 {
     static atomic_bool told;
@@ -146,12 +153,15 @@ static ncclResult_t forward(shim_call_t *call)
     if (result != ncclSuccess)
         return result;
     if (!is_empty(call)) {
-        call->algorithm = NULL; /* for example of a row that does not fit */
+        call->algorithm = NULL; /* of a row that does not fit, say */
         shim_note_call(call);
     }
     return hand_on(real, call);
 }
 
+/* ---- Making a call ------------------------------------------------------------------- */
+
+/* Find the communicator; finish its set-up if that is pending. */
 static void find_comm(shim_call_t *call)
 {
     call->comm = shim_comm_acquire(call->handle);
@@ -164,6 +174,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
+/* Whether Shunt has an algorithm for the call; sets the reason if not. */
 static bool is_ours(const shim_call_t *call, int *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;
@@ -192,7 +203,7 @@ static ncclResult_t make_on_host(shim_call_t *call)
     return shim_group_check(result);
 }
 
-/* CUDA may have ended. */
+/* CUDA may be at its end already. */
 static ncclResult_t exiting(const shim_call_t *call)
 {
     shim_set_last_error("%s: the process exits", call->function);

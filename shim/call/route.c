@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.c - decides whether Shunt takes a call (docs/design.md, "The path of a call" and rule 2).
+ * route.c - decides whether Shunt takes a call.
  *
- * After a tried launch a call is never forwarded, since other ranks may have launched: the error is returned.
+ * Only calls that are certainly valid are taken; for the rest the real NCCL finds and reports the error and cancels
+ * its group. After a launch was tried the call is never forwarded: other ranks may have launched, so the error is
+ * returned.
  *
- * The choice depends only on facts that all ranks share, with four exceptions. In each this rank alone forwards the
- * call, and its peers wait for it:
- * - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. Which buffers a rank needs depends
- *   on the root: an allowed NULL changes nothing.
+ * A call that needs a piece of scratch which is not there yet (alg_map_t) waits for it; if it does not come, all ranks
+ * forward such calls for ever, by one verdict.
+ *
+ * The choice depends only on facts that are the same on every rank, with four exceptions. In each the call is forwarded
+ * on this rank alone, and its peers take it and wait for this rank:
+ * - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. Which buffers a rank needs
+ *   depends on the root: an allowed NULL changes nothing.
  * - A non-blocking communicator that is not ready: the real NCCL asks for the same state and returns its error, for
- *   ncclInProgress ncclInvalidArgument. If the state becomes ncclSuccess between the two queries, it takes the call and
- *   waits for the peers. A program that polls until ncclSuccess, as NCCL demands, never gets there.
+ *   ncclInProgress ncclInvalidArgument. If the state becomes ncclSuccess between the two queries, it takes the call
+ *   and waits for the peers. A program that polls until ncclSuccess, as NCCL demands, never gets there.
  * - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It takes an
  *   invalidated capture for none, so there its launch fails; before that it may wait for the peers to connect.
  * - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
@@ -41,10 +46,10 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
                    (int)ALG_PREMUL_SUM == (int)ncclNumOps,
                "operators have NCCL's numbers");
 
-/* First NCCL with 8-bit floats; with ncclAlltoAll, ncclGather and ncclScatter. */
+/* The first NCCL that knows the 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
-/* False if the operator is invalid or of another type. */
+/* Fill in the operator; false if it is invalid or was made for another type. */
 static bool set_op(shim_call_t *call)
 {
     if ((unsigned)call->op < (unsigned)ncclNumOps) {
@@ -60,7 +65,7 @@ static bool set_op(shim_call_t *call)
     return true;
 }
 
-/* Empty messages are no-ops at both ends. A message to the own rank has its counterpart only in a group. */
+/* An empty message is a no-op at both ends. A message to the own rank can be matched only inside a group. */
 static bool set_message(shim_call_t *call)
 {
     const bool send = call->collective == SHIM_SEND;
@@ -73,7 +78,7 @@ static bool set_message(shim_call_t *call)
            (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
 }
 
-/* False for empty collectives, and unless the call is certainly valid. */
+/* False unless the call is certainly valid, and for empty collectives. */
 static bool set_call(shim_call_t *call)
 {
     alg_call_t *alg = &call->alg;
@@ -89,9 +94,9 @@ static bool set_call(shim_call_t *call)
     return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
-/* Whether this rank needs more blocks: buffers are unaligned, or blocks also copy a message to the rank itself. Bulk
- * copies of all-to-alls of messages, 256 MB in all, took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on 2
- * H100 (selector/measured/messages-2-h100.csv). */
+/* Whether blocks take this rank longer: buffers are unaligned, or the blocks that send and receive copy a message to
+ * the rank itself, too. Bulk copies of all-to-alls made of messages, 256 MB in all, took 569, 517, 476 and 419 us with
+ * 18, 20, 22 and 26 blocks on 2 H100 (selector/measured/messages-2-h100.csv). */
 static bool is_slow(const shim_call_t *call)
 {
     return !alg_call_is_aligned(&call->alg) || (shim_call_is_message(call) && call->alg.root == call->comm->rank);
@@ -115,7 +120,7 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
-/* Whether all ranks have the memory that the call needs; it may first have to be made (grow.h). */
+/* Whether the memory that the call needs is there, on all ranks. It may have to come first (grow.h). */
 static bool has_memory(shim_call_t *call)
 {
     const alg_map_t *map = alg_scratch_map(call->comm->scratch);
@@ -126,7 +131,7 @@ static bool has_memory(shim_call_t *call)
     return false;
 }
 
-/* A non-blocking communicator refuses calls while its last forwarded one is in progress. */
+/* A non-blocking communicator refuses a call while its last forwarded call is in progress. */
 static bool ready(shim_comm_t *comm)
 {
     if (comm->all_block)
@@ -157,6 +162,7 @@ static ncclResult_t queue(const shim_call_t *call)
     return shim_group_check(result);
 }
 
+/* Fill in the message of a send or receive. */
 static void list_message(shim_call_t *call)
 {
     call->alg.messages = &call->message;
@@ -177,7 +183,7 @@ static ncclResult_t launch(shim_call_t *call)
     return result;
 }
 
-/* On the communicator's device. */
+/* The communicator's device is current. */
 static bool take(shim_call_t *call, ncclResult_t *result)
 {
     call->reason = SHIM_REASON_STREAM;
@@ -227,14 +233,14 @@ static ncclResult_t run_on_host(shim_call_t *call)
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     shim_note_call(call);
-    /* As in NCCL, a single rank's collectives run at once, even in a group. */
+    /* A single rank has no peers: as in NCCL, its collectives run at once, even in a group. */
     if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
         return shim_group_queue(call);
     list_message(call);
     return shim_host_run(call);
 }
 
-/* With one rank every collective is an all-reduce; one that moves, of bytes. */
+/* With one rank every collective is an all-reduce; a moving one, of bytes. */
 static ncclResult_t run_alone(const shim_call_t *call)
 {
     shim_call_t alone = *call;

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.c - see capture.h; docs/design.md, "Captures and graphs", says how graphs are ordered.
+ * capture.c - see capture.h.
  *
- * The node that waits depends on no other, so it costs no time behind earlier kernels of the graph.
+ * A replay makes no calls, so the graph itself must order it. As in NCCL, one node waits for the communicator's event
+ * before the first call and one node records it after the last. So each graph launch waits for earlier launches and
+ * calls, and eager calls wait for the launch. The wait depends on nothing, so that it costs no time behind the kernels
+ * that come before the call.
  *
- * No node may be removed during a capture, and the last call is not known. So the node that records is made with the
- * first call, and each call moves its edges. A graph that allocates memory loses no edge either (a captured
- * cudaMallocAsync, as cuBLAS makes for its workspace): there each call adds a node behind the last one.
+ * During a capture no node may be removed from its graph, and the last call is not known. So the record node is made
+ * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing. A graph
+ * that allocates memory loses no edge either (a captured cudaMallocAsync, which cuBLAS makes for its workspace): there
+ * each call adds a record node behind the last one.
  *
- * Programs keep thousands of graphs, so captures are found by id and never walked. The driver's callback, which may
- * take no lock, lists those whose graphs are gone; their records are freed when the next call is captured, or with the
- * communicator.
+ * The last call is remembered by its nodes, because its stream may be gone
+ * when the next call comes. The same stream need not come after them: the program may have taken it back to an
+ * earlier node. So the graph is asked, and an edge is added only where there is no path, for a second edge to a
+ * kernel would keep it from dependent launch.
+ *
+ * Programs keep thousands of graphs, so nothing walks the captures: they are found by id, and the driver's callback,
+ * which may take no lock, puts those whose graphs are gone on a list.
+ *
+ * Memory: a capture's record is freed when its graph is gone and the next call is captured, or with the communicator.
  */
 #include "shim/comm/capture.h"
 
@@ -35,10 +45,10 @@ struct shim_captured {
     cudaGraph_t graph;
     shim_nodes_t last;      /* nodes of the last call */
     shim_ahead_t ahead;     /* of ours */
-    cudaGraphNode_t record; /* depends on them; NULL until the first call has ended, and without mixing */
+    cudaGraphNode_t record; /* depends on them; NULL before the first call has ended, or without mixing */
 };
 
-/* Also clears the runtime's last error, which, linked statically, nobody else sees. */
+/* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -50,7 +60,8 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
 {
     unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
     int error = net_stream_capture(stream, &id);
-    /* cudaStreamPerThread names many streams, so its id equals none. In a capture a handle identifies a stream. */
+    /* cudaStreamPerThread is one name for many streams, so its id equals no other. A stream in a capture exists; its
+     * handle identifies it within the capture. */
     if (error == 0 && stream != (void *)cudaStreamPerThread) {
         if (id != 0)
             stream_id = (uintptr_t)stream;
@@ -61,6 +72,8 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
         *capture = (shim_capture_t){.id = id, .stream_id = stream_id};
     return error;
 }
+
+/* ---- Nodes ---------------------------------------------------------------------------- */
 
 static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
 {
@@ -74,8 +87,9 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Drivers of CUDA 12.3 and later refuse the queries without edge data where an edge has data; older ones lack those
- * with it. Toolkits 12.3 to 12.9 have both. */
+/* Toolkits 12.3 to 12.9 have these questions with edge data and without, and programs run on any driver of CUDA 12.
+ * From 12.3 on a driver refuses those without where an edge has data; an older one lacks those with, and has no such
+ * edge. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -84,12 +98,13 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies_v2
 #endif
 
+/* The nodes that the next node of a captured stream depends on. */
 static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *status, const cudaGraphNode_t **node,
                                  size_t *count)
 {
     cudaError_t error = cudaErrorCallRequiresNewerDriver;
 #if CUDART_VERSION >= 12030
-    const cudaGraphEdgeData *edges; /* replaced by plain edges, which are at least as strong */
+    const cudaGraphEdgeData *edges; /* plain edges take its place, which are at least as strong */
     error = CAPTURE_FRONT(stream, status, NULL, NULL, node, &edges, count);
 #endif
 #if CUDART_VERSION < 13000
@@ -126,11 +141,11 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
 }
 
 enum {
-    SEARCHED = 128, /* limit of nodes on parallel paths */
-    ASKED = 4096    /* limit of nodes whose dependencies are queried */
+    SEARCHED = 128, /* nodes at most where paths lie side by side */
+    ASKED = 4096    /* nodes at most that are asked what they depend on */
 };
 
-/* Up to SEARCHED nodes; none if the driver does not tell. */
+/* What a node depends on: up to SEARCHED nodes; none, if the driver does not tell. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
     size_t count = SEARCHED;
@@ -158,9 +173,9 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is in `later` or before it. The search goes by distance and, while a single path remains,
- * keeps no list of visited nodes: thousands of kernels may lie between two calls. False also at a limit: a superfluous
- * edge is only slow. */
+/* Whether each of `nodes` is one of `later` or before them. The search goes by distance, and where a single path leads
+ * on it needs no more of what it has seen: thousands of kernels may stand in line between two calls. False, too, if it
+ * did not end: an edge too many is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -175,7 +190,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         }
         if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
-        if (found == 0 && at + 1 == count) { /* once a node is found, it could be counted twice */
+        if (found == 0 && at + 1 == count) { /* with a node found, it might be counted again */
             seen[0] = seen[at];
             count = 1;
             at = 0;
@@ -185,6 +200,8 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
     }
 }
 
+/* ---- The captures of a communicator ----------------------------------------------------- */
+
 enum { FIRST_CHAINS = 16 };
 
 static void captured_free(shim_captured_t *captured)
@@ -193,6 +210,7 @@ static void captured_free(shim_captured_t *captured)
     free(captured);
 }
 
+/* Where a capture's chain begins. */
 static shim_captured_t **chain_of(const shim_order_t *order, unsigned long long id)
 {
     return &order->captured[id * UINT64_C(0x9e3779b97f4a7c15) >> 32 & (order->chains - 1)];
@@ -242,13 +260,13 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_t *comm = captured->comm;
     captured->next_gone = atomic_load(&comm->order.gone);
     while (!atomic_compare_exchange_weak(&comm->order.gone, &captured->next_gone, captured))
-        ; /* the loop sets next_gone to the present head */
-    /* From here on the record may be freed. */
+        ; /* next_gone is the first one now */
+    /* The record may be freed from here on. */
     atomic_fetch_sub(&comm->order.graphs, 1);
     shim_comm_release(comm);
 }
 
-/* Graph and instances hold a reference on the state while they may replay our kernels. */
+/* The graph and its instances hold a reference on the communicator's state as long as they may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -276,7 +294,7 @@ static void free_gone(shim_order_t *order)
     }
 }
 
-/* NULL: the capture has no call of the communicator yet. */
+/* NULL: no call of the communicator in that capture yet. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
     free_gone(order);
@@ -286,6 +304,7 @@ static shim_captured_t *find(shim_order_t *order, unsigned long long id)
     return captured;
 }
 
+/* The graph that a captured stream builds. */
 static cudaError_t read_graph(void *stream, cudaGraph_t *graph)
 {
     enum cudaStreamCaptureStatus status;
@@ -322,7 +341,7 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
     const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
                                             : cleared(error);
-    /* Later calls of this capture, on any stream, depend on the wait. */
+    /* Every call of this capture, on any stream, comes after the wait. */
     return failed ? failed : shim_nodes_read(stream, &captured->last);
 }
 
@@ -347,6 +366,7 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
     return error != 0 || behind ? error : shim_nodes_write(stream, &captured->last, true);
 }
 
+/* Add or remove the edges from the last call to the record node. */
 static cudaError_t link_record(const shim_captured_t *captured, bool add)
 {
     cudaError_t error = cudaSuccess;
@@ -356,7 +376,7 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
-/* Depends on the last call and on the previous record node. */
+/* A new record node after the last call, and after the record node so far. */
 static cudaError_t add_record(shim_captured_t *captured, void *event)
 {
     cudaGraphNode_t before = captured->record;

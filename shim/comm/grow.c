@@ -1,24 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grow.c - further pieces of a communicator's scratch; docs/design.md, "The life of a scratch", says why a thread of
- * each process makes them. One communicator's piece never waits for another's.
+ * grow.c - further pieces of a communicator's scratch.
  *
- * The ranks meet under a key of communicator and piece, as in a set-up:
+ * A call that needs a piece which is not there asks for it, and waits; which piece a call needs is the same on every
+ * rank (alg_piece_of). One thread of each process does the rest for its ranks, so no peer's program has to make a call:
+ * it may be in another communicator's first long call, in a capture, or make none at all. Nothing the thread does waits
+ * for a kernel, and one communicator's piece never waits for another's.
+ *
+ * The ranks meet under a key of the communicator and the piece, as for a set-up:
  *
  *   JOINED  nothing                      -> make the own memory and arm it
  *   MADE    errno, offer                 -> send descriptors (kinds that send)
  *   SENT    errno                        -> map the peers' memory
  *   OPENED  errno                        -> the verdict
  *
- * When a suspended communicator resumes, all its pieces come in one meeting, with the last three stages for each; then
- * no rank answers before its own program has asked. A rank launches a call that needs a piece only after the verdict,
- * when all ranks have armed their memory and mapped all others'. A rank that has declined answers later askers too.
+ * The last three go on for each piece, if there are several (below).
  *
- * Waking: an asker joins, then rings the bells of all ranks' processes (transport/bell.c), whose threads look for
- * meetings under their communicators' keys. A thread also looks when a communicator attaches, since a peer may call
- * before this rank knows the verdict, and once a second, for peers that cannot ring.
+ * The meeting's verdict is one word, so either all ranks use the piece or none ever does: then calls that need it are
+ * forwarded. A rank launches such a call only after the verdict, when every rank has armed its memory and mapped all
+ * others'. A rank that has declined answers whoever asks again.
  *
- * Only the thread steps jobs. A job's reference on the state keeps the scratch.
+ * Waking: who asks joins first and then rings the bells of all ranks' processes (transport/bell.c); whose bell rings
+ * looks for meetings under the keys of its communicators. It looks again when a communicator is attached, since the
+ * peer's call may come before this rank knows its own verdict; and once a second, for peers that cannot ring.
+ *
+ * A suspended communicator gives all its memory back, each rank by itself: what a peer still stores goes to memory that
+ * the peer has mapped. When its program resumes it, all pieces come again in the same way, at the same addresses, and
+ * as new. Here no rank answers before its own program has asked.
+ *
+ * The thread alone steps jobs. A job holds a reference on the state, so its scratch stays.
  */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
@@ -34,12 +44,12 @@
 #include "shim/comm/stop.h"
 
 enum { STAGE_JOINED, STAGE_MADE, STAGE_SENT, STAGE_OPENED, PIECE_STAGES = 3 };
-enum { ALL = ALG_PIECES }; /* a resume: all pieces that the scratch had */
+enum { ALL = ALG_PIECES }; /* instead of a piece: all that a suspended scratch had */
 _Static_assert(1 + ALG_PIECES * PIECE_STAGES <= (int)NET_STAGES, "transport has too few stages");
 enum {
-    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* limit of a job, before waiting calls give up */
+    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* before the calls that wait give up */
     LOOK_MS = 1000,
-    WATCH_MS = 100,           /* between checks that the peers live */
+    WATCH_MS = 100,           /* between two questions whether the peers live */
     SUSPEND_LIMIT_MS = 10000, /* for calls to end */
     LEAVERS = 64
 };
@@ -48,12 +58,12 @@ typedef struct job {
     struct job *next;
     shim_comm_t *comm; /* a reference */
     uint32_t what;     /* a piece, or ALL */
-    uint32_t pieces;   /* bits, yet to be made */
+    uint32_t pieces;   /* bits: still to be made */
     uint32_t piece;    /* that is being made; */
-    uint32_t round;    /* pieces made so far */
+    uint32_t round;    /* how many were made before */
     net_rendezvous_t *rendezvous;
-    uint32_t stage; /* last one posted, for this piece */
-    bool making;    /* own memory is being armed; MADE is not posted yet */
+    uint32_t stage; /* posted, and waited for; of the piece */
+    bool making;    /* the own memory is being armed; MADE is not posted yet */
     uint8_t offer[NET_OFFER_BYTES];
     uint64_t deadline_ns, watch_ns;
 } job_t;
@@ -69,22 +79,22 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_changed; /* a job has ended */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
-static job_t *g_jobs;             /* changed by the thread, under the lock */
+static job_t *g_jobs;             /* the thread changes it under the lock */
 static _Thread_local char g_self; /* its address names the thread */
 
-/* A rank of this process, copied when the thread looks. Pieces are bits. */
+/* A rank of this process as the thread sees it when it looks. Pieces are bits. */
 typedef struct member {
     shim_comm_t *comm; /* NULL: it has left */
     ncclComm_t handle;
     net_key_t key;
     uint32_t rank, nranks;
     uint32_t asked, declined;
-    uint32_t settled; /* made, or being made */
+    uint32_t settled; /* there, or on their way */
     bool empty;       /* it is suspended */
 } member_t;
 
-static shim_comm_t *g_members;      /* linked by grows_next; states leave before they are freed. Under the lock */
-static member_t g_leavers[LEAVERS]; /* the last ones that left; under the lock */
+static shim_comm_t *g_members;      /* linked by grows_next; they leave before they are freed. Under the lock */
+static member_t g_leavers[LEAVERS]; /* the last that left; likewise */
 static uint32_t g_left;
 
 static void forget_in_child(void)
@@ -136,6 +146,7 @@ static void decline(job_t *job, const char *reason)
     (void)net_decide(job->rendezvous, NET_DECLINED, reason);
 }
 
+/* Its number in the meeting. */
 static uint32_t stage_of(const job_t *job, uint32_t stage)
 {
     return stage == STAGE_JOINED ? stage : stage + job->round * PIECE_STAGES;
@@ -148,7 +159,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* Each record begins with an error; returns the first that is not 0. Reads offers if asked. */
+/* Each record begins with an error: the first that is not 0. With `offers`: read those, too. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -234,7 +245,7 @@ static void act(job_t *job)
     }
 }
 
-/* Reason to give up before the verdict; NULL: none. */
+/* What ends it before the ranks have agreed. */
 static const char *obstacle(job_t *job)
 {
     const uint64_t now = shim_now_ns();
@@ -291,7 +302,7 @@ static void tell(const job_t *job, bool grown)
                   name_of(job->what), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static void resumed(shim_comm_t *comm)
 {
     alg_scratch_resumed(comm->scratch);
@@ -300,7 +311,7 @@ static void resumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
-/* Under the lock. Graphs with calls of the communicator must not be launched any more. */
+/* Likewise. Graphs with its calls must not be launched any more. */
 static void unresumed(shim_comm_t *comm)
 {
     int attached = SHIM_COMM_ATTACHED;
@@ -351,7 +362,7 @@ static bool has_any_job(const shim_comm_t *comm)
     return any;
 }
 
-/* Ranks of one process have one bell; ringing it twice is harmless. */
+/* Peers that share a process have one bell; ringing it twice does no harm. */
 static void ring_peers(const shim_comm_t *comm)
 {
     for (uint32_t r = 0; r < comm->nranks; r++)
@@ -365,7 +376,7 @@ static int enter(shim_comm_t *comm, uint32_t piece, bool asked, net_rendezvous_t
     int error = net_join(&key, rendezvous);
     if (error)
         return error;
-    if (net_count(*rendezvous) == 1 && !asked) /* the asker has left */
+    if (net_count(*rendezvous) == 1 && !asked) /* whoever asked has left again */
         error = -ESRCH;
     else
         error = net_set_rank(*rendezvous, comm->rank, comm->nranks);
@@ -412,7 +423,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
 
 /* ---- Looking ---------------------------------------------------------------------------- */
 
-/* For a communicator known here, now or before: peers of a rank that has left would wait for its answer. */
+/* A communicator that is known here, or was: a rank that has left still tells its peers, which would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -468,7 +479,7 @@ static member_t member_of(shim_comm_t *comm)
     return member;
 }
 
-/* Begin jobs for calls of this process and of peers. */
+/* Begin what calls of this process, or peers, wait for. */
 static void look(void)
 {
     uint32_t count = 0;
@@ -523,6 +534,7 @@ void shim_grow_end(shim_comm_t *comm)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
+/* Step each job once. */
 static bool step_all(void)
 {
     bool moved = false;
@@ -575,7 +587,8 @@ int shim_grow_start(net_bell_t *place)
     return error;
 }
 
-/* The thread has not ended in time, perhaps stuck in the driver; peers may have attached. Under the lock. */
+/* Called with the lock held, when the thread has not come to an end in time: it is stuck in the driver, say. Its peers
+ * may have attached. */
 static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
@@ -635,8 +648,8 @@ void shim_grow_suspend(shim_comm_t *comm)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
         return;
     }
-    /* A peer's call may have its piece before this rank's job has seen the verdict. All ranks must suspend the same
-     * pieces, and nothing may be mapped afterwards. */
+    /* A peer's call may have its piece while this rank's job has yet to see the verdict. All ranks must know the same
+     * pieces, and nothing may be mapped behind this. */
     pthread_mutex_lock(&g_lock);
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
@@ -646,6 +659,7 @@ void shim_grow_suspend(shim_comm_t *comm)
     (void)alg_scratch_suspend(comm->scratch);
 }
 
+/* Whether this thread has yet to resume another rank of the communicator. */
 static bool has_more_to_resume(const shim_comm_t *comm)
 {
     bool more = false;

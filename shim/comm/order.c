@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.c - see order.h; docs/design.md, "Several streams" and "Captures and graphs", has the rules. The communicator's
- * state owns the event.
+ * order.c - the order of one communicator's work over several streams.
+ *
+ * Every eager call records an event. It is recorded at the call, because the stream may be destroyed later, and the
+ * driver crashes on a query of a destroyed stream. The communicator's state owns the event. capture.c handles
+ * captures; graphs wait for the same event and record it. While a graph lives, a call waits for the event even on
+ * the stream that recorded it last, since replays go unnoticed; and once more after the last graph is gone, since its
+ * replay may still run.
  */
 #include "shim/comm/order.h"
 
@@ -9,7 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-/* Also clears the runtime's last error, which, linked statically, nobody else sees. */
+/* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -17,7 +22,7 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-/* Creating an event or stream must not break another thread's global-mode capture. */
+/* Creating an event or a stream must not break another thread's global-mode capture. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -61,8 +66,8 @@ static cudaError_t need_side(void **side)
     return error;
 }
 
-/* Graphs wait for the event in every replay, and the driver may drop waits for a never recorded one. So it is recorded
- * before the first capture, not on the program's stream, which is captured. */
+/* A graph is to wait for the event in every replay. The driver may drop a wait for an event that was never recorded, so
+ * before the first capture it is recorded once: not on the program's stream, which is captured. */
 static int need_recorded_event(shim_order_t *order)
 {
     if (order->recorded || order->mixed)
@@ -78,6 +83,8 @@ static int need_recorded_event(shim_order_t *order)
     return error;
 }
 
+/* ---- Calls ------------------------------------------------------------------------------ */
+
 int shim_order_join(void *waiter, void *stream)
 {
     if (waiter == stream)
@@ -89,7 +96,7 @@ int shim_order_join(void *waiter, void *stream)
     error = net_event_record(event, stream);
     if (error == cudaSuccess)
         error = net_stream_wait(waiter, event);
-    cudaEventDestroy(event); /* the driver keeps it while a stream waits for it */
+    cudaEventDestroy(event); /* the driver keeps it until no stream waits for it */
     return error;
 }
 
@@ -103,7 +110,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* A graph's replays were launched before it went, so a wait after this covers their records. */
+/* Each replay was launched before its graph went, so it has recorded the event for a wait that comes after. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
@@ -141,8 +148,8 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* The stream exists unless the device was reset: the program is not done with it before it hears that its work is
- * there. */
+/* The stream is alive, unless the device was reset: until the program has heard that its work is there, it cannot be
+ * done with it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
@@ -150,7 +157,7 @@ static void settle(shim_comm_t *comm)
     atomic_store(&comm->order.pending, 0);
     if (shim_comm_lost(comm))
         return;
-    /* The work of an ended capture belongs to its graph, which the program orders. */
+    /* The work of a capture that has ended is the graph's, and the program's to order. */
     if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
         shim_order_leave(comm, stream, &capture, false);
 }
@@ -162,7 +169,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
 
 void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 {
-    net_scope_t scope; /* cudaSetDevice would create a context on GPU 0 in a thread that only polls */
+    net_scope_t scope; /* a thread that only polls may have no context, and cudaSetDevice would make it one on GPU 0 */
     if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);
@@ -172,8 +179,10 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
     net_scope_leave(&scope);
 }
 
-/* A captured stream stays in its capture, so no side stream is used: the stream is rewound to the nodes of the
- * branch. */
+/* ---- Branches ----------------------------------------------------------------------------- */
+
+/* A captured stream stays in its capture until the end, so a capture gets no side stream: its own stream is rewound
+ * to the nodes where it branched. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     branch->stream = stream;
@@ -189,7 +198,7 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
-/* Continue the captured stream at the end of the other path. */
+/* The captured stream continues at the end of the other path. */
 static int change_ways(shim_branch_t *branch)
 {
     shim_nodes_t other = {0};
@@ -239,7 +248,7 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
     comm->order = (shim_order_t){0};
 }
 
-#else /* without CUDA nothing attaches on a GPU: nothing to order */
+#else /* no CUDA: nothing is attached on a GPU, so there is nothing to order */
 
 int shim_order_join(void *waiter, void *stream)
 {

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap.c - frees states, and decides when ended communicators' scratch may be freed (docs/design.md, "The life of a
- * scratch").
+ * reap.c - the end of a state, and when the scratch of communicators that have ended
+ * may be freed.
  *
- * A kernel is unseen if a graph may launch it, or the real NCCL on a forwarded communicator. Retired memory stays on
- * lists of algorithms/ and transport/ until the end of the next init, destroy or abort. Kernels of a stopped
- * communicator end by themselves.
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. A kernel of
+ * another communicator may wait for a peer that is dead, until this thread aborts that communicator too. So nothing is
+ * freed while a kernel of a living communicator runs, or an unseen one may: a graph could run it, or the real NCCL, on
+ * a communicator that is forwarded. The memory stays on the lists of algorithms/ and transport/ until the end of the
+ * next init, a destroy or an abort. Kernels of a stopped communicator end by themselves.
  *
- * An abort counts unseen kernels even if many states wait: one may be that of the communicator that the program aborts
- * next. Otherwise running calls then get a moment to end.
+ * Memory stays bounded: if more than a few states wait, unseen kernels are ignored, and running calls get a moment to
+ * end. Not in an abort, which takes no memory: the unseen kernel may be that of the communicator that the program
+ * aborts next.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -51,7 +54,7 @@ static void release_drained(void)
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
-        if (shim_drained(comm) && shim_drain(comm, 1)) /* shim_drained tells an end from an error */
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* `drained` tells an end from an error */
             shim_comm_release(comm);
         else
             shim_comm_release_later(comm);
@@ -60,8 +63,8 @@ static void release_drained(void)
 }
 
 typedef struct sight {
-    bool running; /* eager calls of living communicators */
-    bool unseen;  /* of graphs, or of forwarded calls, which have no event */
+    bool running; /* eager calls of a living communicator */
+    bool unseen;  /* a graph could launch some, and forwarded calls have no event */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -72,7 +75,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Calls are also forwarded after a shrink of a relative has stopped our kernels. */
+/* Calls are forwarded also where a shrink of a relative has stopped our kernels. */
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
@@ -91,7 +94,7 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* Beyond the references of the table and this visit, each may be a graph's. */
+    /* One reference is the table's, one is this visit's; each further one may be a graph's. */
     sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table;
 }
 
@@ -117,8 +120,8 @@ static void free_scratch(bool bounded)
 
 static void comm_free(shim_comm_t *comm)
 {
-    shim_record_end(comm->record); /* reads the scratch's control words */
-    shim_share_release(comm);      /* queries the event, which the next line destroys */
+    shim_record_end(comm->record); /* it reads the scratch's control words */
+    shim_share_release(comm);      /* it asks for the event, which the next line destroys */
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);

@@ -1,23 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.c - see share.h; docs/design.md, "Many communicators", has the rules and why they are needed.
+ * share.c - see share.h.
  *
- * A part is counted in registers (alg_algorithm_t.block_room). A block's room is a power of two, so blocks fill a
- * multiprocessor without gaps: the smallest always find a place, and once their kernels have ended, so do larger ones.
+ * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, whatever kernels of other
+ * communicators wait there. So what may run at the same time must fit the GPU. One communicator of a GPU at a time
+ * holds its large part, a quarter, and seven more have a small part each, an equal part of the rest. What a kernel
+ * takes is counted by its registers (alg_algorithm_t.block_room). Room of a block is a power of two, so blocks fill a
+ * multiprocessor without gaps. The smallest blocks always find a place, and when their kernels have ended, so do larger
+ * ones.
  *
- * Alone on its GPU, a communicator may take all of it: with a quarter a reduce-scatter of 4 MB takes 8% longer, since
- * its successor does not come early (selector/measured/slim-2-h100.csv). Eager calls of that time are completed before
- * a program makes another communicator; graphs keep their grids (docs/limits.md). Many small blocks are faster than few
- * large ones with as many registers: each multiprocessor has its own way to the link (same file).
+ * Who asks for more than a small part gets the large one if nobody holds it, or if all that its holder has launched has
+ * ended and none of it is in a graph. A replay makes no call, so a graph that was captured with the large part keeps
+ * it. While a GPU has no other communicator of the process, the large part is the whole GPU: with a quarter a
+ * reduce-scatter of 4 MB would take 8% longer, since its successor would not come early
+ * (selector/measured/slim-2-h100.csv). Eager calls of that time end, for who makes the next communicator has made them
+ * on every rank. Graphs keep their grids (docs/limits.md).
  *
- * In a capture, where an early start is the kind of an edge, the first call has no kernel of its communicator ahead and
- * may come early; a later one may if its row takes no more room than its predecessor's.
+ * A call that does not fit gets a smaller grid; never another algorithm, since the ranks need not agree on parts. Many
+ * small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the link
+ * (selector/measured/slim-2-h100.csv).
  *
- * A kernel of messages has twice as many registers a lane, and its speed depends on its warps (docs/kernels.md), so
- * with the large part it may take half of the GPU (docs/limits.md).
+ * A kernel may let its successor in early, which then takes places beside it, so both must fit. In a capture, where
+ * dependent launch is the kind of a graph's edge, the rows alone decide, so that the same calls captured again can
+ * update an instance: the first call has it, for there is no kernel of its communicator ahead of it, and a later one if
+ * its row takes no more room than that of the one before it.
+ *
+ * A message's kernel has twice as many registers a lane, and its speed follows its warps (docs/kernels.md). So with the
+ * large part it may take half of the GPU (docs/limits.md).
  *
  * Kernels of the program end by themselves. The real NCCL's take whole multiprocessors: eight of its communicators fill
- * a GPU, as eight of ours do.
+ * a GPU as eight of ours do.
  */
 #include "shim/comm/share.h"
 
@@ -27,15 +39,15 @@
 enum {
     DEVICES = 64,
     SHARERS = 8,
-    LARGE_LEAST = 33 * ALG_ROOM, /* for smaller GPUs, at most half of one: a grid of 64 blocks of 512 threads */
-    SLIM_THREADS = 128           /* smallest blocks measured with large grids */
+    LARGE_LEAST = 33 * ALG_ROOM, /* of smaller GPUs, but for at most half of one: a grid of 64 blocks of 512 threads */
+    SLIM_THREADS = 128           /* the smallest blocks that were measured with large grids */
 };
 
 static struct gpu {
     pthread_mutex_t lock;
-    _Atomic(shim_comm_t *) holder; /* of the large part; written under the lock */
-    atomic_uint sharers;           /* communicators of this life; written under the lock */
-    uint64_t life; /* of the device (net_device_life): a reset ends what earlier communicators hold. Under the lock */
+    _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
+    atomic_uint sharers;           /* communicators of this life; changed under the lock */
+    uint64_t life;                 /* the device's: a reset ends what earlier communicators hold. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
@@ -52,6 +64,8 @@ static uint32_t most(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
+
+/* ---- The parts of a GPU ------------------------------------------------------------------- */
 
 typedef struct parts {
     uint32_t large, small, half;
@@ -84,7 +98,7 @@ static bool is_lone(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
 
-/* Multiprocessors where the call runs; cached for the last few places. */
+/* Of where the call is placed; asked once for each of the last few places. */
 static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
 {
     const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);
@@ -102,7 +116,7 @@ static bool holds_large(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->holder) == comm;
 }
 
-/* Whether all that the holder launched has ended. Under the GPU's lock. */
+/* The GPU's lock is held. */
 static bool is_through(const shim_comm_t *holder)
 {
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
@@ -110,7 +124,8 @@ static bool is_through(const shim_comm_t *holder)
            (!holder->order.event || shim_share_ended(holder->order.event));
 }
 
-/* For a call above a small part: whether the communicator holds the large one, until shim_share_launched at least. */
+/* For a call with more than a small part. Whether the communicator holds the large one, until shim_share_launched at
+ * least. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = gpu_of(comm);
@@ -132,12 +147,15 @@ static bool take_large(shim_comm_t *comm, bool captured)
 
 void shim_share_launched(shim_comm_t *comm, bool all)
 {
-    const uint32_t launching = atomic_load(&comm->share.launching); /* written under the communicator's lock */
+    const uint32_t launching = atomic_load(&comm->share.launching); /* changed under the communicator's lock */
     if (launching > 0)
         atomic_store(&comm->share.launching, all ? 0 : launching - 1);
 }
 
-/* A block's room. Kernels of several reductions exist for 2 and for up to 8 ranks only (device/list.h, parts.h). */
+/* ---- Grids ---------------------------------------------------------------------------------- */
+
+/* Of a block. Several reductions in one kernel have kernels for 2 and for up to 8 ranks alone (device/list.h, parts.h).
+ */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
                               uint32_t threads)
 {
@@ -150,7 +168,7 @@ uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *cal
     return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
-/* Spread as many lanes over small blocks, as far as they fit. */
+/* The same number of lanes in small blocks, as far as they fit. */
 static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
 {
     const uint32_t threads = least(call->threads, SLIM_THREADS);
@@ -165,7 +183,7 @@ static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
     return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
 }
 
-/* Give the call a grid of at most `room`; returns what it takes. */
+/* Give the call a grid of at most that room; returns what it takes. */
 static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t room)
 {
     const uint32_t nranks = comm->nranks, wanted = shim_share_room(algorithm, call, nranks);
@@ -183,7 +201,7 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* Room for the call: all, or half if that costs it at most a quarter, so that its successor fits beside it. */
+/* What the call may take: all, or a half, so that its successor fits beside it, if that costs it at most a quarter. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {
     if (ask->beside > 0)
@@ -192,11 +210,12 @@ static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_
     return nearly && may_slim(comm, ask->algorithm) && shim_settings()->early ? room / 2 : room;
 }
 
+/* What the communicator may take with this call. */
 static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
 {
     const parts_t parts = parts_of(multiprocessors_of(comm, ask), is_lone(comm));
     if (parts.half == 0)
-        return UINT32_MAX; /* unknown to the driver */
+        return UINT32_MAX; /* the driver did not tell */
     const bool captured = ask->ahead != NULL;
     if (wanted <= parts.small / 2) /* it and its successor */
         return holds_large(comm) && (!captured || comm->share.captured) ? parts.large : parts.small;
@@ -205,8 +224,8 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead if it triggers early. In a stream that is the communicator's last call, which began after
- * all others had ended. */
+/* Room of the kernel ahead, if it lets the call in: in a stream the communicator's last call, since that one began
+ * after all others had ended. */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;
@@ -224,7 +243,7 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask
     call->early = shim_settings()->early && ask->beside == 0 && taken <= room / 2;
     const bool fits = ahead + taken + ask->beside <= room;
     if (ask->beside > 0)
-        return !ask->ahead && fits; /* both may have the same kernel ahead */
+        return !ask->ahead && fits; /* both of them may have the same kernel ahead */
     if (ask->ahead)
         *ask->ahead = (shim_ahead_t){.row = row, .early = call->early ? taken : 0};
     else

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shrink.c - counts a parent's shrinks by set of excluded ranks, for the children's keys: an excluded rank does not
- * call, but each rank of a child took part in every shrink that excluded the same ranks.
+ * shrink.c - which shrink of its parent made a child.
  *
- * The parent's state owns the list, which only grows. It is read and pushed without a lock, since a shrink may come
+ * The ranks of a child find each other by a key that each computes alone. They may have taken part in different
+ * shrinks of the parent (an excluded rank does not call), but each took part in every shrink that excluded the same
+ * ranks. So shrinks are counted per set of excluded ranks.
+ *
+ * The list belongs to the parent's state and only grows; it is read and pushed without a lock, since a shrink may come
  * while another thread waits in a call.
  */
 #include "shim/comm/shrink.h"

@@ -8,8 +8,8 @@
 
 #include "shim/comm/drain.h"
 
-/* Takes no lock, which a waiting launch may hold. The scratch is set before the phase becomes ATTACHED, and lives as
- * long as a reference. */
+/* No lock: a launching thread may hold it while it waits. Scratch is set before the phase says ATTACHED, and stays as
+ * long as a reference does. */
 static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
@@ -47,9 +47,11 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
 }
 
+/* ---- The end of the process --------------------------------------------------------- */
+
 static atomic_bool g_exiting;
 
-/* The phase stays, since calls of a dead communicator would be forwarded. */
+/* The phase stays: what is dead would be forwarded. */
 static void stop_at_exit(shim_comm_t *comm, void *unused)
 {
     (void)unused;
@@ -68,7 +70,7 @@ static void *stop_late(void *unused)
     return NULL;
 }
 
-/* Whether no launch is in progress, after at most some 200 ms. */
+/* Whether no launch is in progress, after a wait of some 200 ms at most. */
 static bool launches_have_ended(shim_comm_t *comm)
 {
     const struct timespec nap = {0, 1000000};
@@ -82,8 +84,8 @@ static bool launches_have_ended(shim_comm_t *comm)
     return false;
 }
 
-/* CUDA's end crashes a thread within a launch. A launch that waits in a full queue ends when our kernels have left
- * their waits. */
+/* CUDA's end crashes a thread that is within a launch. One that stands in a full queue leaves it when our kernels have
+ * left their waits. */
 static void let_launches_end(shim_comm_t *comm, void *unused)
 {
     if (atomic_load(&comm->host) || launches_have_ended(comm))
@@ -94,7 +96,7 @@ static void let_launches_end(shim_comm_t *comm, void *unused)
 
 static void begin_exit(void)
 {
-    atomic_store(&g_exiting, true); /* no further call begins */
+    atomic_store(&g_exiting, true); /* no call begins any more */
     shim_comm_each_held(let_launches_end, NULL);
     if (shim_comm_attached() > 0 && net_thread_start(NULL, stop_late, NULL) != 0)
         shim_comm_each_held(stop_at_exit, NULL);

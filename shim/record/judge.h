@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge.h - reads records, and says what a late rank is doing. For the watcher and `shunt watch`: needs nothing else of
- * the library.
+ * judge.h - reads records, and says what a rank that others wait for is doing. For the watcher and for `shunt watch`:
+ * nothing here needs the rest of the library.
  */
 #ifndef SHUNT_RECORD_JUDGE_H
 #define SHUNT_RECORD_JUDGE_H
@@ -10,25 +10,25 @@
 
 #include "shim/record/layout.h"
 
-/* A mapped book, and how many slots are known to lie within its file. */
+/* A mapped book, and how many of its slots are known to lie within its file. */
 typedef struct record_mapped {
     const record_book_t *book;
     _Atomic uint32_t slots;
 } record_mapped_t;
 
-/* Map an open book for reading; NULL if it is none, or of another version. Sets `slots`. */
+/* Map an open book to read it; NULL if it is none, or of another version. Sets `slots`. */
 const record_book_t *record_book_map(int fd, uint32_t *slots);
-/* Slots within the file now. */
+/* The number of slots within the file now. */
 uint32_t record_book_slots(int fd);
 
-/* A rank's record, as another process sees it. */
+/* The record of one rank, as another process sees it. */
 typedef struct record_view {
-    const record_mapped_t *mapped; /* NULL: not readable */
+    const record_mapped_t *mapped; /* NULL: its record cannot be read */
     const record_slot_t *slot;     /* NULL: likewise */
-    uint64_t life;                 /* the slot's, when it was met */
+    uint64_t life;                 /* of the slot when it was met */
     int64_t pid;                   /* 0: not known */
     uint64_t start_ticks;          /* 0: not known */
-    bool seen;                     /* the process is visible here */
+    bool seen;                     /* its process is visible here */
 } record_view_t;
 
 /* An entry, read whole. */
@@ -38,39 +38,40 @@ typedef struct record_made {
     uint64_t stream, time_ns, algorithm;
 } record_made_t;
 
+/* Whether the slot is still that of the view. */
 bool record_view_lives(const record_view_t *view);
-/* A call by kind and number; false if it is not in the ring (any more). */
+/* A call by its kind and number; false if the ring does not have it (any more). */
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
-/* The rank's last call; false: none. */
+/* The last call of a rank; false if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
-/* The call of an id that a kernel published, completed from the ring if still there. Count 0: unknown. */
+/* The call of an id that a kernel told: the ring completes it, if it still has the call. A count of 0 is unknown. */
 record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id);
-/* Name of an algorithm; "NCCL" for 0, "" if unknown. */
+/* The name of an algorithm, into `name`; "NCCL" for 0, "" if it is unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* Whether two ranks' collectives of one number can be one call, by what NCCL wants equal. */
+/* Whether two ranks' collectives of one number can be the same call: what NCCL wants to be equal is. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
-/* Whether equal numbers of two ranks' collectives mean one call: no call has failed, and both have captured the same.
- * (One rank may capture what another makes eagerly.) */
+/* Whether equal numbers of two ranks' collectives mean the same call: no call has failed, and both have captured the
+ * same. (One rank may capture a call that another makes eagerly.) */
 bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 
-/* By /proc. */
+/* What a process does, by /proc. */
 typedef enum record_process { RECORD_RUNS, RECORD_STOPPED, RECORD_GONE } record_process_t;
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks);
 
-/* What a rank is to a call that another waits in, in the order of blame. */
+/* What a rank is to a call that another rank waits in. In the order in which they are blamed. */
 typedef enum record_cause {
     RECORD_DEAD,       /* its process is gone */
-    RECORD_LEFT,       /* ended or aborted the communicator */
-    RECORD_HELD,       /* process stopped: SIGSTOP, or a debugger */
-    RECORD_OTHER_CALL, /* called something else at this number */
+    RECORD_LEFT,       /* it has ended or aborted the communicator */
+    RECORD_HELD,       /* its process is stopped: SIGSTOP, or a debugger */
+    RECORD_OTHER_CALL, /* at this number it has called something else */
     RECORD_NOT_CALLED,
-    RECORD_NO_MESSAGE, /* the call is a message; the rank waits in none */
-    RECORD_NOT_BEGUN,  /* made the call; no sign that its device has begun it */
-    RECORD_UNSEEN,     /* unknown: another pid namespace, no record, or failed calls */
-    RECORD_IN_IT,      /* waits in the same call, or has ended it */
-    RECORD_APART,      /* the call is a message with another rank */
+    RECORD_NO_MESSAGE, /* the call is a message, and it waits in none */
+    RECORD_NOT_BEGUN,  /* it has called it, and nothing says that its device has begun it */
+    RECORD_UNSEEN,     /* nothing is known: another pid namespace, no record, or calls that failed */
+    RECORD_IN_IT,      /* it waits in the same call, or has ended it */
+    RECORD_APART,      /* the call is a message, and not with it */
     RECORD_CAUSES
 } record_cause_t;
 
@@ -79,29 +80,31 @@ typedef struct record_rank {
     record_cause_t cause;
     int64_t pid;
     int32_t device;
-    bool has_last; /* last call on this communicator, and its age */
+    bool has_last; /* its last call on this communicator, and how long ago */
     record_made_t last;
     uint64_t last_ago_ns;
-    bool ended; /* host device: that call has ended ... */
+    bool ended; /* host device: the last call has ended ... */
     uint64_t ended_ago_ns;
     bool has_other; /* RECORD_OTHER_CALL: what it called */
     record_made_t other;
-    bool elsewhere; /* waits elsewhere: in this call, of so many ranks, for so long */
+    bool elsewhere; /* it waits in this call, of a communicator of so many ranks, for so long */
     bool same_comm; /* of this communicator */
     record_sign_t waits;
     uint32_t waits_ranks;
     uint64_t waits_ns;
 } record_rank_t;
 
+/* A call that a rank waits in. */
 typedef struct record_waiting {
     record_sign_t sign;
     uint64_t epoch;
-    bool forwarded; /* the real NCCL's: it must wait, because the other rank has not made it */
+    bool forwarded; /* the real NCCL's: that it waits follows from the other rank's not having called it */
 } record_waiting_t;
 
+/* Whether the slot's rank waits in it, too. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
 
-/* What `rank` does, for a waiting rank. now_ns: CLOCK_MONOTONIC. */
+/* What `rank` does, for one that waits. now_ns: CLOCK_MONOTONIC. */
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns);
 
@@ -109,7 +112,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
 
 /* "all-reduce #1,234 of 4,194,304 bf16". */
 size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity);
-/* The same with operator and root, to compare calls. */
+/* The same with operator and root, for calls to be compared. */
 size_t record_made_text(const record_made_t *made, char *text, size_t capacity);
 /* "rank 3 (pid 4711, GPU 3)". */
 size_t record_who_text(const record_rank_t *rank, char *text, size_t capacity);

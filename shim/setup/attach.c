@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.c - which thread steps this process's set-ups, and when.
+ * attach.c - the set-ups of this process: which thread steps them, and when.
  *
- * A set-up begins in an init, and ends there (blocking), at the end of that thread's group, or by polls (non-blocking).
- * A thread claims set-ups of the one list under the lock, steps them without it (a step calls CUDA and the real NCCL)
- * and gives them back; the holder of a finished set-up frees it. So one thread at a time steps a set-up, and an abort
- * can reach it at any moment.
+ * The thread that calls an init function begins a set-up. It is finished there (blocking), at the end of that thread's
+ * group, or by polls (non-blocking). All set-ups are on one list. A thread claims set-ups under the lock, steps them
+ * without it (a step calls CUDA and the real NCCL) and gives them back; the holder of a finished set-up frees it. So
+ * one thread at a time steps a set-up, and abort can reach it at any moment.
  *
- * The list owns the set-ups; a set-up owns a reference on its communicator's state.
+ * Memory: the list owns the set-ups; a set-up owns a reference on its
+ * communicator's state.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -24,15 +25,15 @@
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_returned; /* a claimed set-up came back; made before the first claim */
+static pthread_cond_t g_returned; /* a claimed set-up came back; made before the first one */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
-static atomic_uint g_count; /* length of the list, which polls check first */
+static atomic_uint g_count; /* length of the list; polls check it first */
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
 static _Thread_local char g_self;             /* its address names the thread */
-static _Thread_local shim_comm_t *g_deferred; /* states destroyed in a group, linked by `next` */
+static _Thread_local shim_comm_t *g_deferred; /* states destroyed in a group; linked by `next` */
 
 static void forget_in_child(void)
 {
@@ -49,7 +50,9 @@ static void prepare(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* In host mode the state is its own handle. As in NCCL, an init publishes it at once, a split at the end. */
+/* ---- Birth --------------------------------------------------------------------- */
+
+/* In host mode the state is its own handle. As in NCCL, an init publishes the handle at once, a split at the end. */
 static bool own_handle(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -96,7 +99,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     const net_key_t key = shim_hosts_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
-    if (setup->rendezvous) /* the set-up does not follow the real init at once */
+    if (setup->rendezvous) /* this rank's set-up does not follow the real init at once */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
@@ -113,12 +116,14 @@ free_setup:
     return NULL;
 }
 
+/* ---- Claiming and stepping -------------------------------------------------------------------- */
+
 typedef struct filter {
-    uint64_t batch;          /* set-ups of this batch, or */
-    bool lingering;          /* those that wait for polls, or */
-    bool told;               /* those of them that were reported ready, or */
-    const shim_comm_t *comm; /* the set-up of this state, or */
-    ncclComm_t handle;       /* those that concern this handle */
+    uint64_t batch;          /* set-ups of this batch; or */
+    bool lingering;          /* those that wait for polls; or */
+    bool told;               /* those of them that the program was told are ready; or */
+    const shim_comm_t *comm; /* the set-up of this state; or */
+    ncclComm_t handle;       /* those that this handle concerns */
 } filter_t;
 
 static bool concerns(const shim_setup_t *setup, ncclComm_t handle)
@@ -144,7 +149,7 @@ void shim_attach_uncount(const shim_setup_request_t *request)
     unsigned now = request->counted ? atomic_load(&request->counted->splits) : 0;
     if (request->shrink)
         shim_shrink_take_back(request->shrink);
-    else /* set-ups of a group end in any order */
+    else /* several of one group end in any order */
         while (now > request->number && !atomic_compare_exchange_weak(&request->counted->splits, &now, request->number))
             ;
 }
@@ -153,8 +158,8 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
-        /* In host mode a failed set-up leaves no communicator; a non-blocking one a broken one, which the application
-         * aborts. */
+        /* In host mode the handle is ours: a failed set-up leaves no communicator. (Non-blocking: it leaves a broken
+         * one, which the application aborts.) */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -176,8 +181,8 @@ static shim_setup_t *claim(const filter_t *filter)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->busy || !passes(setup, filter))
             continue;
-        /* Only the thread that began a set-up polls the real NCCL for it: polls have side effects, and other
-         * application threads may be polling. */
+        /* Only the thread that began a set-up polls the real NCCL on its own: the poll has side effects, and another
+         * thread of the application may be polling now. */
         setup->poll_real = setup->lingering && setup->owner == &g_self;
         setup->patient = setup->lingering;
         setup->busy = true;
@@ -188,7 +193,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Give back claimed set-ups, free finished ones. Returns how many matching ones are left, busy ones included. */
+/* Give back claimed set-ups and free finished ones. Returns how many that match are left, busy ones included. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -223,12 +228,12 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any) /* may be a poll, a first call or an abort, which must not wait for kernels */
+    if (any) /* perhaps in a poll, a first call or an abort, which must not wait for kernels */
         shim_comm_reap_idle();
     return left;
 }
 
-/* Returns how many are left. */
+/* Step each matching set-up once. Returns how many are left. */
 static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
@@ -237,8 +242,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* With naps of 20 µs to 1 ms; the steps have the time limit. Also steps set-ups that were reported ready: a peer may
- * wait for this rank in one. */
+/* Step until none is left; naps grow from 20 µs to 1 ms. The steps have the time limit. Set-ups that the program was
+ * told are ready are stepped too: a peer may wait for this rank in one of them. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t told = {.told = true};
@@ -259,7 +264,7 @@ static ncclResult_t finish(const filter_t *filter)
     }
 }
 
-/* For blocking inits: also frees memory, to bound it. */
+/* For inits that block: they bound the memory that is kept. */
 static ncclResult_t finish_inits(const filter_t *filter)
 {
     ncclResult_t result = finish(filter);
@@ -267,18 +272,21 @@ static ncclResult_t finish_inits(const filter_t *filter)
     return result;
 }
 
-/* The real call failed: end the set-up silently. It may have freed the handle, which leaves the table; abort and
- * destroy also work without a state. */
+/* ---- After the call was forwarded ------------------------------------------------ */
+
+/* The real call failed: end the set-up silently. The failed call may have freed the handle, so it leaves the table;
+ * if the application keeps it, abort and destroy work without a state. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.host = false; /* the error is already reported; there is no handle to take back */
+    setup->request.host = false; /* the error is reported already, and there is no handle to take back */
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave the set-up to polls, or finish it with its batch. In host mode no real NCCL must become ready first. */
+/* Leave it to polls, or finish it with its batch. The real NCCL says when it is ready; host mode has no real NCCL to
+ * wait for. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->lingering = linger;
@@ -286,7 +294,8 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* Put this thread's grouped set-ups into one batch, or leave them to polls. Returns the batch's size. */
+/* Sort this thread's set-ups that wait for its group: some to polls, the rest into one batch. Returns the size of
+ * the batch. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -322,9 +331,9 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         if (failed)
             discard(setup);
         else
-            shim_setup_adopt(setup); /* for an abort to find it */
+            shim_setup_adopt(setup); /* so that abort finds it */
         waits |= !setup->grouped && !setup->lingering;
-        /* Non-blocking: the real communicator is ready at once, Shunt is not. */
+        /* Non-blocking, and the real communicator is ready at once; Shunt is not. */
         answers_early |= setup->lingering && result == ncclSuccess && !setup->request.parent;
     }
     pthread_mutex_unlock(&g_lock);
@@ -380,9 +389,11 @@ void shim_attach_defer_release(shim_comm_t *comm)
     g_deferred = comm;
 }
 
+/* ---- Polls, settling, giving up ---------------------------------------------------- */
+
 bool shim_attach_poll(ncclComm_t handle)
 {
-    /* Acquire: shows this thread another thread's writes (a split's handle). */
+    /* Acquire: makes another thread's writes for this one (a split's handle) visible. */
     if (atomic_load_explicit(&g_count, memory_order_acquire) == 0)
         return false;
     pthread_mutex_lock(&g_lock);
@@ -428,8 +439,8 @@ void shim_attach_cancel(ncclComm_t handle)
     const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* Wait for another thread's step, which may still read the application's pointer; with a limit, since it may wait
-     * for a GPU that only this abort frees. */
+    /* A step in another thread may still read the application's pointer. Wait for it with a limit: it may wait for a
+     * GPU that only the abort will free. */
     for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts.c - how ranks of several hosts find each other (docs/hosts.md, "How they meet").
+ * hosts.c - ranks of several hosts find each other.
  *
- * A host's ranks report their team's outcome to a second meeting, joined beforehand. So all ranks reach one outcome,
- * unless one dies at the very end; its peers then see closed connections.
+ * The id carries the address of a listener in the process that made it (transport/network/). Ranks that are not all on
+ * one host go there. Each posts its identity, address and settings, reads those of all, connects to them, and posts
+ * the result. Then the ranks of each host set up their team (stages.c) and report to a second meeting, joined
+ * beforehand. So all ranks reach the same outcome, unless one dies at the very end; its peers then see their
+ * connections close.
  *
- * All this blocks, so each set-up runs it in a thread and polls. The thread owns its results until the outcome is
+ * All this blocks, so each set-up runs it in a thread and polls that. The thread owns its results until the outcome is
  * taken.
  */
 #define _GNU_SOURCE
@@ -29,8 +32,8 @@ enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 /* A rank's first record. Plain data without padding. */
 typedef struct record {
     uint32_t version, layout;
-    net_key_t host, nccl_host;  /* identities of the host, Shunt's and NCCL's */
-    net_address_t relay, every; /* addresses of this rank's two networks (sockets_t) */
+    net_key_t host, nccl_host;  /* identify the host, to Shunt and to NCCL */
+    net_address_t relay, every; /* where peers connect to this rank, for each of its two networks (sockets_t) */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
@@ -44,7 +47,7 @@ _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into 
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
 
 static atomic_bool g_alone;
-static atomic_bool g_told; /* warned that no interface has the name */
+static atomic_bool g_told; /* that there is no interface of the name */
 
 static atomic_bool g_encrypted;
 
@@ -69,10 +72,10 @@ struct shim_hosts {
     atomic_bool met, agreed;
     pthread_t thread;
     char failure[160];
-    const char **failed; /* outcome.failure; later, when the outcome was given out, `refusal` */
+    const char **failed; /* outcome.failure; after the outcome was given out, `refusal` */
     const char *refusal;
     shim_hosts_outcome_t outcome;
-    net_meeting_t *last; /* NULL: nothing to agree on */
+    net_meeting_t *last; /* NULL: there is nothing to agree on */
     ready_t ready;       /* once `is_ready` says so */
     pthread_mutex_t lock;
     pthread_cond_t told;
@@ -83,6 +86,8 @@ static net_interfaces_t interfaces(void)
 {
     return (net_interfaces_t){shim_nccl_env("NCCL_SOCKET_IFNAME"), shim_nccl_env("NCCL_SOCKET_FAMILY")};
 }
+
+/* ---- Ids ----------------------------------------------------------------------------- */
 
 enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* of keys */
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
@@ -139,6 +144,8 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
     return net_key_hash(&whole, sizeof(whole));
 }
 
+/* ---- The thread ----------------------------------------------------------------------- */
+
 static void failed(shim_hosts_t *hosts, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void failed(shim_hosts_t *hosts, const char *format, ...)
@@ -150,7 +157,7 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     *hosts->failed = hosts->failure;
 }
 
-/* Time waited so far, at most the limit; the system may have ended the wait earlier. */
+/* Since the wait that the deadline ends began; the system may give up before. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -182,9 +189,9 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
     }
 }
 
-/* Listeners for the other ranks, until all are connected. */
+/* Listeners for the other ranks, until they are connected. */
 typedef struct sockets {
-    net_network_t *relay, *every; /* every: host device only */
+    net_network_t *relay, *every; /* every: host device; else NULL */
 } sockets_t;
 
 static void close_sockets(sockets_t *sockets)
@@ -216,16 +223,16 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     return error;
 }
 
-/* Ranks of one colour, in the order of their keys. */
+/* The ranks of one colour, in order of their keys. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[NET_NETWORK_RANKS]; /* indexed by rank in the meeting group */
+    uint32_t rank[NET_NETWORK_RANKS]; /* indexed by rank in the group that meets */
     bool one_host, blocking;
     uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS]; /* of each member */
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* Number the hosts by their first ranks. False: too many hosts, or different numbers of ranks on them. */
+/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or too many. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -247,7 +254,7 @@ static bool number_hosts(members_t *members, const record_t *records)
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
-    /* Ranks of an init that met in shared memory do not come here. */
+    /* Ranks of an init come here only if they have not met in shared memory, so they are not on one host. */
     members_t members = {.one_host = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {
@@ -264,7 +271,7 @@ static members_t find_members(const shim_hosts_request_t *request, const record_
     }
     while (members.rank[members.own] != request->rank)
         members.own++;
-    if (!number_hosts(&members, records)) { /* then each rank counts as a host */
+    if (!number_hosts(&members, records)) { /* then each rank is a host of its own */
         members.hosts = members.count;
         members.host_ranks = 1;
         for (uint32_t m = 0; m < members.count; m++) {
@@ -280,7 +287,7 @@ static net_key_t key_of_members(const shim_hosts_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-/* Connect ranks of the same local number on all hosts. */
+/* Connect the ranks with this local rank on all hosts. */
 static int connect_relay(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -309,6 +316,7 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     return error;
 }
 
+/* Connect all ranks (host device). */
 static int connect_every(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -331,15 +339,15 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* Absent or unreachable ranks cost a meeting its whole limit, so later ones do not wait. The first rank to time out
- * leaves, which the others see. */
+/* Ranks that do not come, or cannot be reached, cost a meeting its whole limit. The first rank to time out leaves, and
+ * the others see it. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
         atomic_store(&g_alone, true);
 }
 
-/* Exchange results; the first failed rank decides for all. */
+/* Exchange results; the first rank that failed decides for all. */
 static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
@@ -354,7 +362,8 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
         meeting_failed(hosts, error);
 }
 
-/* The second meeting, of members only. After its first round all have joined, and deaths are noticed. */
+/* The second meeting: members only, for the outcome of their hosts. After the first round all have joined, and a
+ * death is noticed from then on. */
 static int join_last(shim_hosts_t *hosts, const members_t *members, const net_limit_t *limit)
 {
     const struct {
@@ -368,7 +377,7 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* Such as containers of one machine, between which NCCL may have faster paths than sockets. */
+/* Containers of one machine, for example. NCCL may have faster paths between them than sockets. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {
@@ -381,7 +390,7 @@ static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t
     return false;
 }
 
-/* Three quarters of the rest; the last quarter is for the round that exchanges results. */
+/* Three quarters of what is left: the rest is for the round in which the ranks tell each other how it went. */
 static net_limit_t limit_of_connecting(const net_limit_t *limit)
 {
     const uint64_t now = shim_now_ns();
@@ -455,6 +464,7 @@ static void meet(shim_hosts_t *hosts)
     close_sockets(&sockets);
 }
 
+/* Wait for this rank's host, then for the others. */
 static void agree(shim_hosts_t *hosts)
 {
     const net_limit_t limit = {0, &hosts->stop};
@@ -487,6 +497,8 @@ static void *run(void *argument)
     atomic_store(&hosts->agreed, true);
     return NULL;
 }
+
+/* ---- For the set-up -------------------------------------------------------------------- */
 
 shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request)
 {

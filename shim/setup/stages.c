@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.c - the stages of a set-up; docs/design.md, "How ranks find each other", has their order, and what each rank
- * posts.
+ * stages.c - the stages of a set-up: the records that ranks exchange.
  *
- * A step never waits for another rank, so one thread can set up several ranks and polls never block. In each stage
- * every rank posts a record; when all have, each acts and posts the next one. Failures are posted as errnos, so all
- * ranks see the same ones and take the same branch.
+ * A step never waits for another rank, so one thread can set up several ranks and a poll of the application never
+ * blocks. In every stage each rank posts a record; when all have, each acts and posts the next. A failure is posted as
+ * an error number: all ranks see the same numbers and take the same branch; the verdict settles the rest.
  *
- * The set-up owns scratch and plan until the verdict (verdict.c).
+ *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
+ *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
+ *   OFFER     offer of the scratch, or errno   -> hand over descriptors (kinds that send)
+ *   SENT      errno (these alone)              -> map the peers', store tokens
+ *   OPENED    errno                            -> check own mailboxes
+ *   PROOF     errno                            -> attached
+ *
+ * The last four belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
+ * scratch and repeat them with the next kind. In host mode a split has one stage before all these (begin.c).
+ *
+ * Time limits: see out_of_time. The system tells if a rank is alive; a live rank may be slow, a missing one has the
+ * limit.
+ *
+ * Who owns what: the set-up owns scratch and plan until the verdict (verdict.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,20 +32,20 @@
 #include "shim/setup/table_load.h"
 
 typedef struct agree {
-    uint64_t pooled; /* id of the idle scratch; 0: none */
+    uint64_t pooled; /* id of the idle scratch, 0: none */
     uint32_t link;   /* sel_reach_t, to every peer */
     uint32_t lanes;
     uint32_t far;
-    uint32_t peers; /* CUDA denies access to none */
+    uint32_t peers; /* CUDA denies access to none of them */
 } agree_t;
 
 typedef struct offer {
     int32_t error;
     uint8_t bytes[NET_OFFER_BYTES];
-    net_bell_t bell; /* for a scratch in pieces */
+    net_bell_t bell; /* of a scratch that comes in pieces */
 } offer_t;
 
-/* Kinds for GPUs, in the order of the tries; the host's memory comes first where it is better. */
+/* Kinds of a team on GPUs, in the order of the tries; those of the host's memory come first if it serves better. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -46,7 +58,7 @@ static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
 static const kind_t host_kinds[] = {{NET_MEMORY_HOST, ALG_MEMORY_PEER, ""},
                                     {NET_MEMORY_HOST_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
-enum { OLDEST_ARCH = 80 }; /* oldest that kernels are built for */
+enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
 enum { HOST_TRIES = sizeof(host_kinds) / sizeof(host_kinds[0]) };
 
@@ -74,7 +86,7 @@ static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
     return &kinds[setup->host_first ? (attempt + PEER_TRIES) % TRIES : attempt];
 }
 
-/* First try with the host's memory. */
+/* The first attempt at the host's memory. */
 static uint32_t host_attempt(const shim_setup_t *setup)
 {
     return setup->host_first ? 0 : PEER_TRIES;
@@ -103,7 +115,7 @@ static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, s
         shim_setup_fail(setup, "stage %u: %s", stage, strerror(-error));
 }
 
-/* Each record begins with an error: the first that is not 0, with its rank; 0: none. */
+/* Each record begins with an error: 0 if all are 0, else the first one and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_t *rank)
 {
     uint8_t record[NET_RECORD_BYTES];
@@ -132,12 +144,13 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
-        if (setup->across && nranks == 1) /* needs a control page only */
+        if (setup->across && nranks == 1) /* it needs a control page only */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
 }
 
+/* The scratch comes in pieces where its memory can, but for ranks of several hosts. */
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
@@ -172,7 +185,8 @@ static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_ma
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* An idle scratch in the plan's memory, or in the host's if these GPUs could not reach each other. */
+/* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs turned out not to reach each
+ * other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const alg_map_t *map = &setup->plan->map;
@@ -234,14 +248,14 @@ static void identities_done(shim_setup_t *setup)
 #if SHUNT_HAS_CUDA
 enum { LOADED_DEVICES = 64 };
 
-/* Kernels loaded into a device's context. */
+/* Kernels that are loaded into a device's context. */
 static struct {
     uint64_t life;
-    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* bits: numbers of ranks; by memory */
+    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* bits: numbers of ranks, by memory */
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether the kernels for these ranks are; `loaded` records that. False if the device's life is unknown. */
+/* Whether they are; sets it if `loaded`. Of an unknown life nothing is known. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);
@@ -278,6 +292,7 @@ static int preload(int device, alg_memory_t memory, uint32_t nranks)
     return 0;
 }
 
+/* Get the own scratch: from the pool, or new. */
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
@@ -293,7 +308,7 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
-        if (error == -ENOMEM && setup->patient) /* memory may wait to be freed: reap and retry */
+        if (error == -ENOMEM && setup->patient) /* memory may be waiting to be freed: reap and retry */
             shim_comm_reap_idle();
         else if (error == -ENOMEM)
             shim_comm_reap();
@@ -310,7 +325,8 @@ static void post_offer(shim_setup_t *setup)
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
     if (!record.error && setup->plan->map.pieces > 1)
         record.error = shim_grow_start(&record.bell);
-    if (!record.error && !host && (!setup->pooled || setup->across)) /* done when a pooled scratch was made */
+    if (!record.error && !host &&
+        (!setup->pooled || setup->across)) /* for a pooled scratch this step was done when it was made */
         record.error =
             preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
@@ -320,13 +336,14 @@ static void post_offer(shim_setup_t *setup)
     post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
 }
 
+/* Whether NCCL's variables allow peer access between all pairs. */
 static bool allowed_peers(const shim_setup_t *setup)
 {
     const sel_reach_t *reach = &setup->reach;
     return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
 }
 
-/* Across pid namespaces ranks cannot tell each other when they unmap IPC memory. */
+/* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
 static bool one_pid_namespace(const shim_setup_t *setup)
 {
     bool one = true;
@@ -335,7 +352,8 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Not the host's memory over NVLink, where the real NCCL may have the peer access that is denied to us. */
+/* Whether to try a kind of memory. Over NVLink, host memory is not tried: the real NCCL may have peer access that we
+ * are refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -354,7 +372,7 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     }
 }
 
-/* Whether this try could have made the idle scratch. */
+/* Whether the idle scratch may be of this try. */
 static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
 {
     const kind_t *kind = kind_of(setup, attempt);
@@ -363,8 +381,8 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
     return kind->kind == setup->pooled_kind;
 }
 
-/* Go to the first suitable kind from `attempt` on. False: none, or no call may use the scratch. (Several hosts' ranks
- * make their plan when they agree.) */
+/* Go to the first suitable kind from `attempt` on; false if there is none. Without a call that may use the scratch
+ * there will be none. (The plan of several hosts' ranks is made when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < tries(setup) && !usable(setup, attempt))
@@ -387,7 +405,7 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     return true;
 }
 
-/* Even with peer access the host's memory may be faster. */
+/* Where the GPUs reach each other, the host's memory may be the faster way. */
 static bool prefers_host(shim_setup_t *setup)
 {
     if (!usable(setup, host_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
@@ -396,7 +414,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The try that made the idle scratch: the first, or one before which others failed. */
+/* The try whose idle scratch the ranks hold: those before it failed then, or it comes first. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -441,6 +459,7 @@ static void agreed(shim_setup_t *setup)
     }
 }
 
+/* A rank failed: all go to the next kind of memory. */
 static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
 {
     if (setup->scratch)
@@ -558,10 +577,10 @@ static void time_out(shim_setup_t *setup)
         shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
-/* No rank has reached the stage for a while; docs/design.md ("How long a rank waits") has the limits. A living rank
- * reaches the meeting, and any stage if its program calls now and then, so without a waiting thread there is no limit.
- * A program that this thread stops waiting for may itself wait for this rank, even for this thread's next poll of
- * it. */
+/* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
+ * then reaches any stage; without a waiting thread there is no limit. One that is not seen may be dead. A thread that
+ * waits in an init, or polls until the communicator is ready, is released if it depends on another rank's program,
+ * which may be waiting for this rank: this thread may itself be the one that polls that rank next. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -607,7 +626,7 @@ bool shim_setup_step(shim_setup_t *setup)
         take_step(setup);
         return true;
     case 0:
-        if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* meetings have their own limit */
+        if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* a meeting has its own limit */
             return false;
         time_out(setup);
         return true;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict.c - the end of a set-up: attached, or declined with a reason, by one shared word that all ranks follow. In
- * host mode a decline is an error of the application's call.
+ * verdict.c - the end of a set-up: attached, or declined with a reason.
  *
- * The set-up owns scratch and plan until here, then the communicator's state. After a decline the scratch is given
- * back; transport/ keeps its memory while a peer, which may be storing, has it mapped.
+ * All ranks of a communicator follow one shared word, the verdict; any failure on a rank sets it to declined. In host
+ * mode a decline is an error of the application's call, since there is no real NCCL.
+ *
+ * Ownership: the set-up owns scratch and plan until here, then the communicator's state does. After a decline the
+ * scratch is given back; a peer may be writing into it, so transport/ keeps its memory as long as a peer has it
+ * mapped.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +25,7 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/watch.h"
 
-/* The process's lowest rank logs, for one line a process. */
+/* One line per process: its lowest rank logs. */
 static bool logs_for_process(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -33,7 +36,7 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-/* Host mode: the caller gets an error, a non-blocking one by polling. */
+/* Host mode: the caller gets an error; a non-blocking one gets it by polling the communicator. */
 static void conclude_broken(shim_setup_t *setup, const char *reason)
 {
     char text[192];
@@ -71,7 +74,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* The record's peers: those on this host; with several hosts this rank only. */
+/* The record's peers: those of this host. Of ranks of several hosts nothing is known but the own one. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -82,7 +85,7 @@ static void meet_records(const shim_setup_t *setup)
                          &setup->identity[comm->rank].record);
 }
 
-/* `comm` has its rank among all hosts again. */
+/* `comm` has its rank among all hosts' again. */
 static void begin_record(shim_comm_t *comm, bool attached)
 {
     if (!comm->record)
@@ -122,7 +125,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
         conclude_broken(setup, reason);
         return;
     }
-    int joining = SHIM_COMM_JOINING; /* an abort may have set DEAD */
+    int joining = SHIM_COMM_JOINING; /* an abort may have set it to DEAD */
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
     warn_of_bits(comm, reason);
     if (setup->quiet)
@@ -133,6 +136,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
 }
 
+/* Host mode's split: publish the handle to the application. */
 static void show_split(shim_setup_t *setup)
 {
     if (shim_comm_insert(setup->comm))
@@ -141,7 +145,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* A plan's sources of rules, each once: "policy, tuned table, ..."; none is cut short. */
+/* The sources of a plan's rules, each once: "policy, tuned table, ..."; those that do not fit are left out whole. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -183,7 +187,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* From this host's plan to that of all hosts' ranks. The scratch stays. */
+/* Replace this host's plan by the plan of all hosts' ranks. The scratch stays. */
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
@@ -198,7 +202,7 @@ static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t
     sel_plan_init(plan, &topology, settings);
 }
 
-/* This host is ready: send the others the plan's hash. */
+/* This host's ranks are ready: send the others the plan's hash. */
 static void begin_agreement(shim_setup_t *setup)
 {
     struct {
@@ -294,7 +298,7 @@ void shim_setup_attach(shim_setup_t *setup)
     leave_rendezvous(setup);
 }
 
-/* Before this rank has posted its proof, only a broken rank sets the verdict. */
+/* Only a broken rank sets the verdict before this one has posted its proof. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
@@ -328,7 +332,7 @@ static void decline(shim_setup_t *setup, const char *format, va_list arguments)
 {
     char reason[160];
     vsnprintf(reason, sizeof(reason), format, arguments);
-    if (setup->agreeing || !setup->rendezvous) { /* the host's verdict is known */
+    if (setup->agreeing || !setup->rendezvous) { /* this host has its verdict */
         conclude_forward(setup, reason);
         leave_rendezvous(setup);
         return;

@@ -1,7 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listener.c - where ranks meet: a thread in the process that makes ids (docs/hosts.md). A connection is a guest;
- * guests with one key are a group. A guest that leaves before the first round ends may come again; later, the group is
- * told. Guests' words are checked: a rank may be broken. */
+/*
+ * listener.c - where ranks meet: a thread in the process that makes ids.
+ *
+ * A connection (a guest) says who it is within a limit, or is closed. Guests of
+ * one group are those that gave the same key; the table has no other trace of it.
+ * When all ranks of a group have posted a record, each gets everyone's. A guest
+ * that leaves before the first round is over may come again; after it the others
+ * count on that rank, and are told. Strangers get no answer.
+ *
+ * The thread sleeps in poll while there is nobody. Guests' words are checked before
+ * use: those who know the secret are ranks of the same program, but may be broken.
+ *
+ * It is a guest itself: it takes no more than a quarter of the process's descriptors.
+ * Strangers make room for callers. Where all guests are ranks that wait for others,
+ * callers wait in the system's queue, each for as long as its own limit says.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -19,28 +32,30 @@ enum { MOST_GUESTS = 256, MOST_ROUNDS = 8, CALLERS_A_LOOK = 32, DEAF_MS = 100 };
 typedef struct guest {
     int connection;
     uint64_t since_ns;
-    bool known; /* its hello had the secret */
+    bool known; /* it has said hello, with the secret */
     wire_hello_t hello;
-    uint32_t round; /* rounds that are over */
-    bool posted;    /* its record of the next round is whole */
+    uint32_t round; /* those that are over */
+    bool posted;    /* its record of the next one is whole */
     meeting_head_t head;
     uint8_t record[NET_ROUND_BYTES];
-    size_t got; /* of the hello, later of head and record */
+    size_t got; /* bytes of the hello; then of the head and the record */
 } guest_t;
 
-/* The thread owns the guests. */
+/* Of one process; the thread owns the guests. */
 typedef struct listener {
     int socket;
     uint64_t secret[2];
     guest_t guest[MOST_GUESTS];
     uint32_t guests;
-    uint64_t deaf_until_ns; /* no descriptor was left for a caller */
+    uint64_t deaf_until_ns; /* there was no descriptor for a caller */
 } listener_t;
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static listener_t *g_listener;
-static net_invitation_t g_invitation;
+static net_invitation_t g_invitation; /* what it hands out */
+
+/* ---- Guests ---------------------------------------------------------------------- */
 
 static void remove_guest(listener_t *listener, uint32_t index)
 {
@@ -48,7 +63,7 @@ static void remove_guest(listener_t *listener, uint32_t index)
     listener->guest[index] = listener->guest[--listener->guests];
 }
 
-/* Short, and the first on its way: if it does not fit at once, the guest is lost. */
+/* An answer is short, and the first on its way: what does not fit at once goes to nobody. */
 static bool answer(const guest_t *guest, uint32_t error, const void *records, size_t bytes)
 {
     const meeting_head_t head = {.error = error, .bytes = error ? 0 : guest->head.bytes};
@@ -62,6 +77,7 @@ static bool same_group(const guest_t *a, const guest_t *b)
     return a->known && b->known && memcmp(&a->hello.group, &b->hello.group, sizeof(a->hello.group)) == 0;
 }
 
+/* Tell the whole group, and be done with it. */
 static void end_group(listener_t *listener, const net_key_t *group, uint32_t error)
 {
     for (uint32_t i = listener->guests; i-- > 0;) {
@@ -81,7 +97,7 @@ static void guest_left(listener_t *listener, uint32_t index)
         end_group(listener, &left.hello.group, ESRCH);
 }
 
-/* The errno of a wrong hello, or 0. */
+/* What is wrong with a hello, beside the others of its group; 0 if nothing is. */
 static uint32_t check_hello(listener_t *listener, const guest_t *guest)
 {
     const wire_hello_t *hello = &guest->hello;
@@ -98,12 +114,13 @@ static uint32_t check_hello(listener_t *listener, const guest_t *guest)
             continue;
         if (other->round > 0 || !wire_ended(other->connection))
             return EEXIST;
-        other->known = false; /* it came again before its end was seen */
+        other->known = false; /* it has come again before its end was heard */
         other->got = 0;
     }
     return 0;
 }
 
+/* Give everyone everyone's records, if all have posted. */
 static void finish_round(listener_t *listener, const guest_t *last)
 {
     static const guest_t nobody;
@@ -131,7 +148,7 @@ static void finish_round(listener_t *listener, const guest_t *last)
         guest_t *guest = &listener->guest[i];
         if (!guest->known || memcmp(&guest->hello.group, &hello.group, sizeof(hello.group)) != 0)
             continue;
-        /* a guest that takes no answer has left; the next look sees its end */
+        /* One that does not take its answer has left; its end is seen at the next look. */
         answer(guest, 0, records, (size_t)nranks * bytes);
         guest->round++;
         guest->posted = false;
@@ -141,7 +158,10 @@ static void finish_round(listener_t *listener, const guest_t *last)
     }
 }
 
-/* Read on into bytes `from` to `from + size` of a message: 1: whole, 0: not yet, else a negative errno. */
+/* ---- What a guest says ------------------------------------------------------------- */
+
+/* Read on into the part of `size` bytes that begins at byte `from` of what is expected: 1 when it is whole, 0 if not
+ * yet, a negative errno at the end. */
 static int read_part(guest_t *guest, void *part, size_t from, size_t size)
 {
     if (guest->got >= from + size)
@@ -154,7 +174,7 @@ static int read_part(guest_t *guest, void *part, size_t from, size_t size)
     return guest->got == from + size;
 }
 
-/* False: the guest must go. */
+/* True if the guest stays. */
 static bool read_hello(listener_t *listener, guest_t *guest)
 {
     const int whole = read_part(guest, &guest->hello, 0, sizeof(guest->hello));
@@ -172,7 +192,7 @@ static bool read_hello(listener_t *listener, guest_t *guest)
 
 static bool read_record(guest_t *guest)
 {
-    if (guest->posted) { /* it waits: whatever it sends now ends it */
+    if (guest->posted) { /* it waits: whatever it says now is its end */
         uint8_t byte;
         return wire_read_some(guest->connection, &byte, 1) == 0;
     }
@@ -185,13 +205,13 @@ static bool read_record(guest_t *guest)
     return whole >= 0;
 }
 
-/* May remove the guest, and others with it. */
+/* A guest may be removed, and others with it. */
 static void hear_guest(listener_t *listener, uint32_t index)
 {
     guest_t *guest = &listener->guest[index];
     if (!guest->known) {
         if (!read_hello(listener, guest)) {
-            guest->known = false; /* never one of its group */
+            guest->known = false; /* it was not of its group */
             guest_left(listener, index);
         }
         return;
@@ -203,6 +223,8 @@ static void hear_guest(listener_t *listener, uint32_t index)
         finish_round(listener, guest);
 }
 
+/* ---- The thread -------------------------------------------------------------------- */
+
 /* The ranks of one network always have room. */
 static uint32_t most_guests(void)
 {
@@ -213,7 +235,7 @@ static uint32_t most_guests(void)
     return quarter > NET_NETWORK_RANKS ? (uint32_t)quarter : (uint32_t)NET_NETWORK_RANKS;
 }
 
-/* `guests` if there is none. */
+/* Of those who have not said who they are; `guests` if there is none. */
 static uint32_t oldest_stranger(const listener_t *listener)
 {
     uint32_t oldest = listener->guests;
@@ -230,7 +252,7 @@ static bool has_room(const listener_t *listener)
     return listener->guests < most_guests() || oldest_stranger(listener) < listener->guests;
 }
 
-/* The oldest stranger stays if its hello has come meanwhile. */
+/* For one more. A stranger that goes may have said meanwhile that it is a rank: then it stays. */
 static bool make_room(listener_t *listener)
 {
     while (listener->guests >= most_guests()) {
@@ -246,7 +268,7 @@ static bool make_room(listener_t *listener)
     return true;
 }
 
-/* Make room first, for the one caller known to wait: an accepted guest stays. */
+/* Room is made first, and for the one caller that is known to wait: who is accepted stays. */
 static void welcome(listener_t *listener)
 {
     for (int i = 0; i < CALLERS_A_LOOK; i++) {
@@ -265,7 +287,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* True if strangers are left, who have a limit. */
+/* Returns whether there are strangers left, who have a limit. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();
@@ -294,7 +316,7 @@ static void *listen_on(void *argument)
             look[i + 1] = (struct pollfd){.fd = listener->guest[i].connection, .events = POLLIN};
         if (poll(look, guests + 1, deaf ? DEAF_MS : strangers ? WIRE_HELLO_MS / 4 : -1) <= 0)
             continue;
-        /* guests move when one goes: find each by its socket */
+        /* Guests move in the table when one goes: each is looked up by its socket. */
         for (uint32_t l = 1; l <= guests; l++) {
             for (uint32_t i = 0; look[l].revents && i < listener->guests; i++) {
                 if (listener->guest[i].connection == look[l].fd) {
@@ -309,6 +331,8 @@ static void *listen_on(void *argument)
     return NULL;
 }
 
+/* ---- Invitations ------------------------------------------------------------------- */
+
 static uint64_t checksum_of(const net_invitation_t *invitation)
 {
     return net_key_hash(invitation, offsetof(net_invitation_t, checksum)).word[0];
@@ -319,7 +343,7 @@ bool net_invitation_valid(const net_invitation_t *invitation)
     return invitation->magic == INVITATION_MAGIC && invitation->checksum == checksum_of(invitation);
 }
 
-/* The child has neither the thread nor the socket. */
+/* The parent's thread is not here, and its socket is closed. */
 static void forget_in_child(void)
 {
     free(g_listener);
@@ -331,6 +355,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
+/* A socket and its secret, without a thread. */
 static int make(const net_interfaces_t *wanted, listener_t **listener, net_invitation_t *invitation)
 {
     net_invitation_t made = {.magic = INVITATION_MAGIC};
@@ -375,7 +400,7 @@ int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation)
     if (error)
         return error;
     net_lock_take(&g_lock);
-    const bool first = g_listener == NULL; /* another thread may have been first */
+    const bool first = g_listener == NULL; /* another thread may have come first */
     error = first ? net_thread_start(NULL, listen_on, listener) : 0;
     if (first && !error) {
         g_listener = listener;
