@@ -4,6 +4,8 @@
  *
  * The handle is the real NCCL's, which may reuse its address after a destroy (in host mode: a pointer to the state). So
  * the state is removed before Destroy or Abort is forwarded, and an insert overwrites.
+ * States come from a free list and are never unmapped: a look-up, which takes no lock, reads a state even beside a
+ * destroy, though perhaps a reused one.
  */
 #ifndef SHUNT_SHIM_COMM_H
 #define SHUNT_SHIM_COMM_H
