@@ -25,7 +25,7 @@ enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* Time of a word between GPUs where the starts below were fitted: selector/measured/graph-4-h200.csv. */
+/* Time of a word between GPUs, in us, where the starts below were fitted: selector/measured/graph-4-h200.csv. */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
@@ -222,8 +222,8 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
     return two || cost->load != WHOLE || (cost->crossings == 1 && bytes <= 4.0 * MIB);
 }
 
-/* Below the least published start of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
- * selector/measured/published-pcie.csv). None was published for calls with a root and for messages. */
+/* Over PCIe: below the least published start of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
+ * selector/measured/published-pcie.csv). 0: none was published for calls with a root and for messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
@@ -260,7 +260,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
     return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest algorithm, if below *time; where nothing may be forwarded, also one that has not run. */
+/* The fastest algorithm, or `only`, if below *time; where nothing may be forwarded, also one that has not run. */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)

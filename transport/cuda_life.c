@@ -21,7 +21,7 @@ typedef struct mark {
     uint64_t life;
 } mark_t;
 
-/* not a net_lock_t, which a fork takes: it is held over calls of the driver */
+/* not a net_lock_t, which a fork takes: it is held over calls of the driver, and a child makes none */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark_t marks[DEVICES];
 

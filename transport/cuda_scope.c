@@ -3,7 +3,7 @@
  * cudaSetDevice cannot restore none, or one unknown to the runtime. It also relaxes the capture mode: in the strict
  * modes an allocation breaks another thread's capture. A runtime call before the device is set would create a context
  * on device 0. Each call compares the current context with the primary one last seen: no kernel of Shunt may be
- * launched in a context of cuCtxCreate. */
+ * launched in a context of cuCtxCreate, though the runtime says that the device is current. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

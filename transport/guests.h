@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guests.h - which processes have a block of IPC memory mapped. CUDA does not define what becomes of a mapping when the
  * owner frees such memory. So it has a guest book, a page of host memory. A guest enters before it maps the memory, and
- * leaves after unmapping it. The owner closes the book, which turns new guests away, and frees when every guest has
- * left or is dead. */
+ * leaves after unmapping it. The owner closes the book, which turns new guests away, so that none enters between its
+ * check and its free, and frees when every guest has left or is dead. */
 #ifndef SHUNT_TRANSPORT_GUESTS_H
 #define SHUNT_TRANSPORT_GUESTS_H
 

@@ -30,7 +30,7 @@ typedef struct net_offer {
             char box[NET_BOX_NAME_BYTES];
         } sent;
         struct {
-            uint8_t handle[64];
+            uint8_t handle[64]; /* cudaIpcMemHandle_t */
             net_host_place_t guests;
         } ipc;
         struct {
@@ -56,7 +56,7 @@ struct net_memory {
     uint64_t life; /* of the device; 0: unknown, or not CUDA */
     size_t bytes;
     int node;           /* host: of its pages */
-    net_range_t *range; /* NULL: it has its own addresses */
+    net_range_t *range; /* it lies there, at `at`; NULL: it has its own addresses */
     void *at;
     void *pointer;
     net_token_t token;
@@ -91,8 +91,8 @@ struct net_mapping {
 
 /* A function that fails undoes what it did, except where a free may wait for kernels. */
 typedef struct net_memory_ops {
-    /* memory->device and ->bytes are set; fill in the rest and offer->as. After a failure, memory->pointer needs
-     * `destroy`. */
+    /* memory->device and ->bytes are set; fill in the rest and offer->as. After a failure, memory->pointer
+     * needs `destroy` if it is not NULL. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
     /* -EAGAIN: the driver forbids it now, or a peer has it mapped. Else it is gone. */
     int (*destroy)(net_memory_t *memory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_vmm.c - device memory made of a physical block and a mapping (cuMem*). The first choice: only such memory can
  * come piece by piece into a reserved range. A block lives while any process holds it, so an owner may free before its
- * peers close. */
+ * peers close. Access is granted for each mapping and device: peer access between contexts need not be enabled. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>

@@ -44,11 +44,12 @@ typedef struct mapped {
 static net_lock_t mapped_lock = NET_LOCK_INITIALIZER;
 static mapped_t *mapped_list;
 
+/* where shm_open of glibc and musl puts its files */
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
     OPEN_ATTEMPTS = 64, /* it fails when another process replaces the segment */
-    LOCK_NAPS = 10000,  /* of 1 ms */
+    LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
     SWEEP_ENTRIES = 1024,
     SWEEP_BOX_SECONDS = 60
 };

@@ -49,7 +49,7 @@ void net_close(int descriptor, const net_mark_t *mark);
 void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
- * Start a thread with all signals blocked. `thread` NULL: detached.
+ * Start a thread with all signals blocked: the program's are for its own threads. `thread` NULL: detached.
  */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 /* the kernel's id */
@@ -58,7 +58,7 @@ int net_thread_id(void);
 uint64_t net_now_ns(void);
 /* For net_condition_wait; a forked child makes it anew. */
 void net_condition_make(pthread_cond_t *condition);
-/* Wait for a signal; -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC. */
+/* Wait for a signal; -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC, since the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
@@ -157,7 +157,8 @@ void net_leave(net_rendezvous_t *rendezvous);
 bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
- * A bell wakes a thread of its process. Peers of the same user open it through /proc.
+ * A bell wakes a thread of its process. It carries nothing: who wakes looks what there is. Peers of the same user open
+ * it through /proc.
  */
 typedef struct net_bell {
     net_process_t owner;
@@ -251,7 +252,8 @@ typedef struct net_visit {
 } net_visit_t;
 int net_device_enter(net_visit_t *visit, int device);
 void net_device_leave(net_visit_t *visit);
-/* The driver's calls for a collective; only with CUDA, in a current context. A cudaError_t; no last error is left. */
+/* The driver's calls for a collective, with the runtime's streams and events; only with CUDA, in a current context. A
+ * cudaError_t; no last error is left. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them (docs/topology.md). Missing or malformed
- * values are unknown. */
+/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them (docs/topology.md), which takes no
+ * library, open device or rights, as libibverbs would. Missing or malformed values are unknown. */
 #define _GNU_SOURCE
 #include "selector/topology/topology.h"
 

@@ -3,8 +3,8 @@
  * trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing.
  *
  * A call costs two clock readings and a copy into its thread's ring; a background thread formats and writes later. A
- * full ring drops and counts events. After every write the file is a complete JSON array. When off (the default), a
- * call costs one relaxed load and a branch.
+ * full ring drops and counts events. After every write the file is a complete JSON array, even if the process is
+ * killed. When off (the default), a call costs one relaxed load and a branch.
  */
 #ifndef SHUNT_SHIM_TRACE_H
 #define SHUNT_SHIM_TRACE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.h - groups: depth (of the application's own calls), and the calls that Shunt takes in one. Thread-local, like
- * NCCL's group state.
+ * group.h - groups: depth (of the application's own calls, so never more than NCCL's), and the calls that Shunt takes
+ * in one. Thread-local, like NCCL's group state.
  */
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_launch.c - the end of a group on CUDA: streams join, our work launches beside the real NCCL's, streams go on.
+ * Reasons: the head of group.c.
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"

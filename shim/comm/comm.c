@@ -8,7 +8,7 @@
  *   a state, whose handle tells if it is the right one.
  * - An outgrown array is kept for its readers. All old arrays together are smaller than the current one.
  *
- * The table and free states live as long as the process. reap.c frees what a state owns .
+ * The table and free states (some 430 bytes each) live as long as the process. reap.c frees what a state owns.
  */
 #include "shim/comm/comm.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * order.h - the order of one communicator's work over several streams, ours and forwarded alike: that of the calls, as
- * in NCCL. On one stream it costs a capture query and, outside captures, an event after the call; with graphs to be
- * ordered, also a wait before it.
+ * in NCCL, and since our kernels share one scratch. On one stream it costs a capture query and, outside captures, an
+ * event after the call; with graphs to be ordered, also a wait before it.
  *
  * Functions return a cudaError_t. The communicator's device is current (net_device_enter); those that take a
  * communicator need its lock. Without CUDA they do nothing.

@@ -18,7 +18,7 @@ enum {
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
 
-/* Stages (docs/design.md). */
+/* Stages (stages.c). */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,

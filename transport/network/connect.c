@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connect.c - a connection from each rank to each other one. A rank calls all others, and sends by the connection that
- * it made. Its hello says whether it has an RDMA port, the answer whether both have one. A caller that loses its
- * connection before the answer calls again (docs/hosts.md). */
+ * it made. Its hello says whether it has an RDMA port, the answer whether both have one. Anybody may call, and many
+ * strangers make room for new callers, perhaps at the cost of a peer whose hello is on its way: a caller that loses its
+ * connection before the answer calls again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

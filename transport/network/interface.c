@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* interface.c - which address of this host others are told. Without NCCL's variables the order is: an interface that
- * leads out of the host, bridges of containers, one without a link, loopback. Link-local addresses (fe80::) are left
- * out. */
+ * leads out of the host, bridges of containers, one without a link, loopback, by which "hosts" of one machine
+ * still meet. Link-local addresses (fe80::) are left out. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.h - what a network is made of. A peer has a connection for each direction (docs/hosts.md). Either they move the
- * bytes (sockets.c), or a queue pair (verbs.h) does and they show that the peer lives. */
+/* link.h - what a network is made of. A peer has a connection for each direction, since the system lets one thread at a
+ * time write to a socket or read from it. Either they move the bytes (sockets.c), or a queue pair (verbs.h) does and
+ * they show that the peer lives. */
 #ifndef SHUNT_NETWORK_LINK_H
 #define SHUNT_NETWORK_LINK_H
 
@@ -21,10 +22,10 @@ typedef struct put {
 typedef struct link {
     int out, in; /* both -1: none, or ended */
     bool by_verbs;
-    put_t put[NET_PUTS];
+    put_t put[NET_PUTS]; /* number n is put[n % NET_PUTS] */
     uint32_t given, sent;
     uint64_t sent_flag; /* of the last one sent */
-    size_t written;     /* of the first put not sent */
+    size_t written;     /* of head and data of the first put not sent */
     /* Written by the thread that has the turn to read: */
     put_head_t head;
     size_t got;
@@ -53,6 +54,7 @@ void link_sent(link_t *link);
 int connect_links(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group, uint32_t rank,
                   const net_address_t *addresses, const net_limit_t *limit, uint32_t *offers);
 
+/* 0 or -ECONNRESET. */
 int sockets_put(link_t *link, const put_head_t *head, const void *data);
 /* False: the connection has ended. */
 bool sockets_write(link_t *link, bool *moved);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meeting.c - a rank's side of a meeting. A rank that is dropped unheard calls again (docs/hosts.md), but not for ever:
- * a listener that does not know the secret drops it, too. */
+/* meeting.c - a rank's side of a meeting. Where strangers crowd the listener, it may drop a rank unheard; then the rank
+ * calls again, but not for ever: a listener that does not know the secret drops it, too. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 

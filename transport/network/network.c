@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* network.c - put and flag between ranks, whichever way each peer is reached. One thread does everything, but a second
- * one may read. Only the thread with the turn (`reads`) reads from sockets or ends connections. */
+ * one may read. Only the thread with the turn (`reads`) reads from sockets or ends connections. The network owns its
+ * connections and its port; what is put, and where it lands, is the caller's. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

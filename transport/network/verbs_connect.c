@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_connect.c - queue pairs to the peers that have a port, too. A pair agrees in three rounds (docs/hosts.md):
- * where to write; ready; a first write came through. A write before the peer is ready is lost, and resent only after a
- * packet's time limit. */
+/* verbs_connect.c - queue pairs to the peers that have a port, too. A pair agrees in three rounds over its
+ * connection: where to write; ready; a first write came through. What fails on one side is told in the next round, so
+ * both decide alike. A write before the peer is ready is lost, and resent only after a packet's time limit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -113,6 +113,7 @@ static const char *register_memory(state_t *state, uint32_t peer)
     return queue->copy_key ? NULL : "no memory can be registered (ulimit -l)";
 }
 
+/* With as much room for data in the request itself as the device has, up to what pays. */
 static const char *create_queue(verbs_t *verbs, verbs_queue_t *queue)
 {
     for (uint32_t bytes = MOST_INLINE; bytes >= LEAST_INLINE && !queue->qp; bytes /= 2) {

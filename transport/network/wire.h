@@ -30,6 +30,7 @@ typedef struct wire_hello {
 } wire_hello_t;
 
 uint64_t wire_now_ns(void);
+/* 0, -ETIMEDOUT or -ECANCELED. */
 int wire_check(const net_limit_t *limit);
 /* in constant time */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
