@@ -37,6 +37,8 @@ int tool_tune(int argc, char **argv);
  * in this process, and nothing written to stdout. */
 void tune_first(void);
 
+/* Seconds of the monotonic clock. */
+double tune_now(void);
 /* A note of a program that met no table. */
 typedef struct tune_note {
     uint64_t machine;

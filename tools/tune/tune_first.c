@@ -20,7 +20,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tools/tune/tune.h"
@@ -46,13 +45,6 @@ typedef struct work {
     double start;
     int tell; /* the stderr of `shunt run` */
 } work_t;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static double limit_of(const tune_note_t *note)
 {
@@ -157,7 +149,7 @@ static bool measure(work_t *work)
     }
     dprintf(work->tell, "shunt run: measuring %u GPUs once, %.0f s at most (--no-tune: not)\n", note->ranks,
             limit_of(note) + END_SECONDS);
-    options.limit_s = limit_of(note) - (now() - work->start);
+    options.limit_s = limit_of(note) - (tune_now() - work->start);
     work->sizes = tune_quick(&options, &work->machine, work->table, &work->declined);
     return work->sizes > 0;
 }
@@ -198,7 +190,7 @@ static bool wait_for(pid_t child, const work_t *work)
     int status = TOOL_FAILED;
     pid_t got;
     while ((got = waitpid(child, &status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
-        if (now() > end) {
+        if (tune_now() > end) {
             end_all(child);
             return false;
         }
@@ -229,7 +221,7 @@ static void conclude(work_t *work, int note, int captured, bool done)
 {
     if (done) {
         dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
-                now() - work->start, work->table);
+                tune_now() - work->start, work->table);
         /* Other GPUs of this machine may have another class: a program there would ask again and again. */
         tune_note_end(&work->note, note, is_measured(work) ? TUNE_NOTE_DONE : TUNE_NOTE_NEVER);
         return;
@@ -268,7 +260,7 @@ static void follow_note(work_t *work, int captured)
     }
     (void)!ftruncate(captured, 0); /* what reading the table said is no reason */
     (void)lseek(captured, 0, SEEK_SET);
-    work->start = now();
+    work->start = tune_now();
     tool_forget_variables();
     setenv("SHUNT_TUNE", "0", 1); /* the ranks leave no note */
     if (work->note.nccl_version != 0) {

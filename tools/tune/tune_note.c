@@ -163,7 +163,7 @@ void tune_note_forget(const char *table, uint64_t machine)
     }
 }
 
-static double now(void)
+double tune_now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -172,10 +172,10 @@ static double now(void)
 
 static bool lock(int file, double most_s, int tell)
 {
-    const double start = now();
+    const double start = tune_now();
     bool told = false;
     while (flock(file, LOCK_EX | LOCK_NB) != 0) {
-        const double waited = now() - start;
+        const double waited = tune_now() - start;
         if (errno != EWOULDBLOCK || waited > most_s) {
             return false;
         }
