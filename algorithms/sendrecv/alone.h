@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alone.h - the kernels of the usual groups: no list has more than one message, and each item has a warp of its own,
- * which may wait for its peer.
+ * alone.h - the kernels of the usual groups: no list has more than one message, and a warp has one item, for which it
+ * may wait: a channel of one direction, or GROUP of them where there are fewer warps than channels.
  *
  * They do the same steps as mixed.h with less code: fetching and issuing it is most of a short message's time. The
  * counts and the first rows are loaded together. Rows whose vectors are all whole are moved without a look at single
  * lanes; what is left, or not aligned, is the work of a function. A message to this rank itself is copied by all warps:
  * those that receive, before their data can be there, and those that send, when theirs is on its way.
+ *
+ * A warp's rows are `width` apart, so they lie in its channels in turn. It moves them in order, ROWS at a time: of each
+ * channel ROWS / GROUP, at most half a ring. So waiting does not go in circles, however the peer groups its channels.
+ * Let m be the fewest rows of this message that any channel has received, and q the last multiple of ring_credit_rows
+ * up to m, so that all channels have been given credit up to q. Batches divide ring_credit_rows. So a receiver at m
+ * waits for a row below q + ring_credit_rows, and its sender, which has not sent that, needs credit up to q +
+ * ring_credit_rows - rows of the ring at most, which it has.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
@@ -15,35 +22,102 @@
 
 enum { SELF_BATCH = 4 }; /* vectors under way in a lane */
 
-/* A message's rows in one channel. The whole ones come first. */
-struct channel_rows {
-    uint8_t *at;       /* this lane's vector of the first row */
-    uint64_t step;     /* bytes to that of the next */
-    uint32_t whole;    /* rows whose vectors are all whole */
-    uint32_t all;      /* rows */
-    uint32_t channels; /* of the message */
+/* A message's rows that one warp moves. The whole ones come first. */
+struct warp_rows {
+    uint8_t *at;    /* this lane's vector of the first row */
+    uint64_t step;  /* bytes to that of the next */
+    uint32_t whole; /* rows whose vectors are all whole */
+    uint32_t all;   /* rows */
+    uint32_t width; /* from one row of the message to the warp's next, and from one of its channels to the next */
 };
 
-LANE_FN uint32_t channel_rows_count(uint32_t rows, uint32_t channel, uint32_t channels)
+/* Of `rows`, those from `first` on that are `width` apart. */
+LANE_FN uint32_t rows_apart(uint32_t rows, uint32_t first, uint32_t width)
 {
-    return channel < rows ? (rows - channel - 1) / channels + 1 : 0;
+    return first < rows ? (rows - first - 1) / width + 1 : 0;
 }
 
-LANE_FN channel_rows channel_rows_make(const item &it, const message_t &message, const rings_t &rings)
+template <int GROUP> LANE_FN warp_rows warp_rows_make(const item &it, const message_t &message, const rings_t &rings)
 {
     const uint32_t lanes = lane_warp_size(), rows = (uint32_t)message_rows(message.bytes, lanes);
     const buffer_t buffer = buffer_make(message.buffer, message.bytes);
-    channel_rows p;
-    p.channels = rings_channels(rings, rows);
+    warp_rows p;
+    p.width = (rings_channels(rings, rows) + GROUP - 1) / GROUP;
     p.at = buffer.base + (uint64_t)(it.channel * lanes + it.lane) * VEC;
-    p.step = (uint64_t)p.channels * lanes * VEC;
-    p.whole = channel_rows_count(buffer.whole / lanes, it.channel, p.channels);
-    p.all = channel_rows_count(rows, it.channel, p.channels);
+    p.step = (uint64_t)p.width * lanes * VEC;
+    p.whole = rows_apart(buffer.whole / lanes, it.channel, p.width);
+    p.all = rows_apart(rows, it.channel, p.width);
     return p;
 }
 
-/* Messages of which no channel takes more than ROWS rows; or LONG, of more. */
-template <int ROWS, bool LONG> struct pairs_alone {
+/* The rings of a warp's channels. Its row `b` after the first GROUP * n ones lies in channel b % GROUP. */
+template <int GROUP> struct warp_rings {
+    item it; /* the first channel */
+    uint32_t width;
+    uint64_t count[GROUP];  /* rows that have passed through each */
+    uint64_t credit[GROUP]; /* got, or given */
+
+    LANE_FN uint8_t *vector(uint32_t b) const
+    {
+        return it.vector(count[b % GROUP] + b / GROUP) + (uint64_t)(b % GROUP) * ring_step();
+    }
+
+    LANE_FN uint8_t *word(uint32_t b) const
+    {
+        return it.word(count[b % GROUP] + b / GROUP) + (uint64_t)(b % GROUP) * ring_step();
+    }
+
+    LANE_FN uint64_t ring_step() const
+    {
+        return (uint64_t)width * ring_bytes(it.rows, lane_warp_size());
+    }
+
+    /* From a channel's words of counts to the next one's. */
+    LANE_FN uint64_t count_step() const
+    {
+        return (uint64_t)width * 8;
+    }
+
+    LANE_FN item channel(uint32_t j) const
+    {
+        item one = it;
+        one.channel += j * width;
+        one.data += j * ring_step();
+        one.words += j * ring_step();
+        one.count += j * count_step();
+        one.seen += j * count_step();
+        one.credit += j * count_step();
+        return one;
+    }
+
+    /* Of the warp's next `rows`, those of channel j. */
+    LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
+    {
+        return (rows + GROUP - 1 - j) / GROUP;
+    }
+
+    LANE_FN void move(uint32_t rows)
+    {
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++)
+            count[j] += share(rows, j);
+    }
+
+    /* Give credit, which all channels owe at the same time. */
+    LANE_FN void tell()
+    {
+        ring_give_credit(it, count, count_step());
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++)
+            credit[j] = count[j];
+    }
+};
+
+/* Messages of which no warp takes more than ROWS rows; or LONG, of more. */
+template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
+    static_assert(GROUP == 1 || ROWS % GROUP == 0, "a batch has as many rows of each channel");
+    typedef warp_rings<GROUP> rings;
+
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
@@ -52,13 +126,12 @@ template <int ROWS, bool LONG> struct pairs_alone {
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
-        const channel_rows p = channel_rows_make(it, m.message[it.end - 1], m.rings);
+        const warp_rows p = warp_rows_make<GROUP>(it, m.message[it.end - 1], m.rings);
         const bool loads = it.sends && p.whole > 0;
+        rings r = {it, p.width, {}, {}};
         uint8_t *own = team.own;
-        const uint64_t *counts = (const uint64_t *)it.count;
-        const uint64_t *seen = (const uint64_t *)it.seen;
         const uint8_t *from[ROWS];
-        uintptr_t held = (uintptr_t)own | (uintptr_t)it.data | (uintptr_t)counts | (uintptr_t)seen;
+        uintptr_t held = (uintptr_t)own | (uintptr_t)it.data | (uintptr_t)it.count | (uintptr_t)it.seen;
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++) {
             from[b] = loads ? p.at + (b < p.whole ? b : 0) * p.step : own;
@@ -67,8 +140,11 @@ template <int ROWS, bool LONG> struct pairs_alone {
 
         lane_begin(held, m.early);
         const uint64_t epoch = epoch_read(team);
-        uint64_t count = lane_read_own(counts);
-        uint64_t credit = lane_read_own(seen);
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++) {
+            r.count[j] = lane_read_own((const uint64_t *)(it.count + j * r.count_step()));
+            r.credit[j] = lane_read_own((const uint64_t *)(it.seen + j * r.count_step()));
+        }
         vec16_t y[ROWS];
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++)
@@ -80,20 +156,20 @@ template <int ROWS, bool LONG> struct pairs_alone {
             copy_self(team, m, index, lane);
         if (!any)
             return;
-        lane_warp_sync(); /* all have read the count, which lane 0 is going to write */
+        lane_warp_sync(); /* all have read the counts, which lane 0 is going to write */
         lane_awaits(lane, 1u << it.peer);
-        const uint64_t end = count + p.all;
-        uint64_t told = count;
-        if (!it.sends)
-            ring_renew_credit(team, it, count);
-        if (p.whole > 0) {
-            if (!(it.sends ? send(lane, team, it, p, count, credit, y) : receive(lane, team, it, p, count, told, y)))
-                return;
-            count += p.whole;
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP && !it.sends; j++) {
+            ring_renew_credit(team, r.channel(j), r.count[j]);
+            r.credit[j] = r.count[j];
         }
-        if (p.whole < p.all && !rest(lane, team, m, it, p, count, it.sends ? credit : told))
+        if (p.whole > 0 && !(it.sends ? send(lane, team, r, p, y) : receive(lane, team, r, p, y)))
             return;
-        ring_write_count(it, end, credit);
+        if (p.whole < p.all && !rest(lane, team, m, r, p))
+            return;
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++)
+            ring_write_count(r.channel(j), r.count[j] + r.share(p.all, j) - r.share(p.whole, j), r.credit[j]);
         if (copies && it.sends)
             copy_self(team, m, index, lane);
     }
@@ -124,32 +200,34 @@ template <int ROWS, bool LONG> struct pairs_alone {
     }
 
     /* The whole rows; y has the first ROWS of them. */
-    LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const item &it, const channel_rows &p,
-                             uint64_t count, uint64_t &credit, vec16_t (&y)[ROWS])
+    LANE_FN static bool send(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         const uint8_t *from = p.at;
         for (uint32_t left = p.whole;;) {
             const uint32_t rows = left < ROWS ? left : ROWS;
             lane_wait_begins(lane);
-            while (count + rows - credit > it.rows) {
-                credit = lane_flag(it.credit);
-                if (lane_stop(lane, team))
-                    return false;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < GROUP; j++) {
+                while (r.count[j] + r.share(rows, j) - r.credit[j] > r.it.rows) {
+                    r.credit[j] = lane_flag(r.it.credit + j * r.count_step());
+                    if (lane_stop(lane, team))
+                        return false;
+                }
             }
             rows_whiten(y);
             if (rows_top(y) >= ESCAPED)
-                ring_put_some(it, count, rows, y);
+                ring_put_some(r, rows, y);
             else {
                 LANE_UNROLL
                 for (uint32_t b = 0; b < ROWS; b++) {
                     if (b < rows)
-                        lane_put(it.vector(count + b), y[b]);
+                        lane_put(r.vector(b), y[b]);
                 }
             }
             left -= rows;
+            r.move(rows);
             if (!LONG || left == 0)
                 return true;
-            count += ROWS;
             from += ROWS * p.step;
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++)
@@ -157,17 +235,16 @@ template <int ROWS, bool LONG> struct pairs_alone {
         }
     }
 
-    LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, const item &it, const channel_rows &p,
-                                uint64_t count, uint64_t &told, vec16_t (&y)[ROWS])
+    LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
-        const uint64_t end = count + p.all;
+        const uint64_t end = r.count[0] + r.share(p.all, 0);
         uint8_t *to = p.at, *at[ROWS];
         for (uint32_t left = p.whole;;) {
             const uint32_t rows = left < ROWS ? left : ROWS;
             uint32_t top;
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++)
-                at[b] = it.vector(count + (b < rows ? b : 0));
+                at[b] = r.vector(b < rows ? b : 0);
             lane_wait_begins(lane);
             for (;;) {
                 LANE_UNROLL
@@ -180,7 +257,8 @@ template <int ROWS, bool LONG> struct pairs_alone {
                     return false;
             }
             if (top == ESCAPED && !ring_unescape(
-                                      lane, team, it, count, [rows](uint32_t b) { return b < rows; }, y))
+                                      lane, team, r.it, [&r](uint32_t b) { return r.word(b); },
+                                      [rows](uint32_t b) { return b < rows; }, y))
                 return false;
             rows_whiten(y);
             LANE_UNROLL
@@ -191,41 +269,46 @@ template <int ROWS, bool LONG> struct pairs_alone {
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++)
                 lane_rearm(at[b]);
-            if (LONG)
-                told = ring_give_credit(it, told, count + rows, end);
+            r.move(rows);
+            if (LONG && ring_owes_credit(r.it, r.credit[0], r.count[0], end))
+                r.tell();
             left -= rows;
             if (!LONG || left == 0)
                 return true;
-            count += rows;
             to += ROWS * p.step;
         }
     }
 
-    /* The rows behind the whole ones. credit: that was got, or given. */
+    /* The rows behind the whole ones. */
     template <int MOST>
-    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, item it, channel_rows p,
-                           uint64_t count, uint64_t credit)
+    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {
-        const uint64_t end = count + p.all - p.whole;
-        for (uint32_t done = p.whole; done < p.all; done += ROWS) {
-            const uint32_t row = it.channel + done * p.channels;
-            const span<ROWS> s = span_make<ROWS>(it, m.message[it.end - 1], m.rings, row);
-            vec16_t y[ROWS];
+        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* those of several channels go one by one */
+        for (uint32_t done = p.whole; done < p.all; done += STEP) {
+            const uint32_t j = done % GROUP, row = r.it.channel + done * p.width;
+            const item it = r.channel(j);
+            const span<STEP> s = span_make<STEP>(it, m.message[it.end - 1], m.rings, row);
+            const uint64_t end = r.count[j] + r.share(p.all - done, 0);
+            vec16_t y[STEP];
             span_load(s, it.sends, team.own, y);
             if (it.sends)
                 span_complete(s, y);
-            if (!(it.sends ? send_rest(lane, team, it, count, credit, s, y)
-                           : receive_rest(lane, team, it, count, s, y)))
+            if (!(it.sends ? send_rest(lane, team, it, r.count[j], r.credit[j], s, y)
+                           : receive_rest(lane, team, it, r.count[j], s, y)))
                 return false;
-            count += s.rows;
-            if (!it.sends)
-                credit = ring_give_credit(it, credit, count, end);
+            r.count[j] += s.rows;
+            if (!it.sends && ring_owes_credit(it, r.credit[j], r.count[j], end)) {
+                const uint64_t to[1] = {r.count[j]};
+                ring_give_credit(it, to, 0);
+                r.credit[j] = to[0];
+            }
         }
         return true;
     }
 
+    template <int STEP>
     LANE_FN static bool send_rest(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count,
-                                  uint64_t &credit, const span<ROWS> &s, vec16_t (&y)[ROWS])
+                                  uint64_t &credit, const span<STEP> &s, vec16_t (&y)[STEP])
     {
         lane_wait_begins(lane);
         while (count + s.rows - credit > it.rows) {
@@ -238,15 +321,16 @@ template <int ROWS, bool LONG> struct pairs_alone {
         return true;
     }
 
+    template <int STEP>
     LANE_FN static bool receive_rest(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count,
-                                     const span<ROWS> &s, vec16_t (&y)[ROWS])
+                                     const span<STEP> &s, vec16_t (&y)[STEP])
     {
         lane_wait_begins(lane);
         for (;;) {
             ring_poll(it, count, s, y);
             bool arrived = true;
             LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS; b++)
+            for (uint32_t b = 0; b < STEP; b++)
                 arrived = arrived && (!s.has(b) || mark_arrived<MARK_ESCAPE>(y[b]));
             if (arrived)
                 break;

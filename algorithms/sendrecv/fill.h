@@ -38,6 +38,7 @@ typedef struct filled {
     uint32_t messages, items;
     uint32_t self; /* of these items: of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
+    bool aligned;  /* all buffers that go through rings are, to a vector */
 } filled_t;
 
 /* Fill in m, and write its messages to `list`: numbers begin .. begin + share - 1 of each peer and direction. bulk_end:
@@ -47,7 +48,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
 {
     uint32_t length[FILL_LISTS] = {0}, seen[FILL_LISTS] = {0}, channels[MESSAGES_LISTS] = {0};
     uint16_t next[FILL_LISTS];
-    filled_t f = {0, 0, 0, 1};
+    filled_t f = {0, 0, 0, 1, true};
     m.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
     m.early = call->early;
     m.shared_self = 0;
@@ -69,6 +70,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
         list[next[l]++] = message_t{(uint8_t *)one.buffer, one.bytes};
         if (l >= MESSAGES_LISTS)
             continue;
+        f.aligned = f.aligned && (one.peer == team->rank || (uintptr_t)one.buffer % VEC == 0);
         const uint64_t rows = message_rows(one.bytes, PAIRS_LANES);
         const uint32_t wanted = rings_channels(m.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
         f.rows = deep > f.rows ? deep : f.rows;
@@ -82,13 +84,29 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* Let all warps copy the message to this rank itself. */
-static inline void messages_share_self(messages_head &m, filled_t &f, uint32_t rank)
+/* Items, if `group` channels of a list are one, without those of the message to this rank itself. */
+static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group)
 {
+    uint32_t items = 0;
+    for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
+        const uint32_t channels = m.item_end[l] - (l > 0 ? m.item_end[l - 1] : 0u);
+        items += l == 2 * rank + MESSAGES_SEND ? 0 : (channels + group - 1) / group;
+    }
+    return items;
+}
+
+/* Make it so. All warps then copy the message to this rank itself. */
+static inline void messages_group(messages_head &m, filled_t &f, uint32_t rank, uint32_t group)
+{
+    uint32_t begin = 0, items = 0;
+    for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
+        const uint32_t channels = m.item_end[l] - begin;
+        begin = m.item_end[l];
+        items += l == 2 * rank + MESSAGES_SEND ? 0 : (channels + group - 1) / group;
+        m.item_end[l] = (uint16_t)items;
+    }
     m.shared_self = f.self > 0;
-    for (uint32_t l = 2 * rank; l < MESSAGES_LISTS; l++)
-        m.item_end[l] = (uint16_t)(m.item_end[l] - f.self);
-    f.items -= f.self;
+    f.items = items;
     f.self = 0;
 }
 

@@ -213,8 +213,10 @@ struct pairs_mixed {
         rows_whiten(v);
         span_store(s, v);
         ring_rearm(it, p.count, s);
-        ring_give_credit(it, p.count & ~(uint64_t)(ring_credit_rows(it) - 1), p.count + s.rows, UINT64_MAX);
-        p.count += s.rows;
+        const uint64_t to[1] = {p.count + s.rows};
+        if (ring_owes_credit(it, p.count & ~(uint64_t)(ring_credit_rows(it) - 1), to[0], UINT64_MAX))
+            ring_give_credit(it, to, 0);
+        p.count = to[0];
         p.row += s.rows * (s.stride / lane_warp_size());
         return STEP_MOVED;
     }

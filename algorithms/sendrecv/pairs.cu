@@ -23,18 +23,6 @@ enum { PAIRS_MOST_THREADS = 512 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
-/* Rows of a batch if alone.h serves the launch; 0: mixed.h serves it. A batch is at most half a ring, since the other
- * half may still be without credit. items: but those to this rank itself, which alone.h does not need. */
-static uint32_t pairs_batch(const messages_head &m, uint32_t items, uint32_t rows, uint32_t workers)
-{
-    uint32_t batch = 1;
-    if (items == 0 || items > workers || rows == UINT32_MAX)
-        return 0;
-    while (batch < rows && batch < (uint32_t)RING_BATCH)
-        batch *= 2;
-    return batch <= m.rings.rows / 2 ? batch : 0;
-}
-
 /* Blocks and threads for so many items, within the call's: few warps a block, which hold each other up. */
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
@@ -45,6 +33,36 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
     *threads = wanted < *threads ? wanted : *threads;
     const uint32_t warps = *threads < 32 ? 1 : *threads / 32, filled = (items + warps - 1) / warps;
     *blocks = filled < *blocks ? filled : *blocks;
+}
+
+/* How alone.h serves a launch. batch 0: mixed.h does. */
+typedef struct pairs_plan {
+    uint32_t batch; /* rows at once */
+    uint32_t group; /* channels of an item */
+    uint32_t rows;  /* of an item, at most */
+} pairs_plan_t;
+
+enum { PAIRS_MOST_GROUP = 4 };
+
+/* For so many warps: the fewest channels an item with which each item has a warp. A batch is at most half a ring, since
+ * the other half may still be without credit. */
+static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
+{
+    pairs_plan_t plan = {0, 1, f.rows};
+    while (plan.group < (uint32_t)PAIRS_MOST_GROUP && messages_items(m, rank, plan.group) > workers)
+        plan.group *= 2;
+    const uint32_t items = messages_items(m, rank, plan.group);
+    if (items == 0 || items > workers || f.rows == UINT32_MAX || (plan.group > 1 && !f.aligned))
+        return plan;
+    plan.rows *= plan.group;
+    plan.batch = plan.group > 1 ? RING_BATCH : 1;
+    while (plan.batch < plan.rows && plan.batch < (uint32_t)RING_BATCH)
+        plan.batch *= 2;
+    if (plan.batch / plan.group > m.rings.rows / 2)
+        plan.batch = 0;
+    else
+        messages_group(m, f, rank, plan.group);
+    return plan;
 }
 
 /* ---- Kernels ------------------------------------------------------------------------------ */
@@ -67,12 +85,21 @@ static void ncclKernel_shunt_pairs(lane_t lane, const alg_team_t &team, const me
 }
 #endif
 
-/* For a batch that pairs_batch gave, and so many rows. */
-template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(uint32_t batch, uint32_t rows)
+template <int MOST, int GROUP> static kernel_t<messages<MOST>> pairs_kernel_of_group(bool is_long)
 {
-    if (batch > 0 && batch < rows)
-        return ncclKernel_shunt_pairs<pairs_alone<RING_BATCH, true>, MOST>;
-    switch (batch) {
+    return is_long ? ncclKernel_shunt_pairs<pairs_alone<RING_BATCH, true, GROUP>, MOST>
+                   : ncclKernel_shunt_pairs<pairs_alone<RING_BATCH, false, GROUP>, MOST>;
+}
+
+template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(const pairs_plan_t &plan)
+{
+    const bool is_long = plan.batch < plan.rows;
+    if (plan.batch > 0 && plan.group > 1)
+        return plan.group == 2 ? pairs_kernel_of_group<MOST, 2>(is_long)
+                               : pairs_kernel_of_group<MOST, PAIRS_MOST_GROUP>(is_long);
+    if (plan.batch > 0 && is_long)
+        return pairs_kernel_of_group<MOST, 1>(true);
+    switch (plan.batch) {
     case 0:
         return ncclKernel_shunt_pairs<pairs_mixed, MOST>;
     case 1:
@@ -84,7 +111,7 @@ template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(uint32_t bat
         return ncclKernel_shunt_pairs<pairs_alone<4, false>, MOST>;
 #endif
     default:
-        return ncclKernel_shunt_pairs<pairs_alone<RING_BATCH, false>, MOST>;
+        return pairs_kernel_of_group<MOST, 1>(false);
     }
 }
 
@@ -95,20 +122,19 @@ template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(uint32_t bat
 template <int MOST>
 static int pairs_launch(const alg_team_t *team, const alg_call_t *call, messages<MOST> &m, filled_t f, void *stream)
 {
-    uint32_t blocks = grid_blocks(call), threads = call->threads, batch = 0;
+    uint32_t blocks = grid_blocks(call), threads = call->threads;
+    pairs_plan_t plan = {0, 1, 0};
     if constexpr (MOST == PAIRS_FEW) {
         uint32_t most = blocks, wide = threads;
         pairs_grid(f.items - f.self, &most, &wide);
-        batch = pairs_batch(m, f.items - f.self, f.rows, most * (wide / 32));
-        if (batch > 0)
-            messages_share_self(m, f, team->rank);
+        plan = pairs_plan(m, f, team->rank, most * (wide / 32));
     }
     pairs_grid(f.items, &blocks, &threads);
     const uint32_t workers = blocks * (threads / 32);
     const size_t kept = (f.items + workers - 1) / workers * (threads / 32) * sizeof(progress_t);
     kernel_t<messages<MOST>> kernel = ncclKernel_shunt_pairs<pairs_mixed, MOST>;
     if constexpr (MOST == PAIRS_FEW)
-        kernel = pairs_kernel_of<MOST>(batch, f.rows);
+        kernel = pairs_kernel_of<MOST>(plan);
     return launch_grid(kernel, team, m, blocks, threads, kept, stream);
 }
 
@@ -157,10 +183,12 @@ struct pairs {
     static int preload(uint32_t)
     {
         int error = pairs_preload_mixed<PAIRS_FEW>() | pairs_preload_mixed<PAIRS_MANY>() |
-                    pairs_preload_mixed<MESSAGES_LISTED>() | launch_preload(pairs_store) |
-                    launch_preload(pairs_kernel_of<PAIRS_FEW>(RING_BATCH, RING_BATCH + 1));
-        for (uint32_t batch = 1; batch <= RING_BATCH; batch *= 2)
-            error |= launch_preload(pairs_kernel_of<PAIRS_FEW>(batch, batch));
+                    pairs_preload_mixed<MESSAGES_LISTED>() | launch_preload(pairs_store);
+        for (uint32_t group = 1; group <= PAIRS_MOST_GROUP; group *= 2) {
+            for (uint32_t batch = group > 1 ? RING_BATCH : 1; batch <= RING_BATCH; batch *= 2)
+                error |= launch_preload(pairs_kernel_of<PAIRS_FEW>({batch, group, batch}));
+            error |= launch_preload(pairs_kernel_of<PAIRS_FEW>({RING_BATCH, group, RING_BATCH + 1}));
+        }
         return error;
     }
 };
@@ -178,11 +206,9 @@ struct pairs {
             message_t *const list = messages_list(*team);
             m.message = list;
             filled_t f = messages_fill(m, NULL, list, team, call, begin, share);
-            const uint32_t batch = pairs_batch(m, f.items - f.self, f.rows, workers);
-            if (batch > 0)
-                messages_share_self(m, f, team->rank);
+            const pairs_plan_t plan = pairs_plan(m, f, team->rank, workers);
             done = f.messages;
-            return launch_threads(pairs_kernel_of<MESSAGES_LISTED>(batch, f.rows), team, m,
+            return launch_threads(pairs_kernel_of<MESSAGES_LISTED>(plan), team, m,
                                   f.items < workers ? f.items : workers, false, 0);
         });
     }

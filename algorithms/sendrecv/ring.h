@@ -217,17 +217,23 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* Of rows that are all whole. */
-template <int ROWS> LANE_FN void ring_put_some(const item &it, uint64_t count, uint32_t rows, const vec16_t (&x)[ROWS])
+/* Of rows that are all whole, to r.vector(b) and r.word(b). */
+template <int ROWS, class R> LANE_FN void ring_put_some(const R &r, uint32_t rows, const vec16_t (&x)[ROWS])
 {
-    vec16_t y[ROWS]; /* x stays in registers */
+    vec16_t y[ROWS]; /* x and r stay in registers */
+    uint8_t *vector[ROWS], *word[ROWS];
     vec_copy(y, x);
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        vector[b] = r.vector(b);
+        word[b] = r.word(b);
+    }
     LANE_ROLL
     for (uint32_t b = 0; b < rows; b++) {
         if (mark_top(y[b]) >= ESCAPED)
-            ring_put_escaped(it.vector(count + b), it.word(count + b), y[b]);
+            ring_put_escaped(vector[b], word[b], y[b]);
         else
-            lane_put(it.vector(count + b), y[b]);
+            lane_put(vector[b], y[b]);
     }
 }
 
@@ -240,25 +246,28 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Escape words of this lane's vectors `b` with has(b) that have arrived; they are on their way. False: the wait was
- * broken. */
-template <int ROWS, class H>
-LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, H has,
-                           vec16_t (&x)[ROWS])
+/* The escape words, at word(b), of this lane's vectors `b` with has(b) that have arrived; they are on their way. False:
+ * the wait was broken. */
+template <int ROWS, class W, class H>
+LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
     vec16_t y[ROWS];
+    uint8_t *at[ROWS];
     vec_copy(y, x);
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        at[b] = word(b);
     LANE_ROLL
     for (uint32_t b = 0; b < ROWS; b++) {
         if (!has(b) || !mark_escaped(y[b]))
             continue;
         uint32_t escape;
         lane_awaits(lane, 1u << it.peer);
-        while ((escape = lane_poll_word(it.word(count + b))) == SENTINEL) {
+        while ((escape = lane_poll_word(at[b])) == SENTINEL) {
             if (lane_stop(lane, team))
                 return false;
         }
-        lane_rearm_word(it.word(count + b));
+        lane_rearm_word(at[b]);
         mark_unescape(y[b], escape);
     }
     vec_copy(x, y);
@@ -275,7 +284,8 @@ LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it,
     for (uint32_t b = 0; b < ROWS; b++)
         any = any || (s.has(b) && mark_escaped(x[b]));
     return !any || ring_unescape(
-                       lane, team, it, count, [&s](uint32_t b) { return s.has(b); }, x);
+                       lane, team, it, [&it, count](uint32_t b) { return it.word(count + b); },
+                       [&s](uint32_t b) { return s.has(b); }, x);
 }
 
 template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, const span<ROWS> &s)
@@ -305,19 +315,25 @@ LANE_FN uint32_t ring_credit_rows(const item &it)
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* Give credit for the rows up to `to`, which the whole warp has armed again; credit for those up to `told` was given
- * before. Returns the row up to which credit is now given. end: row count when this launch has received everything; the
- * half ring before it is left to the next launch, so that short messages find the other half free. */
-LANE_FN uint64_t ring_give_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
+/* Whether credit is due for the rows up to `to`; for those up to `told` it was given before. end: row count when this
+ * launch has received everything; the half ring before it is left to the next launch, so that short messages find the
+ * other half free. */
+LANE_FN bool ring_owes_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
-    if (to - told < ring_credit_rows(it) || told + it.rows / 2 >= end)
-        return told;
+    return to - told >= ring_credit_rows(it) && told + it.rows / 2 < end;
+}
+
+/* Give credit for the rows up to `to`, which the whole warp has armed again: of this channel, and of more whose words
+ * are `step` bytes apart. */
+template <int GROUP> LANE_FN void ring_give_credit(const item &it, const uint64_t (&to)[GROUP], uint64_t step)
+{
     lane_warp_sync();
-    if (it.lane == 0) {
-        lane_fence();
-        lane_raise(it.credit, to);
-    }
-    return to;
+    if (it.lane != 0)
+        return;
+    lane_fence();
+    LANE_UNROLL
+    for (uint32_t j = 0; j < GROUP; j++)
+        lane_raise(it.credit + j * step, to[j]);
 }
 
 LANE_FN void ring_write_count(const item &it, uint64_t count, uint64_t credit)
