@@ -39,7 +39,8 @@ struct oneshot {
         s.move(turns_at(call.turns, epoch));
         if (first < vectors)
             s.put_all(0, own);
-        s.keep();
+        if (N == 2)
+            s.keep();
         for (uint32_t k = stride; first + k < vectors; k += stride)
             s.put_all(k, r.load(first + k));
         epoch_leave(lane, team);

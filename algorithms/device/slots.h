@@ -82,11 +82,10 @@ template <mark_t MARK, int N> struct slots {
         return all;
     }
 
-    /* After move, by all lanes of a warp: polls of two ranks compute no address. */
+    /* After move, by all lanes of a warp: polls compute no address. */
     LANE_FN void keep()
     {
-        if (N == 2)
-            lane_keep(from);
+        lane_keep(from);
     }
 
     /* By the bytes of epoch_half. */

@@ -17,8 +17,9 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
 
     /* What one lane needs. */
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* The addresses of blocks are those of the lane's first vector there, and kept; more ranks lack registers. */
-        static constexpr bool KEPT = WHOLE && N == 2 && !ROOTED;
+        /* The addresses of blocks are those of the lane's first vector there, and kept in registers, as is that of the
+         * slots that it polls; more ranks lack registers. */
+        static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
         uint8_t *in[N];          /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
@@ -98,8 +99,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
         w.first = first;
-        w.p = push_make<SHORT, N>(team, call);
         w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
+        w.p = push_make<ROOTED>(team, call, w.s.ranks());
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
@@ -125,6 +126,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
             series_compare(turn, call.series);
         const uint64_t half = push_at<ROOTED>(team, call, turn);
         w.s.move(half);
+        if (w.KEPT && N > 2)
+            w.s.keep();
         w.p.notices.at += half;
         if (ROOTED && w.p.has_notices)
             notices_send(lane, team, w.p.notices);

@@ -22,8 +22,8 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
-        const push_t p = push_make<SHORT, N>(team, call);
         slots_t s = slots_t::make(team, 1, vectors, first);
+        const push_t p = push_make<ROOTED>(team, call, s.ranks());
         buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
