@@ -8,18 +8,21 @@
 
 /* H200 over NVSwitch, multicast off. Grids: selector/measured/sweep-h200.csv. */
 #define H200(ranks) "selector/measured/graph-" #ranks "-h200.csv"
-#define STAGED(ranks) "selector/measured/large-staged-" #ranks "-h200.csv"
-#define TUNED "selector/measured/tune-4-h200.csv" /* faster by `shunt tune` */
-#define HOST "host device"                        /* a block is a thread; more only contend for cores */
+#define HOST "host device" /* a block is a thread; more only contend for cores */
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* One crossing up to `most` (1 MiB or more); more blocks above 1 MiB, where they are clearly faster. */
-#define PUSH(collective, ranks, most)                                                      \
-    {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "push", 32, 1024, COLLECTIVES(ranks)},  \
-        {collective, "nvswitch-sm90-" #ranks, most, "push", 64, 1024, COLLECTIVES(ranks)}, \
-    {                                                                                      \
-        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
+/* Three and four ranks. One crossing up to `most` (512 KiB or more); above 512 KiB, where they are clearly faster, more
+ * blocks. */
+#define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
+#define PUSH(collective, ranks, most)                                                 \
+    {collective, "nvswitch-sm90-" #ranks, 512 * KIB, "push", 32, 1024, SWEEP(ranks)}, \
+    {                                                                                 \
+        collective, "nvswitch-sm90-" #ranks, most, "push", 64, 512, SWEEP(ranks)      \
+    }
+#define NCCL(collective, ranks)                                                           \
+    {                                                                                     \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks) \
     }
 
 /* Two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers. Beside matrix
@@ -35,12 +38,13 @@
     }
 /* Longer ones by bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
-#define PUSH_REST(collective) \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
+#define LONG(collective, ranks, most, blocks, threads)                                         \
+    PUSH(collective, ranks, most),                                                             \
+    {                                                                                          \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "bulk", blocks, threads, SWEEP(ranks) \
+    }
+#define BY_PUSH(collective, ranks, most) PUSH(collective, ranks, most), NCCL(collective, ranks)
 
-#define GATHER_SCATTER_ROWS(collective, most)                                                                        \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
-        PUSH(collective, 4, 128 * MIB)
 /* Through the host's memory, two GPUs: one crossing up to `once`, then chunks up to `most`. Few blocks suffice where
  * the crossing dominates. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
@@ -58,15 +62,27 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Longer broadcasts and reduces load the root's link n - 1 times. Two-shot (rooted/) loads it once, but was not
- * measured on 3 and 4 GPUs. Between 2, long ones of a group cannot share a kernel; NCCL's can. */
-#define ROOTED_ROWS(collective)                                                                                        \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 24 * MIB), PUSH(collective, 3, 2 * MIB), \
-        PUSH(collective, 4, 1 * MIB)
+/* Long ones by push load the root's link n - 1 times, in two steps once: broadcasts gain 10% by all multiprocessors.
+ * Between 2, long ones of a group cannot share a kernel; NCCL's can. */
+#define TWO_STEPS(collective, ranks, most, blocks, threads)                                 \
+    {                                                                                       \
+        collective, "nvswitch-sm90-" #ranks, most, "twoshot", blocks, threads, SWEEP(ranks) \
+    }
+#define ROOTED_TWO(collective)                                                      \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST},                           \
+        {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
+        {collective, "nvswitch-sm90-2", 24 * MIB, "push", 64, 1024, COLLECTIVES(2)}, NCCL(collective, 2)
+#define ROW_TWO(collective)                                                         \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST},                           \
+        {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
+        {collective, "nvswitch-sm90-2", 128 * MIB, "push", 64, 1024, COLLECTIVES(2)}, NCCL(collective, 2)
 
-/* Both directions of a link need 64 blocks from 128 KiB on. On 3 and 4 GPUs the model decides, up to 4 MB. */
+/* Both directions of a link need 64 blocks from 128 KiB on. Longer ones lose on 3 and 4 where a rank has several. */
 #define SENDRECV "selector/measured/sendrecv-2-h200.csv"
 #define MESSAGES "selector/measured/messages-2-h100.csv"
+#define PAIRS(ranks, most)                                                              \
+    {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, SWEEP(ranks)}, \
+        {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, most, "pairs", 64, 512, SWEEP(ranks)}, NCCL(ALG_SEND_RECV, ranks)
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -77,17 +93,16 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "twoshot", 128, 128, SLIM},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 18 * MIB, "twoshot", 128, 256, SLIM},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, H200(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 1 * MIB, "twoshot", 32, 1024, H200(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 14 * MIB, "twoshot", 64, 512, H200(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 24 * MIB, "staged", 48, 512, TUNED},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 128 * MIB, "staged", 64, 512, STAGED(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", UINT64_MAX, "nccl", 0, 0, STAGED(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 192 * KIB, "oneshot", 32, 1024, H200(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 1 * MIB, "twoshot", 32, 1024, H200(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 12 * MIB, "twoshot", 64, 512, H200(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 64 * MIB, "staged", 64, 512, H200(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", UINT64_MAX, "nccl", 0, 0, STAGED(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, SWEEP(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 4 * MIB, "twoshot", 64, 512, SWEEP(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 14 * MIB, "twoshot", 128, 256, SWEEP(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 48 * MIB, "staged", 64, 512, SWEEP(3)},
+    NCCL(ALG_ALL_REDUCE, 3),
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 160 * KIB, "oneshot", 32, 1024, SWEEP(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 4 * MIB, "twoshot", 64, 512, SWEEP(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 12 * MIB, "twoshot", 128, 256, SWEEP(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 24 * MIB, "staged", 64, 512, SWEEP(4)},
+    NCCL(ALG_ALL_REDUCE, 4),
 
     {ALG_ALL_REDUCE, "shm-2", 16 * KIB, "shm-oneshot", 4, 512, SHM_SWEEP},
     {ALG_ALL_REDUCE, "shm-2", 512 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP},
@@ -118,13 +133,17 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 21 * MIB, "push", 40, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 48, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
-    PUSH_REST(ALG_REDUCE_SCATTER),
+    {ALG_REDUCE_SCATTER, "host", UINT64_MAX, "push", 1, 1, HOST},
+    LONG(ALG_REDUCE_SCATTER, 3, 96 * MIB, 24, 800),
+    LONG(ALG_REDUCE_SCATTER, 4, 40 * MIB, 24, 800),
     SHORT_TWO(ALG_ALL_GATHER),
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 1 * MIB, "push", 64, 256, SLIM},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 20 * MIB, "push", 48, 256, SLIM_H200},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
-    PUSH_REST(ALG_ALL_GATHER),
+    {ALG_ALL_GATHER, "host", UINT64_MAX, "push", 1, 1, HOST},
+    LONG(ALG_ALL_GATHER, 3, 32 * MIB, 20, 544),
+    LONG(ALG_ALL_GATHER, 4, 48 * MIB, 16, 544),
     SHORT_TWO(ALG_ALL_TO_ALL),
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 1 * MIB, "push", 64, 256, SLIM},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 9 * MIB, "push", 48, 256, SLIM_H200},
@@ -132,15 +151,38 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 40 * MIB, "push", 40, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", UINT64_MAX, "bulk", 26, 544, BULK},
-    PUSH_REST(ALG_ALL_TO_ALL),
-    GATHER_SCATTER_ROWS(ALG_GATHER, 128 * MIB),
-    GATHER_SCATTER_ROWS(ALG_SCATTER, 128 * MIB),
-    ROOTED_ROWS(ALG_BROADCAST),
-    ROOTED_ROWS(ALG_REDUCE),
+    {ALG_ALL_TO_ALL, "host", UINT64_MAX, "push", 1, 1, HOST},
+    LONG(ALG_ALL_TO_ALL, 3, 32 * MIB, 24, 544),
+    LONG(ALG_ALL_TO_ALL, 4, 32 * MIB, 20, 544),
+    ROW_TWO(ALG_GATHER),
+    BY_PUSH(ALG_GATHER, 3, 128 * MIB),
+    BY_PUSH(ALG_GATHER, 4, 48 * MIB),
+    ROW_TWO(ALG_SCATTER),
+    BY_PUSH(ALG_SCATTER, 3, 128 * MIB),
+    BY_PUSH(ALG_SCATTER, 4, 48 * MIB),
+    ROOTED_TWO(ALG_BROADCAST),
+    PUSH(ALG_BROADCAST, 3, 384 * KIB),
+    TWO_STEPS(ALG_BROADCAST, 3, 2 * MIB, 64, 512),
+    TWO_STEPS(ALG_BROADCAST, 3, 96 * MIB, 128, 512),
+    NCCL(ALG_BROADCAST, 3),
+    PUSH(ALG_BROADCAST, 4, 384 * KIB),
+    TWO_STEPS(ALG_BROADCAST, 4, 2 * MIB, 64, 512),
+    TWO_STEPS(ALG_BROADCAST, 4, 40 * MIB, 128, 512),
+    NCCL(ALG_BROADCAST, 4),
+    ROOTED_TWO(ALG_REDUCE),
+    PUSH(ALG_REDUCE, 3, 1536 * KIB),
+    TWO_STEPS(ALG_REDUCE, 3, 24 * MIB, 64, 512),
+    NCCL(ALG_REDUCE, 3),
+    PUSH(ALG_REDUCE, 4, 512 * KIB),
+    TWO_STEPS(ALG_REDUCE, 4, 2 * MIB, 64, 512),
+    TWO_STEPS(ALG_REDUCE, 4, 12 * MIB, 64, 256),
+    NCCL(ALG_REDUCE, 4),
     {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, HOST},
     {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, HOST},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 64 * KIB, "pairs", 32, 512, SENDRECV},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 48 * MIB, "pairs", 64, 512, MESSAGES},
     {ALG_SEND_RECV, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 768, MESSAGES},
+    PAIRS(3, 24 * MIB),
+    PAIRS(4, 8 * MIB),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

@@ -215,11 +215,14 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
-/* Broadcasts and reduces in two steps, and messages above 4 MB, have never run on more than two GPUs. */
+/* On more than four GPUs broadcasts and reduces in two steps, and messages above 4 MB, have never run; on three and
+ * four longer messages lose where a rank has several (selector/measured/sweep-4-h200.csv). */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
-    const bool two = topology->nranks == 2;
-    return two || cost->load != WHOLE || (cost->crossings == 1 && bytes <= 4.0 * MIB);
+    const bool four = topology->nranks <= 4;
+    if (topology->nranks == 2 || cost->load != WHOLE)
+        return true;
+    return cost->crossings == 2 ? four : bytes <= (four ? 8.0 : 4.0) * MIB;
 }
 
 /* Over PCIe: below the least published start of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
@@ -250,14 +253,20 @@ uint64_t sel_cost_bound(uint32_t index)
     return (index % 2 ? octave * 181 / 128 : octave) + 1; /* round sizes, as in a table */
 }
 
-/* Few blocks leave room for the program's kernels; from 1 MiB on more are clearly faster. */
-sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
+/* From 1 MiB on more blocks are clearly faster. Both directions of a link need 64 for messages from 128 KiB on. */
+uint64_t sel_usual_few(alg_collective_t collective)
+{
+    return collective == ALG_SEND_RECV ? 64 * KIB : MIB;
+}
+
+/* Few blocks leave room for the program's kernels. */
+sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_HOST)
         return (sel_choice_t){.blocks = 1, .threads = 1};
     if (topology->memory != ALG_MEMORY_PEER)
         return (sel_choice_t){.blocks = 16, .threads = 512};
-    return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
+    return (sel_choice_t){.blocks = bytes <= sel_usual_few(collective) ? 32 : 64, .threads = 1024};
 }
 
 /* The fastest algorithm, or `only`, if below *time; where nothing may be forwarded, also one that has not run. */
@@ -319,7 +328,7 @@ static uint64_t band_end(uint64_t bytes)
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes)
 {
-    sel_choice_t choice = sel_usual_grid(topology, bytes);
+    sel_choice_t choice = sel_usual_grid(topology, collective, bytes);
     const alg_algorithm_t *late = NULL;
     if (topology->memory != ALG_MEMORY_NETWORK)
         late = leader(topology, map, collective, band_end(bytes), NULL);

@@ -89,7 +89,7 @@ static sel_choice_t choose_without_rule(const sel_plan_t *plan, const sel_rule_t
     const sel_reason_t reason = !rule ? SEL_FORWARD_TABLE : rule->algorithm ? SEL_FORWARD_TOO_LARGE : rule->reason;
     if (plan->own_only && reason != SEL_FORWARD_POLICY) {
         const alg_algorithm_t *algorithm = any_own(plan, query, bytes);
-        const sel_choice_t grid = sel_usual_grid(&plan->topology, bytes);
+        const sel_choice_t grid = sel_usual_grid(&plan->topology, query->collective, bytes);
         if (algorithm)
             return take(plan, algorithm, grid.blocks, grid.threads, query, bytes);
     }

@@ -149,7 +149,8 @@ bool sel_plan_serves(const sel_plan_t *plan);
 /* In order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
 /* For an algorithm without a measured grid; `algorithm` is NULL. */
-sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
+uint64_t sel_usual_few(alg_collective_t collective); /* bytes up to which it has few blocks */
+sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* Pure, no allocation, tens of ns. */
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);

@@ -119,7 +119,7 @@ static bool from_policy(const sources_t *sources, const policy_item_t *item, uin
 {
     if (!item || item->what == POLICY_BUILTIN)
         return false;
-    const sel_choice_t usual = sel_usual_grid(&sources->plan->topology, bytes);
+    const sel_choice_t usual = sel_usual_grid(&sources->plan->topology, sources->collective, bytes);
     rule->algorithm = item->what == POLICY_ALGORITHM ? alg_find(sources->collective, item->algorithm) : NULL;
     rule->blocks = item->blocks ? item->blocks : (uint16_t)usual.blocks;
     rule->threads = item->threads ? item->threads : (uint16_t)usual.threads;
@@ -216,7 +216,7 @@ static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule
 {
     double time = HUGE_VAL;
     const sel_plan_t *plan = sources->plan;
-    const sel_choice_t usual = sel_usual_grid(&plan->topology, bytes);
+    const sel_choice_t usual = sel_usual_grid(&plan->topology, sources->collective, bytes);
     rule->algorithm = sel_cost_fastest(&plan->topology, &plan->map, sources->collective, bytes, &time);
     if (!rule->algorithm)
         return;
@@ -280,7 +280,7 @@ static int compare_bytes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-enum { MOST_CUTS = 2 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS) + SEL_BUILT_IN_MOST + SEL_COST_BOUNDS };
+enum { MOST_CUTS = 3 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS) + SEL_BUILT_IN_MOST + SEL_COST_BOUNDS };
 
 /* Possible beginnings of bands. */
 typedef struct cuts {
@@ -300,6 +300,7 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
 {
     cuts->count = 0;
     add_bounds(cuts, 0, MULTICAST_MOST_BYTES);
+    cuts->at[cuts->count++] = sel_usual_few(sources->collective) + 1;
     for (uint32_t i = 0; i < sources->policy.items; i++) {
         if (sources->policy.item[i].collectives >> sources->collective & 1)
             add_bounds(cuts, sources->policy.item[i].from, sources->policy.item[i].to);

@@ -65,7 +65,7 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     for (uint32_t i = 0; i < call->part_count; i++)
         rows += (call->parts[i].count * alg_type_bytes(call->type) - 1) / ALG_ROW_BYTES + 1;
     const uint64_t bytes = rows * ALG_ROW_BYTES * alg_collective_blocks(call->collective, comm->nranks);
-    sel_choice_t grid = sel_usual_grid(&comm->plan->topology, bytes);
+    sel_choice_t grid = sel_usual_grid(&comm->plan->topology, call->collective, bytes);
     queued->call.algorithm->shape(bytes, comm->nranks, &grid.blocks, &grid.threads);
     call->blocks = grid.blocks > call->part_count || !rooted ? grid.blocks : call->part_count;
     call->blocks = most > 0 && call->blocks > most ? most : call->blocks;

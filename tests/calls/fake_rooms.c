@@ -317,9 +317,9 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
                           .source = "tuned table"};
 }
 
-sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
+sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
-    (void)topology, (void)bytes;
+    (void)topology, (void)collective, (void)bytes;
     return (sel_choice_t){.blocks = 32, .threads = 1024};
 }
 
