@@ -399,19 +399,19 @@ static void print_sum(FILE *out, const sum_t *sum)
     place_text(sum->key, class, types);
     bin_text((int)(sum->key >> KEY_BIN & 255), size, sizeof(size));
     const char *how = sum->algorithm == NULL ? "-" : (sum->key & PLACE_CAPTURED) != 0 ? "captured" : "eager";
-    fprintf(out, "shunt: %-13s %-18s %-5s %11s %12llu %18llu %-9s %-8s  %s\n",
+    const sel_reason_t reason = (sel_reason_t)(sum->key >> KEY_REASON & 255);
+    fprintf(out,
+            "shunt: collective=%-13s class=%-15s type=%-2s bytes_each=%-9s calls=%-7llu bytes=%-12llu algorithm=%-9s "
+            "how=%-8s reason=%s outcome=%s\n",
             collective_name((uint32_t)(sum->key >> KEY_COLLECTIVE & 255)), class, types, size,
             (unsigned long long)sum->calls, (unsigned long long)sum->bytes,
-            sum->algorithm != NULL ? sum->algorithm : "nccl", how,
-            sel_reason_text((sel_reason_t)(sum->key >> KEY_REASON & 255)));
+            sum->algorithm != NULL ? sum->algorithm : "nccl", how, sel_reason_code(reason), sel_reason_text(reason));
 }
 
 static void print_table(FILE *out)
 {
     uint32_t count;
     sum_t *sums = sums_of_all(&count);
-    fprintf(out, "shunt: %-13s %-18s %-5s %11s %12s %18s %-9s %-8s  %s\n", "collective", "class", "type", "bytes each",
-            "calls", "bytes", "algorithm", "how", "outcome");
     for (uint32_t i = 0; i < count; i++)
         print_sum(out, &sums[i]);
     free(sums);
@@ -436,13 +436,11 @@ char *shim_statistics_text(void)
     char host[256];
     if (!shim_setting_expand("%h:%p", host, sizeof(host)))
         host[0] = '\0';
-    fprintf(out, "shunt: calls of %s, machine %016llx\n", host, (unsigned long long)atomic_load(&machine));
+    fprintf(out, "shunt: process=%s machine=%016llx\n", host, (unsigned long long)atomic_load(&machine));
     print_table(out);
     const char *forwards = totals.calls_forwarded > 0 ? shim_pin_forwards() : NULL;
     const char *pin = forwards != NULL ? forwards : shim_pin_caps();
-    if (pin != NULL)
-        fprintf(out, "shunt: pinned by %s\n", pin);
-    fprintf(out, "shunt: taken %llu calls, forwarded %llu\n", (unsigned long long)totals.calls_taken,
-            (unsigned long long)totals.calls_forwarded);
+    fprintf(out, "shunt: taken=%llu forwarded=%llu%s%s\n", (unsigned long long)totals.calls_taken,
+            (unsigned long long)totals.calls_forwarded, pin != NULL ? " pinned=" : "", pin != NULL ? pin : "");
     return fclose(out) == 0 ? text : (free(text), NULL);
 }
