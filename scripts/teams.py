@@ -91,7 +91,7 @@ class Team:
             rank.reader.join(max(0.1, self.deadline - time.monotonic()))
             if rank.reader.is_alive() or rank.process.wait() != 0:
                 raise SystemExit(self.fault(number, "did not end well"))
-        taken = re.findall(r"shunt: taken (\d+) calls", "".join("".join(rank.text) for rank in self.ranks))
+        taken = re.findall(r"shunt: taken=(\d+)", "".join("".join(rank.text) for rank in self.ranks))
         return sum(map(int, taken)) if taken else None
 
     def kill(self):

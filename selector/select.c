@@ -124,17 +124,3 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     choice.source = rule ? rule->source : NULL;
     return choice;
 }
-
-const char *sel_reason_text(sel_reason_t reason)
-{
-    static const char *const text[SEL_REASON_COUNT] = {
-        [SEL_TAKEN] = "taken: the choice of table or policy",
-        [SEL_FORWARD_TABLE] = "forwarded: the table has no faster algorithm for this size",
-        [SEL_FORWARD_POLICY] = "forwarded: SHUNT_ALGO says so",
-        [SEL_FORWARD_TOO_LARGE] = "forwarded: larger than its scratch (SHUNT_SCRATCH_BYTES)",
-        [SEL_FORWARD_TYPE] = "forwarded: no kernel for this type on this device",
-        [SEL_FORWARD_UNATTACHED] = "forwarded: Shunt does not serve this communicator (SHUNT_DEBUG=info says why)",
-        [SEL_FORWARD_COLLECTIVE] = "forwarded: no algorithm for this collective",
-    };
-    return (unsigned)reason < SEL_REASON_COUNT ? text[reason] : "?";
-}

@@ -4,6 +4,7 @@
 #ifndef SHUNT_SELECTOR_H
 #define SHUNT_SELECTOR_H
 
+#include "selector/reasons.h"
 #include "selector/topology/links.h"
 
 #ifdef __cplusplus
@@ -63,17 +64,6 @@ typedef struct sel_settings {
     char policy[SEL_POLICY_BYTES]; /* SHUNT_ALGO; "" for the table */
     sel_tuned_t tuned;             /* SHUNT_TABLE, or the cache folder's */
 } sel_settings_t;
-
-typedef enum sel_reason {
-    SEL_TAKEN = 0,
-    SEL_FORWARD_TABLE,     /* the real NCCL is faster */
-    SEL_FORWARD_POLICY,    /* SHUNT_ALGO says nccl */
-    SEL_FORWARD_TOO_LARGE, /* for the scratch */
-    SEL_FORWARD_TYPE,      /* no kernel for this type or operator */
-    SEL_FORWARD_UNATTACHED,
-    SEL_FORWARD_COLLECTIVE, /* Shunt has no algorithm for it */
-    SEL_REASON_COUNT
-} sel_reason_t;
 
 /* algorithm NULL: the real NCCL */
 typedef struct sel_rule {
@@ -153,7 +143,6 @@ uint64_t sel_usual_few(alg_collective_t collective); /* bytes up to which it has
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* Pure, no allocation, tens of ns. */
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
-const char *sel_reason_text(sel_reason_t reason);
 
 #ifdef __cplusplus
 }

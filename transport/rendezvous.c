@@ -14,7 +14,7 @@
 
 #include "transport/segment.h"
 
-enum { REASON_TEXT_BYTES = 120, NO_RANK = -1 };
+enum { REASON_TEXT_BYTES = 136, NO_RANK = -1 };
 
 struct net_rendezvous {
     net_named_t named;

@@ -10,8 +10,8 @@
 
 enum {
     SEGMENT_NAME_BYTES = 64,
-    SEGMENT_REASON_BYTES = 136, /* "rank 15: ", 120 bytes of text, NUL */
-    SEGMENT_VERSION = 6
+    SEGMENT_REASON_BYTES = 152, /* "rank 15: ", 136 bytes of text (a code of 16, 120), NUL */
+    SEGMENT_VERSION = 7
 };
 #define SEGMENT_MAGIC UINT64_C(0x53484e5452445631)
 

@@ -135,7 +135,7 @@ uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copy a record, when net_poll has returned 1. -EMSGSIZE: it does not fit; -EAGAIN: not there; -EPROTO: malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
-/* Set the verdict if it is pending; returns the one that holds. The first decline keeps its `reason` (up to 120 bytes),
+/* Set the verdict if it is pending; returns the one that holds. The first decline keeps its `reason` (up to 136 bytes),
  * prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);

@@ -32,6 +32,7 @@ enum {
 /* A key from the lowest bit: place 24, collective 8, bin 8, reason 8, KEY_USED. */
 #define KEY_USED (UINT64_C(1) << 63)
 enum { KEY_COLLECTIVE = 24, KEY_BIN = 32, KEY_REASON = 40 };
+_Static_assert(SEL_REASON_COUNT <= 256, "a key is too narrow");
 
 /* A place from the lowest bit: ranks, link, architecture, kind of type + 1, flags. */
 enum {
@@ -69,7 +70,7 @@ static _Thread_local struct {
     cell_t *cell;   /* of the last call, or NULL */
     bool made, fresh;
     uint32_t collective;
-    int reason;
+    sel_reason_t reason;
     uint64_t bytes;
     sel_choice_t choice;
 } last;
@@ -79,24 +80,6 @@ static const char *collective_name(uint32_t collective)
     if (collective < ALG_COLLECTIVE_COUNT)
         return alg_collective_name((alg_collective_t)collective);
     return collective == SHIM_SEND ? "send" : "recv";
-}
-
-static const char *reason_text(int reason)
-{
-    switch (reason) {
-    case SHIM_REASON_ARGUMENTS:
-        return "forwarded: empty, perhaps invalid, or unknown to this NCCL, which decides";
-    case SHIM_REASON_NOT_READY:
-        return "forwarded: the communicator is not ready";
-    case SHIM_REASON_CONFIGURATION:
-        return "forwarded: the call's configuration asks for a feature of the real NCCL";
-    case SHIM_REASON_STREAM:
-        return "forwarded: cudaSetDevice, or the query of the stream's capture, failed";
-    case SHIM_REASON_MEMORY:
-        return "forwarded: the memory for it did not come";
-    default:
-        return sel_reason_text((sel_reason_t)reason);
-    }
 }
 
 /* At a thread's end, after which other destructors may still make calls. */
@@ -224,7 +207,7 @@ static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
     return cell != NULL ? cell : &table->rest[algorithm != NULL];
 }
 
-static void count(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *algorithm)
+static void count(uint32_t collective, shim_place_t place, uint64_t bytes, sel_reason_t reason, const char *algorithm)
 {
     if (last.table == NULL)
         last.table = table_of_thread();
@@ -260,11 +243,12 @@ void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, c
                choice->algorithm->name, choice->blocks, choice->threads);
 }
 
-void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *source)
+void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, sel_reason_t reason,
+                          const char *source)
 {
     count(collective, place, bytes, reason, NULL);
     last.choice = (sel_choice_t){.source = source};
-    shim_trace("%s of %llu bytes: %s", collective_name(collective), (unsigned long long)bytes, reason_text(reason));
+    shim_trace("%s of %llu bytes: %s", collective_name(collective), (unsigned long long)bytes, sel_reason_text(reason));
 }
 
 bool shim_statistics_last(shunt_decision_t *decision)
@@ -275,7 +259,7 @@ bool shim_statistics_last(shunt_decision_t *decision)
     decision->taken = algorithm != NULL;
     decision->collective = collective_name(last.collective);
     decision->algorithm = algorithm != NULL ? algorithm->name : "nccl";
-    decision->reason = reason_text(last.reason);
+    decision->reason = sel_reason_text(last.reason);
     decision->bytes = last.bytes;
     decision->blocks = last.choice.blocks;
     decision->threads = last.choice.threads;
@@ -415,18 +399,19 @@ static void print_sum(FILE *out, const sum_t *sum)
     place_text(sum->key, class, types);
     bin_text((int)(sum->key >> KEY_BIN & 255), size, sizeof(size));
     const char *how = sum->algorithm == NULL ? "-" : (sum->key & PLACE_CAPTURED) != 0 ? "captured" : "eager";
-    fprintf(out, "shunt: %-13s %-18s %-5s %11s %12llu %18llu %-9s %-8s  %s\n",
+    const sel_reason_t reason = (sel_reason_t)(sum->key >> KEY_REASON & 255);
+    fprintf(out,
+            "shunt: collective=%-13s class=%-15s type=%-2s bytes_each=%-9s calls=%-7llu bytes=%-12llu algorithm=%-9s "
+            "how=%-8s reason=%s outcome=%s\n",
             collective_name((uint32_t)(sum->key >> KEY_COLLECTIVE & 255)), class, types, size,
             (unsigned long long)sum->calls, (unsigned long long)sum->bytes,
-            sum->algorithm != NULL ? sum->algorithm : "nccl", how, reason_text((int)(sum->key >> KEY_REASON & 255)));
+            sum->algorithm != NULL ? sum->algorithm : "nccl", how, sel_reason_code(reason), sel_reason_text(reason));
 }
 
 static void print_table(FILE *out)
 {
     uint32_t count;
     sum_t *sums = sums_of_all(&count);
-    fprintf(out, "shunt: %-13s %-18s %-5s %11s %12s %18s %-9s %-8s  %s\n", "collective", "class", "type", "bytes each",
-            "calls", "bytes", "algorithm", "how", "outcome");
     for (uint32_t i = 0; i < count; i++)
         print_sum(out, &sums[i]);
     free(sums);
@@ -451,13 +436,11 @@ char *shim_statistics_text(void)
     char host[256];
     if (!shim_setting_expand("%h:%p", host, sizeof(host)))
         host[0] = '\0';
-    fprintf(out, "shunt: calls of %s, machine %016llx\n", host, (unsigned long long)atomic_load(&machine));
+    fprintf(out, "shunt: process=%s machine=%016llx\n", host, (unsigned long long)atomic_load(&machine));
     print_table(out);
     const char *forwards = totals.calls_forwarded > 0 ? shim_pin_forwards() : NULL;
     const char *pin = forwards != NULL ? forwards : shim_pin_caps();
-    if (pin != NULL)
-        fprintf(out, "shunt: pinned by %s\n", pin);
-    fprintf(out, "shunt: taken %llu calls, forwarded %llu\n", (unsigned long long)totals.calls_taken,
-            (unsigned long long)totals.calls_forwarded);
+    fprintf(out, "shunt: taken=%llu forwarded=%llu%s%s\n", (unsigned long long)totals.calls_taken,
+            (unsigned long long)totals.calls_forwarded, pin != NULL ? " pinned=" : "", pin != NULL ? pin : "");
     return fclose(out) == 0 ? text : (free(text), NULL);
 }

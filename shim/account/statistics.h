@@ -17,24 +17,15 @@
 /* Kinds of calls: an alg_collective_t, or one of these. */
 enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_COLLECTIVE_COUNT };
 
-/* Why a call was forwarded, where the selector was not asked. */
-typedef enum shim_reason {
-    SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, perhaps invalid, or unknown to the real NCCL */
-    SHIM_REASON_NOT_READY,                    /* non-blocking, last call in progress */
-    SHIM_REASON_CONFIGURATION,                /* needs a feature of the real NCCL */
-    SHIM_REASON_STREAM,                       /* cudaSetDevice or the capture's query failed */
-    SHIM_REASON_MEMORY,                       /* its memory did not come (grow.h) */
-    SHIM_REASON_COUNT
-} shim_reason_t;
-
 /* Where a call was made, packed; 0: unknown. */
 typedef uint32_t shim_place_t;
 /* topology: an attached communicator's. type: any number, as the program gave it. */
 shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool captured);
 
 void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, const sel_choice_t *choice);
-/* reason: a sel_reason_t or shim_reason_t. source: of the rule consulted, static; or NULL. */
-void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *source);
+/* source: of the rule consulted, static; or NULL. */
+void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, sel_reason_t reason,
+                          const char *source);
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);

@@ -25,12 +25,12 @@ struct shim_call {
     void *stream;
 
     /* Set by later steps. */
-    uint64_t start_ns;  /* 0: no trace */
-    shim_comm_t *comm;  /* retained; NULL: unknown handle */
-    bool attached;      /* on a GPU */
-    bool ordered;       /* forwarded: the stream waits for the communicator's last call */
-    int reason;         /* for forwarding: a sel_reason_t or shim_reason_t */
-    const char *source; /* of the rule consulted; NULL: none */
+    uint64_t start_ns;   /* 0: no trace */
+    shim_comm_t *comm;   /* retained; NULL: unknown handle */
+    bool attached;       /* on a GPU */
+    bool ordered;        /* forwarded: the stream waits for the communicator's last call */
+    sel_reason_t reason; /* for forwarding */
+    const char *source;  /* of the rule consulted; NULL: none */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;

@@ -125,7 +125,7 @@ static void warn_of_bits(const shim_call_t *call)
     const bool reduces =
         call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
     if (!call->attached || call->comm->plan == NULL || !call->comm->plan->settings.deterministic || !reduces ||
-        is_empty(call) || call->reason == SHIM_REASON_ARGUMENTS || !shim_statistics_last(&decision) ||
+        is_empty(call) || call->reason == SEL_FORWARD_ARGUMENTS || !shim_statistics_last(&decision) ||
         atomic_exchange(&told, true))
         return;
     shim_warn(
@@ -175,12 +175,12 @@ static void find_comm(shim_call_t *call)
 }
 
 /* Whether Shunt has an algorithm for the call; sets the reason if not. */
-static bool is_ours(const shim_call_t *call, int *reason)
+static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;
     if (call->collective >= ALG_COLLECTIVE_COUNT && !shim_call_is_message(call))
         return false;
-    *reason = SHIM_REASON_CONFIGURATION;
+    *reason = SEL_FORWARD_CONFIGURATION;
     if (call->more != NULL)
         return false;
     *reason = SEL_FORWARD_UNATTACHED;

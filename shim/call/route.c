@@ -127,7 +127,7 @@ static bool has_memory(shim_call_t *call)
     const uint32_t piece = alg_piece_of(map, call->algorithm, alg_call_bytes(&call->alg, call->comm->nranks));
     if (call->alg.count == 0 || shim_grow(call->comm, piece))
         return true;
-    call->reason = SHIM_REASON_MEMORY;
+    call->reason = SEL_FORWARD_MEMORY;
     return false;
 }
 
@@ -186,7 +186,7 @@ static ncclResult_t launch(shim_call_t *call)
 /* The communicator's device is current. */
 static bool take(shim_call_t *call, ncclResult_t *result)
 {
-    call->reason = SHIM_REASON_STREAM;
+    call->reason = SEL_FORWARD_STREAM;
     if (shim_capture_query(call->stream, &call->capture) != 0)
         return false;
     const sel_choice_t choice = choose(call);
@@ -203,14 +203,14 @@ static bool take(shim_call_t *call, ncclResult_t *result)
 
 bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
-    call->reason = SHIM_REASON_ARGUMENTS;
+    call->reason = SEL_FORWARD_ARGUMENTS;
     if (!set_call(call) || !real_knows(call))
         return false;
-    call->reason = SHIM_REASON_NOT_READY;
+    call->reason = SEL_FORWARD_NOT_READY;
     if (!ready(call->comm))
         return false;
     net_visit_t visit;
-    call->reason = SHIM_REASON_STREAM;
+    call->reason = SEL_FORWARD_STREAM;
     if (net_device_enter(&visit, call->comm->device) != 0)
         return false;
     bool taken = take(call, result);

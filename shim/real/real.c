@@ -302,7 +302,8 @@ static const shim_real_t *real_load(void)
         real_searching = false;
         atomic_store_explicit(&real_state, state, memory_order_release);
         if (opened)
-            shim_info("real NCCL %d.%d.%d at %s", SHIM_VERSION_PARTS(real.version), real.path);
+            shim_info("opened the real NCCL: nccl_version=%d.%d.%d nccl_path=%s", SHIM_VERSION_PARTS(real.version),
+                      real.path);
     }
     pthread_mutex_unlock(&real_lock);
     return state == REAL_OPEN ? &real : NULL;

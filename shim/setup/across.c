@@ -32,7 +32,7 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
                                           .order = request->order};
     setup->hosts = shim_hosts_begin(&meeting);
     if (!setup->hosts)
-        shim_setup_decline(setup, "no thread to meet ranks of other hosts");
+        shim_setup_decline(setup, SHIM_WHY(NO_THREAD));
 }
 
 /* Until the team has attached, `comm` describes this host's ranks only. */
@@ -43,7 +43,7 @@ static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     if (!setup->across) {
         alg_relay_destroy(outcome->relay);
         alg_hosts_destroy(outcome->every);
-        shim_setup_decline(setup, "out of memory");
+        shim_setup_decline(setup, SHIM_WHY(NO_MEMORY));
         return;
     }
     *setup->across = *outcome;
@@ -111,17 +111,17 @@ void shim_setup_forget_across(shim_setup_t *setup)
 
 static bool step_agreement(shim_setup_t *setup, bool *moved)
 {
-    const char *failure = NULL;
-    if (!shim_hosts_agreed(setup->hosts, &failure)) {
+    shim_why_t why;
+    if (!shim_hosts_agreed(setup->hosts, &why)) {
         const uint64_t needed = atomic_load(&setup->needed_ns);
         postpone(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return true;
-        failure = "a rank of another host stayed away while a call waited"; /* leaving ends the meeting for all */
+        shim_why_write(&why, SHIM_WHY(HOST_AWAY)); /* leaving ends the meeting for all */
     }
     *moved = true;
-    if (failure)
-        shim_setup_decline(setup, "%s", failure);
+    if (why.reason != SEL_TAKEN)
+        shim_setup_decline(setup, why.reason, "%s", why.text);
     else
         shim_setup_attach(setup);
     end_meeting(setup);
@@ -140,8 +140,8 @@ static bool step_meeting(shim_setup_t *setup, bool *moved)
         return !setup->request.host || setup->rendezvous == NULL;
     }
     *moved = true;
-    if (outcome.failure)
-        shim_setup_decline(setup, "%s", outcome.failure);
+    if (outcome.failure.reason != SEL_TAKEN)
+        shim_setup_decline(setup, outcome.failure.reason, "%s", outcome.failure.text);
     else
         met(setup, &outcome);
     if (!setup->across)

@@ -76,21 +76,20 @@ static void enter_rendezvous(shim_setup_t *setup)
     shim_comm_t *comm = setup->comm;
     int error = net_set_rank(setup->rendezvous, comm->rank, comm->nranks);
     if (error == -EEXIST) {
-        shim_setup_decline(setup, "rank %u was taken already", comm->rank);
+        shim_setup_decline(setup, SHIM_WHY(RANK_TAKEN), comm->rank);
         return;
     }
     if (!error)
         error = post_identity(setup);
-    if (error) {
-        shim_setup_fail(setup, "set-up could not begin: %s", strerror(-error));
-    }
+    if (error)
+        shim_setup_decline(setup, SHIM_WHY(NOT_BEGUN), strerror(-error));
 }
 
 static void begin_cuda(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (!query_real(setup)) {
-        shim_setup_decline(setup, "NCCL does not say which rank this is");
+        shim_setup_decline(setup, SHIM_WHY(NO_RANK));
         return;
     }
     shim_identity_tell_plugins();
@@ -100,31 +99,30 @@ static void begin_cuda(shim_setup_t *setup)
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
     setup->quiet = comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere);
-    char text[120]; /* longest reason that the rendezvous keeps */
-    const char *refused = shim_identity_refusal(text, sizeof(text));
+    shim_why_t refusal;
+    const bool refused = shim_identity_refuses(&refusal);
     if (setup->quiet) {
-        shim_setup_decline(setup, "%u ranks", comm->nranks);
+        shim_setup_decline(setup, SHIM_WHY(RANKS), comm->nranks);
     } else if (!setup->rendezvous) {
-        shim_setup_fail(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+        shim_setup_decline(setup, SHIM_WHY(NO_SEGMENT), strerror(-setup->join_error));
     } else if (!SHUNT_HAS_CUDA) {
-        shim_setup_decline(setup, "built without CUDA");
+        shim_setup_decline(setup, SHIM_WHY(NO_CUDA));
     } else if (here > comm->nranks) {
-        shim_setup_decline(setup, "another communicator uses this id (is NCCL_COMM_ID shared?)");
+        shim_setup_decline(setup, SHIM_WHY(SHARED_ID));
     } else if (here != comm->nranks && !elsewhere) {
-        shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
+        shim_setup_decline(setup, SHIM_WHY(FEW_HERE), here, comm->nranks);
     } else if (refused) {
-        shim_setup_decline(setup, "%s", refused);
+        shim_setup_decline(setup, refusal.reason, "%s", refusal.text);
     } else if (comm->config.launch_order) {
-        shim_setup_decline(setup, "launchOrderImplicit is set, which only NCCL obeys");
+        shim_setup_decline(setup, SHIM_WHY(LAUNCH_ORDER));
     } else if (comm->config.cta_policy) {
-        shim_setup_decline(setup, "a CTA policy is set, which only NCCL obeys");
+        shim_setup_decline(setup, SHIM_WHY(CTA_POLICY));
     } else if (elsewhere && shim_hosts_encrypted()) {
-        shim_setup_decline(setup,
-                           "ncclSetEncryption was called, and Shunt's connections between hosts are not encrypted");
+        shim_setup_decline(setup, SHIM_WHY(ENCRYPTED));
     } else if (elsewhere && !shim_identity_takes_hosts()) {
-        shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
+        shim_setup_decline(setup, SHIM_WHY(FAST_HOSTS));
     } else if (elsewhere && shim_hosts_alone()) {
-        shim_setup_decline(setup, "ranks of other hosts did not come to an earlier meeting, or could not be reached");
+        shim_setup_decline(setup, SHIM_WHY(HOSTS_ALONE));
     } else if (elsewhere) {
         shim_setup_begin_hosts(setup);
     } else {
@@ -139,7 +137,7 @@ static void begin_host(shim_setup_t *setup)
         return;
     }
     if (!setup->rendezvous) {
-        shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+        shim_setup_decline(setup, SHIM_WHY(NO_SEGMENT), strerror(-setup->join_error));
         return;
     }
     if (!setup->request.regroup) {
@@ -153,7 +151,7 @@ static void begin_host(shim_setup_t *setup)
     if (!error)
         error = net_post(setup->rendezvous, STAGE_REGROUP, &record, sizeof(record));
     if (error)
-        shim_setup_decline(setup, "split could not begin: %s", strerror(-error));
+        shim_setup_decline(setup, SHIM_WHY(SPLIT), strerror(-error));
 }
 
 bool shim_setup_begin(shim_setup_t *setup)
@@ -163,7 +161,7 @@ bool shim_setup_begin(shim_setup_t *setup)
         ncclResult_t state = ncclInProgress;
         if (shim_real()->ncclCommGetAsyncError(asked, &state) != ncclSuccess ||
             (state != ncclSuccess && state != ncclInProgress)) {
-            shim_setup_decline(setup, "NCCL's init failed");
+            shim_setup_decline(setup, SHIM_WHY(INIT_FAILED));
             return true;
         }
         atomic_store(&setup->ready, state == ncclSuccess);
@@ -175,7 +173,7 @@ bool shim_setup_begin(shim_setup_t *setup)
         ncclComm_t handle = atomic_load(&setup->comm->handle);
         if (!handle || shim_comm_find(handle) != setup->comm) {
             setup->quiet = true;
-            shim_setup_decline(setup, "there is no communicator, or no memory for it");
+            shim_setup_decline(setup, SHIM_WHY(NO_HANDLE));
             return true;
         }
     }
@@ -202,7 +200,7 @@ void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
     const net_key_t local = shim_hosts_local_key(key);
     int error = net_join(&local, &setup->rendezvous);
     if (error) {
-        shim_setup_decline(setup, "no shared memory to meet this host's ranks in: %s", strerror(-error));
+        shim_setup_decline(setup, SHIM_WHY(NO_HOST_SEGMENT), strerror(-error));
         return;
     }
     shim_setup_start_clock(setup, false);
@@ -216,7 +214,7 @@ void shim_setup_regroup(shim_setup_t *setup)
     for (uint32_t r = 0; r < (uint32_t)setup->request.nranks; r++) {
         regroup_t other;
         if (shim_setup_read(setup, STAGE_REGROUP, r, &other, sizeof(other))) {
-            shim_setup_decline(setup, "rank %u's colour is malformed", r);
+            shim_setup_decline(setup, SHIM_WHY(COLOUR), r);
             return;
         }
         if (other.color != setup->request.color)

@@ -13,7 +13,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,9 +70,8 @@ struct shim_hosts {
     uint32_t stop; /* atomically */
     atomic_bool met, agreed;
     pthread_t thread;
-    char failure[160];
-    const char **failed; /* outcome.failure; after the outcome was given out, `refusal` */
-    const char *refusal;
+    shim_why_t *failed; /* outcome.failure; after the outcome was given out, `refusal` */
+    shim_why_t refusal;
     shim_hosts_outcome_t outcome;
     net_meeting_t *last; /* NULL: there is nothing to agree on */
     ready_t ready;       /* once `is_ready` says so */
@@ -146,17 +144,6 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
 
 /* ---- The thread ----------------------------------------------------------------------- */
 
-static void failed(shim_hosts_t *hosts, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void failed(shim_hosts_t *hosts, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(hosts->failure, sizeof(hosts->failure), format, arguments);
-    va_end(arguments);
-    *hosts->failed = hosts->failure;
-}
-
 /* Since the wait that the deadline ends began; the system may give up before. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
@@ -171,21 +158,19 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
     net_address_write(&hosts->request.invitation.address, where);
     switch (error) {
     case -EEXIST:
-        failed(hosts, "rank %u was taken already", hosts->request.rank);
+        shim_why_write(hosts->failed, SHIM_WHY(RANK_TAKEN), hosts->request.rank);
         break;
     case -ESRCH:
-        failed(hosts, "a rank of several hosts died or gave up during set-up");
+        shim_why_write(hosts->failed, SHIM_WHY(HOSTS_DIED));
         break;
     case -EHOSTUNREACH:
-        failed(hosts, "nothing answers at %s within %u ms; NCCL_SOCKET_IFNAME chooses the interface", where,
-               waited_ms(&hosts->request));
+        shim_why_write(hosts->failed, SHIM_WHY(NO_ANSWER), where, waited_ms(&hosts->request));
         break;
     case -ETIMEDOUT:
-        failed(hosts, "not all of its %u ranks came to this host, or to %s, within %u ms", hosts->request.nranks, where,
-               hosts->request.limit_ms);
+        shim_why_write(hosts->failed, SHIM_WHY(HOSTS_MISSING), hosts->request.nranks, where, hosts->request.limit_ms);
         break;
     default:
-        failed(hosts, "ranks of several hosts cannot meet at %s: %s", where, strerror(-error));
+        shim_why_write(hosts->failed, SHIM_WHY(NO_MEETING), where, strerror(-error));
     }
 }
 
@@ -355,8 +340,8 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
     note_absence(error);
     for (uint32_t r = 0; !error && r < hosts->request.nranks; r++) {
         note_absence(all[r]);
-        if (all[r] && !hosts->outcome.failure)
-            failed(hosts, "rank %u could not connect to the others: %s", r, strerror(-all[r]));
+        if (all[r] && hosts->outcome.failure.reason == SEL_TAKEN)
+            shim_why_write(hosts->failed, SHIM_WHY(NOT_CONNECTED), r, strerror(-all[r]));
     }
     if (error)
         meeting_failed(hosts, error);
@@ -405,12 +390,12 @@ static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *rec
     shim_hosts_outcome_t *outcome = &hosts->outcome;
     for (uint32_t r = 0; r < request->nranks; r++) {
         if (records[r].version != SHUNT_VERSION_CODE || records[r].layout != RECORD_LAYOUT) {
-            failed(hosts, "rank %u runs another version of Shunt", r);
+            shim_why_write(hosts->failed, SHIM_WHY(VERSION), r, request->rank);
             return;
         }
     }
     if (!request->host_device && one_host_to_nccl(request, records)) {
-        failed(hosts, "its ranks share no memory, and NCCL takes them for ranks of one host");
+        shim_why_write(hosts->failed, SHIM_WHY(ONE_HOST));
         return;
     }
     const members_t members = find_members(request, records);
@@ -430,7 +415,7 @@ static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *rec
     if (!error && across)
         error = connect_every(hosts, &members, records, sockets, &soon);
     settle(hosts, meeting, error, limit);
-    if (!across || outcome->failure)
+    if (!across || outcome->failure.reason != SEL_TAKEN)
         return;
     error = join_last(hosts, &members, limit);
     if (error)
@@ -446,7 +431,7 @@ static void meet(shim_hosts_t *hosts)
     net_meeting_t *meeting;
     int error = open_sockets(request, &sockets, &own);
     if (error) {
-        failed(hosts, "no socket for ranks of other hosts: %s", strerror(-error));
+        shim_why_write(hosts->failed, SHIM_WHY(NO_SOCKET), strerror(-error));
         return;
     }
     error =
@@ -476,9 +461,9 @@ static void agree(shim_hosts_t *hosts)
     if (!hosts->is_ready)
         return;
     int error = net_meeting_exchange(hosts->last, &hosts->ready, sizeof(hosts->ready), all, &limit);
-    for (uint32_t r = 1; !error && r < hosts->outcome.nranks && !hosts->refusal; r++) {
+    for (uint32_t r = 1; !error && r < hosts->outcome.nranks && hosts->refusal.reason == SEL_TAKEN; r++) {
         if (memcmp(&all[r], &all[0], sizeof(all[0])))
-            failed(hosts, "the settings or GPUs of rank %u's host differ from those of rank 0's", r);
+            shim_why_write(hosts->failed, SHIM_WHY(HOSTS_DIFFER), r);
     }
     if (error)
         meeting_failed(hosts, error);
@@ -488,7 +473,7 @@ static void *run(void *argument)
 {
     shim_hosts_t *hosts = argument;
     meet(hosts);
-    const bool agrees = hosts->last && !hosts->outcome.failure;
+    const bool agrees = hosts->last && hosts->outcome.failure.reason == SEL_TAKEN;
     hosts->failed = &hosts->refusal;
     atomic_store(&hosts->met, true);
     if (agrees)
@@ -521,7 +506,7 @@ bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome)
     if (!atomic_load(&hosts->met))
         return false;
     *outcome = hosts->outcome;
-    if (!outcome->failure) {
+    if (outcome->failure.reason == SEL_TAKEN) {
         hosts->outcome.relay = NULL;
         hosts->outcome.every = NULL;
     }
@@ -537,11 +522,11 @@ void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan)
     pthread_mutex_unlock(&hosts->lock);
 }
 
-bool shim_hosts_agreed(shim_hosts_t *hosts, const char **failure)
+bool shim_hosts_agreed(const shim_hosts_t *hosts, shim_why_t *why)
 {
     if (!atomic_load(&hosts->agreed))
         return false;
-    *failure = hosts->refusal;
+    *why = hosts->refusal;
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include "algorithms/multihost/multihost.h"
+#include "shim/setup/why.h"
 
 /* Write an invitation to this process's listener into an id's unused end. On GPUs only if NCCL has nothing faster than
  * sockets; otherwise no port is opened. */
@@ -41,7 +42,7 @@ typedef struct shim_hosts_request {
 } shim_hosts_request_t;
 
 typedef struct shim_hosts_outcome {
-    const char *failure; /* NULL: met; else the reason, valid until shim_hosts_end */
+    shim_why_t failure; /* reason SEL_TAKEN: met */
     net_key_t key;
     uint32_t rank, nranks; /* nranks 0: a split without a colour */
     bool blocking;         /* every rank is */
@@ -60,9 +61,9 @@ shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request);
 bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome);
 /* Tell the others, once, that this host's ranks are ready with this plan. */
 void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan);
-/* True once all hosts are ready. *failure: NULL if every rank takes part, else the reason, valid until shim_hosts_end.
+/* True once all hosts are ready. *why: reason SEL_TAKEN if every rank takes part.
  * No time limit: dead ranks, and those that give up, are noticed. */
-bool shim_hosts_agreed(shim_hosts_t *hosts, const char **failure);
+bool shim_hosts_agreed(const shim_hosts_t *hosts, shim_why_t *why);
 /* End the meeting, waiting for its thread, which checks every 20 ms. NULL is fine. */
 void shim_hosts_end(shim_hosts_t *hosts);
 

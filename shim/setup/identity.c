@@ -64,33 +64,31 @@ static bool is_loaded(const char *library)
     return handle;
 }
 
-const char *shim_identity_refusal(char *text, size_t capacity)
+/* NCCL's variable, other than a pin, that only NCCL obeys; NULL: none is set. */
+static const char *refused_variable(void)
 {
-    const char *pin = shim_pin_forwards();
-    if (pin) {
-        snprintf(
-            text, capacity,
-            "%s is set, which only NCCL obeys; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them faster",
-            pin);
-        return text;
+    static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
+    for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++) {
+        if (shim_nccl_env_names_something(plugins[i]))
+            return plugins[i];
     }
-    static const char *const choices[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
-    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        if (shim_nccl_env_names_something(choices[i])) {
-            snprintf(text, capacity, "%s is set, which only NCCL obeys", choices[i]);
-            return text;
-        }
-    }
-    const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
-    if (order && atoi(order) != 0)
-        return "NCCL_LAUNCH_ORDER_IMPLICIT is set, which only NCCL obeys";
+    if (variable_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
+        return "NCCL_LAUNCH_ORDER_IMPLICIT";
     /* NCCL then checks pointers, and refuses those at which a kernel would fault. */
-    const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
-    if (pointers && atoi(pointers) != 0)
-        return "NCCL_CHECK_POINTERS is set, which only NCCL obeys";
-    if (mode && shim_begins_with_word(mode, "DEBUG"))
-        return "NCCL_CHECK_MODE is set, which only NCCL obeys";
-    return NULL;
+    if (variable_is_on("NCCL_CHECK_POINTERS"))
+        return "NCCL_CHECK_POINTERS";
+    const char *mode = shim_nccl_env("NCCL_CHECK_MODE");
+    return mode && shim_begins_with_word(mode, "DEBUG") ? "NCCL_CHECK_MODE" : NULL;
+}
+
+bool shim_identity_refuses(shim_why_t *why)
+{
+    const char *pin = shim_pin_forwards(), *variable = pin ? NULL : refused_variable();
+    if (pin)
+        shim_why_write(why, SHIM_WHY(PINNED), pin);
+    else if (variable)
+        shim_why_write(why, SHIM_WHY(VARIABLE), variable);
+    return pin || variable;
 }
 
 /* NCCL opens plugins of these names unasked, and cloud machines have some: they are not the user's wish, and forward
@@ -218,35 +216,33 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* Why this rank cannot join rank 0 and the ranks before it; NULL if it can. */
-static const char *rank_mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)
+/* Whether this rank cannot join rank 0 and the ranks before it. */
+static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
     char fault[16];
-    const char *what = NULL;
+    why->reason = SEL_TAKEN;
     if (other->layout != first->layout || other->version != first->version)
-        what = "runs another version of Shunt than rank 0";
+        shim_why_write(why, SHIM_WHY(VERSION), rank, 0u);
     else if (memcmp(&other->boot, &first->boot, sizeof(first->boot)) ||
              memcmp(&other->host_id, &first->host_id, sizeof(first->host_id)))
-        what = "is on another host than rank 0";
+        shim_why_write(why, SHIM_WHY(OTHER_HOST), rank);
     else if (rank == 0 && (first->settings.scratch_bytes > MOST_SCRATCH_BYTES ||
                            !sel_policy_check(first->settings.policy, fault, sizeof(fault))))
-        what = "has settings that are out of range";
-    for (uint32_t r = 0; r < rank && !what && !setup->request.host && !SHUNT_SHARED_GPU; r++) {
+        shim_why_write(why, SHIM_WHY(SETTINGS), rank);
+    for (uint32_t r = 0; r < rank && why->reason == SEL_TAKEN && !setup->request.host && !SHUNT_SHARED_GPU; r++) {
         if (!memcmp(setup->identity[r].gpu.uuid, other->gpu.uuid, sizeof(other->gpu.uuid)))
-            what = "shares its GPU with another rank";
+            shim_why_write(why, SHIM_WHY(SHARED_GPU), rank);
     }
-    if (what)
-        snprintf(text, capacity, "rank %u %s", rank, what);
-    return what ? text : NULL;
+    return why->reason != SEL_TAKEN;
 }
 
-const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity)
+bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
 {
-    const char *what = NULL;
-    for (uint32_t r = 0; r < setup->comm->nranks && !what; r++)
-        what = rank_mismatch(setup, r, text, capacity);
-    return what;
+    bool mismatches = false;
+    for (uint32_t r = 0; r < setup->comm->nranks && !mismatches; r++)
+        mismatches = rank_mismatches(setup, r, why);
+    return mismatches;
 }
 
 /* Compared settings, by their names for users. (max_blocks also comes from the configuration's maxCTAs and

@@ -144,18 +144,18 @@ void shim_setup_forget_across(shim_setup_t *setup);
 /* All hosts are ready. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
-/* End as declined; the text is for the log. */
-void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same because of a fault, which all ranks may find; the one that recorded the verdict logs. */
-void shim_setup_fail(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* End as declined: (setup, SHIM_WHY(code), arguments). All ranks may find a fault; the one that recorded the verdict
+ * logs it. */
+void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Free the offered idle scratch for other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
 /* ---- identity.c ---- */
 
-/* NCCL's setting that forces forwarding, or NULL. After the real init, which copies NCCL's files into the
- * environment. */
-const char *shim_identity_refusal(char *text, size_t capacity);
+/* Whether a setting of NCCL's forces forwarding. After the real init, which copies NCCL's files into the environment.
+ */
+bool shim_identity_refuses(shim_why_t *why);
 /* Once a process, after the real init: log what plugins that NCCL opened by default names do not do for taken calls. */
 void shim_identity_tell_plugins(void);
 /* Whether Shunt takes communicators of several hosts: the real NCCL reaches hosts by sockets, or SHUNT_ALGO names the
@@ -165,8 +165,8 @@ bool shim_identity_takes_hosts(void);
 net_key_t shim_identity_nccl_host(void);
 /* This rank's. 0, or a negative errno if its GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
-/* Why these ranks cannot form a team, in `text`; NULL if they can. */
-const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity);
+/* Whether these ranks cannot form a team. */
+bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why);
 /* Rank 0's settings apply to all; it warns once, with variables and differing ranks. */
 void shim_identity_log_differences(const shim_setup_t *setup);
 /* A scratch's team: the same processes on the same devices, in order. */

@@ -66,12 +66,15 @@ _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "tr
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-static const char *why(const shim_setup_t *setup, int error)
+/* The last kind of memory has failed on this rank. */
+static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
 {
     if (error != -ENOSYS)
-        return strerror(-error);
-    return setup->request.host ? "the system refuses it (does a seccomp filter forbid memfd_create?)"
-                               : "CUDA refuses it (`shunt info` shows which GPUs reach each other)";
+        shim_setup_decline(setup, SHIM_WHY(NOT_SHARED), rank, what, strerror(-error));
+    else if (setup->request.host)
+        shim_setup_decline(setup, SHIM_WHY(SYSTEM_REFUSES), rank, what);
+    else
+        shim_setup_decline(setup, SHIM_WHY(CUDA_REFUSES), rank, what);
 }
 
 uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
@@ -112,7 +115,7 @@ static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, s
     setup->stage = stage;
     int error = net_post(setup->rendezvous, stage, record, size);
     if (error)
-        shim_setup_fail(setup, "stage %u: %s", stage, strerror(-error));
+        shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
 /* Each record begins with an error: 0 if all are 0, else the first one and its rank. */
@@ -213,24 +216,24 @@ static void identities_done(shim_setup_t *setup)
     setup->parents = NULL;
     int error = read_identities(setup);
     if (error) {
-        shim_setup_fail(setup, "identities: %s", strerror(-error));
+        shim_setup_decline(setup, SHIM_WHY(IDENTITIES), strerror(-error));
         return;
     }
-    char text[80];
-    if (shim_identity_mismatch(setup, text, sizeof(text))) {
-        shim_setup_decline(setup, "%s", text);
+    shim_why_t why;
+    if (shim_identity_mismatches(setup, &why)) {
+        shim_setup_decline(setup, why.reason, "%s", why.text);
         return;
     }
     const bool peers = host || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
     if (!peers && !shim_identity_shared_memory(setup)) {
-        shim_setup_decline(setup, "NCCL's variables allow neither peer access nor shared memory");
+        shim_setup_decline(setup, SHIM_WHY(NO_PATH));
         return;
     }
     setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_SHM;
     setup->reach.link = host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until the reach is known */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
     if (!alg_map_init(&setup->map, bytes) || !make_plan(setup)) {
-        shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
+        shim_setup_decline(setup, SHIM_WHY(SCRATCH), (unsigned long long)bytes);
         return;
     }
     shim_identity_log_differences(setup);
@@ -401,7 +404,7 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
     else
-        shim_setup_decline(setup, "no call is expected to be faster with Shunt; `shunt tune` measures it");
+        shim_setup_decline(setup, SHIM_WHY(NOT_FASTER));
     return true;
 }
 
@@ -431,7 +434,7 @@ static void agreed(shim_setup_t *setup)
         agree_t other;
         int error = shim_setup_read(setup, STAGE_AGREE, r, &other, sizeof(other));
         if (error) {
-            shim_setup_fail(setup, "rank %u's record: %s", r, strerror(-error));
+            shim_setup_decline(setup, SHIM_WHY(LINKS), r, strerror(-error));
             return;
         }
         const bool sane =
@@ -449,13 +452,13 @@ static void agreed(shim_setup_t *setup)
         try_from(setup, 0);
     } else if (setup->plan->topology.arch < OLDEST_ARCH) {
         make_plan(setup);
-        shim_setup_decline(setup, "some of its GPUs are older than sm_%d, and Shunt has no kernels for them",
-                           OLDEST_ARCH);
+        shim_setup_decline(setup, SHIM_WHY(OLD_GPUS), OLDEST_ARCH);
     } else if (!try_from(setup, first_attempt(setup))) {
         make_plan(setup);
-        shim_setup_decline(setup, allowed_peers(setup) && setup->sees_peers
-                                      ? "its ranks are in several pid namespaces, and NCCL_CUMEM_ENABLE is 0"
-                                      : "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
+        if (allowed_peers(setup) && setup->sees_peers)
+            shim_setup_decline(setup, SHIM_WHY(PID_NAMESPACES));
+        else
+            shim_setup_decline(setup, SHIM_WHY(NO_SHM));
     }
 }
 
@@ -467,7 +470,7 @@ static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int e
     setup->scratch = NULL;
     setup->pooled = 0;
     if (error == -ENOMEM || !try_from(setup, setup->attempt + 1))
-        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(setup, error));
+        decline_memory(setup, rank, what, error);
 }
 
 static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
@@ -499,7 +502,9 @@ static void offered(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(offer_t), &rank);
     if (error) {
-        next_try(setup, setup->request.host ? "make memory for its peers" : "share memory of its GPU", rank, error);
+        next_try(setup,
+                 setup->request.host ? "could not make memory for its peers" : "could not share memory of its GPU",
+                 rank, error);
         return;
     }
     if (setup->pooled || !sends(kind_of(setup, setup->attempt)->kind)) {
@@ -518,7 +523,7 @@ static void sent(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error)
-        next_try(setup, "send its memory's descriptor", rank, error);
+        next_try(setup, "could not send its memory's descriptor", rank, error);
     else
         open_and_write(setup);
 }
@@ -528,7 +533,7 @@ static void opened(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        next_try(setup, "map the memory of its peers", rank, error);
+        next_try(setup, "could not map the memory of its peers", rank, error);
         return;
     }
     int32_t proof = alg_scratch_prove_read(setup->scratch, setup->identity[0].fresh_id);
@@ -540,7 +545,7 @@ static void proven(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        shim_setup_fail(setup, "rank %u did not get what its peers stored: %s", rank, why(setup, error));
+        decline_memory(setup, rank, "did not get what its peers stored", error);
         return;
     }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -564,17 +569,17 @@ static void take_step(shim_setup_t *setup)
 
 static void time_out(shim_setup_t *setup)
 {
-    static const char nowhere[] =
-        ", and the id does not say where ranks of other hosts meet (see NCCL_SOCKET_IFNAME, NCCL_COMM_ID)";
     const uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     const uint32_t came = net_count(setup->rendezvous);
-    if (came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY))
-        shim_setup_fail(setup, "%u of %u ranks came within %u ms%s", came, nranks, setup->limit_ms,
-                        setup->request.host && !net_invitation_valid(&setup->request.invitation) ? nowhere : "");
+    const bool absent = came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY);
+    if (absent && setup->request.host && !net_invitation_valid(&setup->request.invitation))
+        shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, setup->limit_ms);
+    else if (absent)
+        shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, setup->limit_ms);
     else if (atomic_load(&setup->needed_ns))
-        shim_setup_fail(setup, "a call waited too long for a rank whose program neither polls nor calls");
+        shim_setup_decline(setup, SHIM_WHY(IDLE_RANK));
     else
-        shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
+        shim_setup_decline(setup, SHIM_WHY(AWAY), setup->limit_ms);
 }
 
 /* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
@@ -610,7 +615,7 @@ bool shim_setup_step(shim_setup_t *setup)
         return false;
     if (atomic_load(&setup->cancel)) {
         setup->quiet = true;
-        shim_setup_decline(setup, "the communicator was given up");
+        shim_setup_decline(setup, SHIM_WHY(GIVEN_UP));
         return true;
     }
     if (!setup->begun)
@@ -634,10 +639,10 @@ bool shim_setup_step(shim_setup_t *setup)
         shim_setup_apply_verdict(setup);
         return true;
     case -ESRCH:
-        shim_setup_decline(setup, "a rank died or gave up during set-up");
+        shim_setup_decline(setup, SHIM_WHY(DIED));
         return true;
     default:
-        shim_setup_fail(setup, "the set-up's shared memory is damaged");
+        shim_setup_decline(setup, SHIM_WHY(DAMAGED));
         return true;
     }
 }

@@ -25,6 +25,8 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/watch.h"
 
+enum { TEXT_BYTES = 192 };
+
 /* One line per process: its lowest rank logs. */
 static bool logs_for_process(const shim_setup_t *setup)
 {
@@ -103,7 +105,7 @@ static void begin_record(shim_comm_t *comm, bool attached)
     shim_record_begin(comm->record, &about);
 }
 
-static void conclude_forward(shim_setup_t *setup, const char *reason)
+static void conclude_forward(shim_setup_t *setup, const char *code, const char *why)
 {
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
@@ -122,18 +124,19 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     begin_record(comm, false);
 
     if (setup->request.host) {
-        conclude_broken(setup, reason);
+        conclude_broken(setup, why);
         return;
     }
     int joining = SHIM_COMM_JOINING; /* an abort may have set it to DEAD */
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
-    warn_of_bits(comm, reason);
+    warn_of_bits(comm, why);
     if (setup->quiet)
         return;
     shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
     if (setup->fault || logs)
-        shim_log(level, "Shunt forwards communicator %p (rank %u of %u, class %s) to NCCL: %s",
-                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
+        shim_log(level,
+                 "Shunt forwards communicator %p to NCCL: verdict=forwarded rank=%u ranks=%u class=%s reason=%s why=%s",
+                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, code, why);
 }
 
 /* Host mode's split: publish the handle to the application. */
@@ -163,11 +166,11 @@ static void log_attached(const shim_setup_t *setup)
     char class[SEL_CLASS_BYTES], sources[640];
     sel_topology_class(&comm->plan->topology, class);
     name_sources(comm->plan, sources, sizeof(sources));
-    shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "
-              "scratch%s",
-              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
-              (unsigned long long)comm->plan->topology.fingerprint, shim_setup_memory_text(setup), sources,
-              alg_scratch_bytes(comm->scratch) / 1024, setup->pooled ? ", reused" : "");
+    shim_info("Shunt attached communicator %p%s: verdict=attached rank=%u ranks=%u class=%s machine=%016llx "
+              "scratch_kib=%zu reused=%d rules=%s",
+              (void *)atomic_load(&comm->handle), shim_setup_memory_text(setup), comm->rank, comm->nranks, class,
+              (unsigned long long)comm->plan->topology.fingerprint, alg_scratch_bytes(comm->scratch) / 1024,
+              setup->pooled != 0, sources);
     const char *pin = shim_pin_caps();
     if (pin)
         shim_info("%s caps Shunt's grids at %u blocks; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them "
@@ -304,6 +307,20 @@ static bool has_proven(const shim_setup_t *setup)
     return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
 }
 
+/* told: "rank 2: CODE why", or without the rank. Codes travel as words: another version's have other numbers. */
+static void conclude_declined(shim_setup_t *setup, const char *told)
+{
+    char code[SEL_CODE_BYTES], why[TEXT_BYTES];
+    const char *said = strncmp(told, "rank ", 5) == 0 ? strstr(told, ": ") : NULL;
+    said = said ? said + 2 : told;
+    size_t length = strspn(said, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    if (said[length] != ' ' || length >= sizeof(code))
+        length = 0;
+    snprintf(code, sizeof(code), "%.*s", (int)length, said);
+    snprintf(why, sizeof(why), "%.*s%s", (int)(said - told), told, said + length + (length > 0));
+    conclude_forward(setup, length > 0 ? code : "UNKNOWN", why);
+}
+
 bool shim_setup_apply_verdict(shim_setup_t *setup)
 {
     switch (net_verdict(setup->rendezvous)) {
@@ -315,11 +332,11 @@ bool shim_setup_apply_verdict(shim_setup_t *setup)
         if (has_proven(setup))
             conclude_attached(setup);
         else
-            conclude_forward(setup, "a rank set the verdict to attached before all ranks had posted their proof");
+            conclude_forward(setup, sel_reason_code(SEL_FORWARD_EARLY), shim_text_EARLY);
         break;
     case NET_DECLINED:
         setup->fault = setup->fault && net_decided(setup->rendezvous);
-        conclude_forward(setup, net_reason(setup->rendezvous));
+        conclude_declined(setup, net_reason(setup->rendezvous));
         break;
     default:
         return false;
@@ -328,32 +345,21 @@ bool shim_setup_apply_verdict(shim_setup_t *setup)
     return true;
 }
 
-static void decline(shim_setup_t *setup, const char *format, va_list arguments)
+void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
 {
-    char reason[160];
-    vsnprintf(reason, sizeof(reason), format, arguments);
+    char told[TEXT_BYTES];
+    const char *code = sel_reason_code(reason);
+    const size_t before = (size_t)snprintf(told, sizeof(told), "%s ", code);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(told + before, sizeof(told) - before, format, arguments);
+    va_end(arguments);
+    setup->fault = shim_why_is_fault(reason);
     if (setup->agreeing || !setup->rendezvous) { /* this host has its verdict */
-        conclude_forward(setup, reason);
+        conclude_forward(setup, code, told + before);
         leave_rendezvous(setup);
         return;
     }
-    net_decide(setup->rendezvous, NET_DECLINED, reason);
+    net_decide(setup->rendezvous, NET_DECLINED, told);
     shim_setup_apply_verdict(setup);
-}
-
-void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    decline(setup, format, arguments);
-    va_end(arguments);
-}
-
-void shim_setup_fail(shim_setup_t *setup, const char *format, ...)
-{
-    va_list arguments;
-    setup->fault = true;
-    va_start(arguments, format);
-    decline(setup, format, arguments);
-    va_end(arguments);
 }

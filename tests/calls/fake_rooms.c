@@ -334,11 +334,6 @@ bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes)
     return true;
 }
 
-const char *sel_reason_text(sel_reason_t reason)
-{
-    return reason == SEL_TAKEN ? "taken" : "forwarded";
-}
-
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
 {
     (void)scratch;

@@ -141,8 +141,8 @@ static int check_threads_that_go(void *argument)
 
 static void assert_separate_lines(const char *log)
 {
-    assert_int_equal(child_count(log, "shunt: send"), 1);
-    assert_int_equal(child_count(log, "shunt: recv"), 1);
+    assert_int_equal(child_count(log, "shunt: collective=send "), 1);
+    assert_int_equal(child_count(log, "shunt: collective=recv "), 1);
     assert_non_null(strstr(log, "beyond the limit of separate lines\n"));
 }
 
@@ -197,8 +197,8 @@ static void calls_of_a_thread_that_has_ended(void **state)
     (void)state;
     static char log[1 << 20];
     assert_int_equal(child_run(check_late_calls, NULL, log, sizeof(log)), 0);
-    assert_int_equal(child_count(log, "shunt: recv"), 1);
-    assert_non_null(strstr(log, "4-8            1                  4 nccl"));
+    assert_int_equal(child_count(log, "shunt: collective=recv "), 1);
+    assert_non_null(strstr(log, "bytes_each=4-8       calls=1       bytes=4            algorithm=nccl "));
 }
 
 /* The child has one thread, which keeps its table and finds all others free, also those of threads that live in the
@@ -278,11 +278,11 @@ static void the_table(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(check_text, NULL, log, sizeof(log)), 0);
-    assert_int_equal(child_count(log, "shunt: allreduce"), 2);
-    assert_non_null(strstr(log, "1K-2K            2               3071"));
-    assert_non_null(strstr(log, "4T-            1"));
-    assert_int_equal(child_count(log, "shunt: broadcast"), 1);
-    assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+    assert_int_equal(child_count(log, "shunt: collective=allreduce "), 2);
+    assert_non_null(strstr(log, "bytes_each=1K-2K     calls=2       bytes=3071 "));
+    assert_non_null(strstr(log, "bytes_each=4T-       calls=1 "));
+    assert_int_equal(child_count(log, "shunt: collective=broadcast "), 1);
+    assert_non_null(strstr(log, "\nshunt: taken=2 forwarded=2\n"));
 }
 
 static void pins(void **state)
@@ -301,8 +301,8 @@ static void pins(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char log[LOG_BYTES], line[64];
         assert_int_equal(child_run(check_text, (void *)cases[i].set, log, sizeof(log)), 0);
-        snprintf(line, sizeof(line), "\nshunt: pinned by %s\n", cases[i].pin);
-        assert_int_equal(child_count(log, "pinned by"), cases[i].pin != NULL);
+        snprintf(line, sizeof(line), " forwarded=2 pinned=%s\n", cases[i].pin);
+        assert_int_equal(child_count(log, "pinned="), cases[i].pin != NULL);
         assert_true(cases[i].pin == NULL || strstr(log, line) != NULL);
     }
 }
@@ -334,18 +334,23 @@ static void places(void **state)
     (void)state;
     char log[LOG_BYTES], row[200];
     assert_int_equal(child_run(check_places, NULL, log, sizeof(log)), 0);
-    assert_non_null(strstr(log, ", machine 000000000000abcd\n"));
+    assert_non_null(strstr(log, " machine=000000000000abcd\n"));
+    snprintf(
+        row, sizeof(row),
+        "collective=allreduce     class=nvswitch-sm90-4 type=f2 bytes_each=64K-128K  calls=3       bytes=196608       "
+        "algorithm=%-9s how=eager ",
+        alg_registry[0]->name);
+    assert_non_null(strstr(log, row));
     snprintf(row, sizeof(row),
-             "allreduce     nvswitch-sm90-4    f2       64K-128K            3             196608 %-9s eager ",
+             "type=f2 bytes_each=64K-128K  calls=1       bytes=65536        algorithm=%-9s how=captured ",
              alg_registry[0]->name);
     assert_non_null(strstr(log, row));
-    snprintf(row, sizeof(row), "f2       64K-128K            1              65536 %-9s captured ",
-             alg_registry[0]->name);
-    assert_non_null(strstr(log, row));
-    assert_non_null(strstr(log, "nvswitch-sm90-4    i4 "));
-    assert_non_null(strstr(log, "pcie-sm120-2-mc    -        64K-128K            1              65536 nccl      -   "));
-    assert_non_null(strstr(log, "allreduce     shm-sm90-4         f2       64K-128K            1              65536 "));
-    assert_int_equal(child_count(log, "shunt: allreduce"), 5);
+    assert_non_null(strstr(log, "class=nvswitch-sm90-4 type=i4 "));
+    assert_non_null(strstr(
+        log, "class=pcie-sm120-2-mc type=-  bytes_each=64K-128K  calls=1       bytes=65536        algorithm=nccl  "
+             "    how=-        reason=TABLE outcome=forwarded: the table has no faster"));
+    assert_non_null(strstr(log, "class=shm-sm90-4      type=f2 bytes_each=64K-128K  calls=1       bytes=65536 "));
+    assert_int_equal(child_count(log, "shunt: collective=allreduce "), 5);
 }
 
 /* Too few cells for all: the sums are still right. */
@@ -410,9 +415,9 @@ static void printed_at_exit(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(exit_after_calls, "1", log, sizeof(log)), 0);
-    assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+    assert_non_null(strstr(log, "\nshunt: taken=2 forwarded=2\n"));
     assert_int_equal(child_run(quick_exit_after_calls, "1", log, sizeof(log)), 0);
-    assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+    assert_non_null(strstr(log, "\nshunt: taken=2 forwarded=2\n"));
     assert_int_equal(child_run(exit_after_calls, "0", log, sizeof(log)), 0);
     assert_string_equal(log, "");
     assert_int_equal(child_run(exit_after_calls, NULL, log, sizeof(log)), 0);
@@ -427,7 +432,7 @@ static void a_file_that_cannot_be_written(void **state)
     char log[LOG_BYTES];
     assert_int_equal(child_run(exit_after_calls, "/nonexistent/stats", log, sizeof(log)), 0);
     assert_non_null(strstr(log, "SHUNT_STATS=/nonexistent/stats cannot be written"));
-    assert_non_null(strstr(log, "shunt: taken 2 calls"));
+    assert_non_null(strstr(log, "shunt: taken=2 "));
 }
 
 /* A child that makes no call prints nothing; one that does prints its own. */
@@ -456,10 +461,10 @@ static void forked_children(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(exit_after_forks, "1", log, sizeof(log)), 0);
-    assert_int_equal(child_count(log, "shunt: taken"), 2);
-    assert_int_equal(child_count(log, "shunt: taken 0 calls, forwarded 1\n"), 1);
-    assert_int_equal(child_count(log, "shunt: taken 2 calls, forwarded 2\n"), 1);
-    assert_int_equal(child_count(log, "shunt: send"), 1);
+    assert_int_equal(child_count(log, "shunt: taken="), 2);
+    assert_int_equal(child_count(log, "shunt: taken=0 forwarded=1\n"), 1);
+    assert_int_equal(child_count(log, "shunt: taken=2 forwarded=2\n"), 1);
+    assert_int_equal(child_count(log, "shunt: collective=send "), 1);
 }
 
 int main(void)

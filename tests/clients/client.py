@@ -78,7 +78,7 @@ class Run:
         except subprocess.TimeoutExpired:
             self.text = ended_by_force(process)
             self.status = 124
-        counts = re.findall(r"shunt: taken (\d+) calls, forwarded (\d+)", self.text)
+        counts = re.findall(r"shunt: taken=(\d+) forwarded=(\d+)", self.text)
         self.taken = sum(int(taken) for taken, _ in counts) if counts else None
         self.forwarded = sum(int(forwarded) for _, forwarded in counts) if counts else None
 

@@ -57,7 +57,7 @@ run() {
         [ "$status" -eq 0 ] || why="status $status"
         grep -q 'Out of bounds values : 0 OK' "$log" || why="$why; no 'Out of bounds values : 0 OK'"
         [ -z "$(wrong_rows)" ] || why="$why; wrong rows: $(wrong_rows | head -n 3)"
-        [ "$takes" = 0 ] || grep -q 'shunt: taken [1-9]' "$log" || why="$why; Shunt took no call"
+        [ "$takes" = 0 ] || grep -q 'shunt: taken=[1-9]' "$log" || why="$why; Shunt took no call"
     fi
     if [ -z "$why" ]; then
         passed=$((passed + 1))
@@ -125,7 +125,7 @@ part_collectives() {
             roots += !seen["root", $(NF - 8)]++
             wrong += $(NF - 4) + $NF # N/A counts as 0
         } END { print types + 0 "," operators + 0 "," roots + 0 "," 2 * rows "," wrong + 0 }' "$log")"
-        row+=",$(sed -n 's/.*shunt: taken \([0-9]*\) calls, forwarded \([0-9]*\).*/\1,\2/p' "$log" | tail -n 1)"
+        row+=",$(sed -n 's/.*shunt: taken=\([0-9]*\) forwarded=\([0-9]*\).*/\1,\2/p' "$log" | tail -n 1)"
         for name in shunt nccl; do
             for size in "${sizes_timed[@]}"; do bandwidth[$name$size]=; done
             [ "$((end - SECONDS))" -ge 2 ] || continue

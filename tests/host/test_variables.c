@@ -131,15 +131,15 @@ static void scratch_bytes_body(ranks_t *ranks)
     close(fd);
     unlink(path);
     /* One rank of a process logs it, and so each of these. */
-    CHECK(strstr(log, "class host-3") != NULL && strstr(log, "rules: host device") != NULL);
+    CHECK(strstr(log, "class=host-3") != NULL && strstr(log, "rules=host device") != NULL);
     CHECK(strstr(log, setting->expected) != NULL);
 }
 
 static void scratch_bytes(void **state)
 {
     (void)state;
-    run("SHUNT_SCRATCH_BYTES", &(setting_t){"1M", ", 1024 KiB of scratch"}, 3, scratch_bytes_body);
-    run("SHUNT_SCRATCH_BYTES", &(setting_t){"16777216", ", 16384 KiB of scratch"}, 3, scratch_bytes_body);
+    run("SHUNT_SCRATCH_BYTES", &(setting_t){"1M", " scratch_kib=1024 "}, 3, scratch_bytes_body);
+    run("SHUNT_SCRATCH_BYTES", &(setting_t){"16777216", " scratch_kib=16384 "}, 3, scratch_bytes_body);
 }
 
 /* A rank that never comes. */

@@ -164,9 +164,10 @@ static void explicit_choices(void **state)
     expect_attached("NCCL_LAUNCH_ORDER_IMPLICIT", "0");
     expect_attached("NCCL_CHECK_POINTERS", "0");
     expect_attached("NCCL_CHECK_MODE", "DEFAULT");
-    expect_forwarded("NCCL_CTA_POLICY", "ZERO", "a CTA policy is set, which only NCCL obeys");
-    expect_forwarded("NCCL_CTA_POLICY", "default|Efficiency", "a CTA policy is set, which only NCCL obeys");
-    expect_forwarded("NCCL_CTA_POLICY", "2", "a CTA policy is set, which only NCCL obeys");
+    expect_forwarded("NCCL_CTA_POLICY", "ZERO", "reason=CTA_POLICY why=a CTA policy is set, which only NCCL obeys");
+    expect_forwarded("NCCL_CTA_POLICY", "default|Efficiency",
+                     "reason=CTA_POLICY why=a CTA policy is set, which only NCCL obeys");
+    expect_forwarded("NCCL_CTA_POLICY", "2", "reason=CTA_POLICY why=a CTA policy is set, which only NCCL obeys");
     expect_attached("NCCL_CTA_POLICY", "DEFAULT");
     expect_attached("NCCL_CTA_POLICY", "0");
     expect_attached("NCCL_CTA_POLICY", "thrift");
@@ -221,10 +222,10 @@ static void sources_of_rules(void **state)
     expect((scenario_t){.phase = SHIM_COMM_ATTACHED,
                         .sources = sources,
                         .reason =
-                            "rules: policy, selector/measured/graph-2-h200.csv, selector/measured/tune-4-h200.csv, "
+                            "rules=policy, selector/measured/graph-2-h200.csv, selector/measured/tune-4-h200.csv, "
                             "selector/measured/tried-6-h200.csv, selector/measured/bulk-2-h100.csv, "
                             "selector/measured/collectives-2-h200.csv, docs/lab/results/few-blocks-2-h200.csv, "
-                            "selector/measured/sendrecv-2-h200.csv, 81920 KiB",
+                            "selector/measured/sendrecv-2-h200.csv\n",
                         .blocks = -1,
                         .multicast = -1});
 }
@@ -242,7 +243,7 @@ static void no_peer_access(void **state)
     expect(host);
     host.set[1] = "0";
     expect(host);
-    host.reason = "class nvswitch-sm90-2";
+    host.reason = "class=nvswitch-sm90-2";
     host.set[1] = "NVL";
     expect(host);
     expect_attached("NCCL_P2P_DISABLE", "0");
@@ -276,6 +277,8 @@ static void shm_disable(void **state)
                           .reason = "allow neither peer access nor shared memory",
                           .blocks = -1,
                           .multicast = -1};
+    expect(neither);
+    neither.reason = "reason=NO_PATH why=rank "; /* the one that decided, in its words */
     expect(neither);
     expect_attached("NCCL_SHM_DISABLE", "1");
 }

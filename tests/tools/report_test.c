@@ -86,14 +86,17 @@ static char *print(const char *text, const tool_times_t *times)
 }
 
 static const char process[] =
-    "shunt: calls of host:7, machine 00000000000000ff\n"
-    "shunt: collective    class  type   bytes each   calls   bytes algorithm how       outcome\n"
-    "shunt: allreduce     c-2    f2          1K-2K     100  102400 one       eager     taken\n"
-    "shunt: allreduce     c-2    f2          1K-2K       3    3072 one       captured  taken\n"
-    "shunt: allreduce     c-2    f2        64M-128M      2 134217728 nccl    -         forwarded: the table says so\n"
-    "shunt: send          c-2    i1          1K-2K       4    4096 nccl      -         forwarded: no such algorithm\n"
-    "shunt: taken 103 calls, forwarded 6\n"
-    "a line of the program's\n";
+    "shunt: process=host:7 machine=00000000000000ff\n"
+    "shunt: collective=allreduce class=c-2 type=f2 bytes_each=1K-2K calls=100 bytes=102400 algorithm=one how=eager "
+    "reason=TAKEN outcome=taken\n"
+    "shunt: collective=allreduce class=c-2 type=f2 bytes_each=1K-2K calls=3 bytes=3072 algorithm=one how=captured "
+    "reason=TAKEN outcome=taken\n"
+    "shunt: collective=allreduce class=c-2 type=f2 bytes_each=64M-128M calls=2 bytes=134217728 algorithm=nccl how=- "
+    "reason=TABLE outcome=forwarded: the table says so\n"
+    "shunt: collective=send class=c-2 type=i1 bytes_each=1K-2K calls=4 bytes=4096 algorithm=nccl how=- "
+    "reason=COLLECTIVE outcome=forwarded: no such algorithm\n"
+    "shunt: taken=103 forwarded=6\n"
+    "a line of the program's, taken=9 outcome=none\n";
 
 static void sums(void **state)
 {
@@ -120,7 +123,8 @@ static void sums(void **state)
 static void many_captured(void **state)
 {
     (void)state;
-    static const char line[] = "shunt: allreduce c-2 f2 1024-2047 500 512000 oneshot %s taken\n";
+    static const char line[] = "shunt: collective=allreduce class=c-2 type=f2 bytes_each=1K-2K calls=500 "
+                               "bytes=512000 algorithm=oneshot how=%s reason=TAKEN outcome=taken\n";
     char text[512], told[512];
     tool_counts_t counts = {0};
     for (int i = 0; i < 4; i++) {
@@ -138,7 +142,7 @@ static void pinned(void **state)
     (void)state;
     const tool_times_t times = {0};
     char more[3 * sizeof process];
-    snprintf(more, sizeof more, "%sshunt: pinned by NCCL_PROTO\n%s", process, process);
+    snprintf(more, sizeof more, "%sshunt: taken=0 forwarded=1 pinned=NCCL_PROTO\n%s", process, process);
     char *text = print(more, &times);
     assert_non_null(strstr(text, "\nshunt: NCCL_PROTO pins NCCL; if that is for the same bits"));
     assert_non_null(strstr(text, "SHUNT_DETERMINISTIC=1 (`shunt run --deterministic`)"));

@@ -199,7 +199,7 @@ static void test_reason_is_cut_and_printable(void **state)
     assert_int_equal(net_set_rank(a, 15, 16), 0);
     assert_int_equal(net_decide(a, NET_DECLINED, reason), NET_DECLINED);
     assert_int_equal(strncmp(net_reason(a), "rank 15: xxx?xxx", 16), 0);
-    assert_int_equal(strlen(net_reason(a)), 9 + 120);
+    assert_int_equal(strlen(net_reason(a)), 9 + 136);
     net_leave(a);
 }
 

@@ -95,6 +95,7 @@ enum { DOCTOR_MOST_REASONS = 16 };
 typedef struct doctor_lines {
     uint32_t count;
     uint32_t times[DOCTOR_MOST_REASONS];
+    const char *advice[DOCTOR_MOST_REASONS]; /* what to do about it; NULL: unknown */
     char text[DOCTOR_MOST_REASONS][DOCTOR_LINE_BYTES];
 } doctor_lines_t;
 
@@ -109,7 +110,5 @@ typedef struct doctor_log {
 void doctor_log_read(const char *folder, const char *prefix, doctor_log_t *log);
 /* Add one file's text, which ends with a NUL. */
 void doctor_log_add(const char *text, doctor_log_t *log);
-/* What to do about a communicator that is forwarded for this reason; NULL: unknown. */
-const char *doctor_advice(const char *reason);
 
 #endif

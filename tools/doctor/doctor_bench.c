@@ -113,8 +113,8 @@ static void report_why_not(doctor_t *doctor, const subject_t *subject, const cha
     doctor_log_t log;
     doctor_log_read(doctor->folder, "bench.", &log);
     if (log.forwarded.count > 0) {
-        doctor_print(doctor, DOCTOR_FAULT, doctor_advice(log.forwarded.text[0]),
-                     "the bench's communicator was forwarded: %s", log.forwarded.text[0]);
+        doctor_print(doctor, DOCTOR_FAULT, log.forwarded.advice[0], "the bench's communicator was forwarded: %s",
+                     log.forwarded.text[0]);
     } else {
         doctor_print(doctor, DOCTOR_NOTE, "run `shunt tune`, which measures what is faster here",
                      "the table gives %s %s to NCCL on this machine", size, plural(subject->collective));

@@ -219,7 +219,7 @@ static uint32_t count_preloaded(const tool_processes_t *processes)
 static void report_log(doctor_t *doctor, const doctor_log_t *log)
 {
     for (uint32_t i = 0; i < log->forwarded.count; i++) {
-        const char *advice = doctor_advice(log->forwarded.text[i]);
+        const char *advice = log->forwarded.advice[i];
         const bool meant = advice != NULL && strncmp(advice, "nothing", 7) == 0;
         doctor_print(doctor, meant ? DOCTOR_NOTE : DOCTOR_FAULT, advice, "communicators forwarded to NCCL (%u): %s",
                      log->forwarded.times[i], log->forwarded.text[i]);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/base/folder.h"
+#include "tools/base/keys.h"
 
 enum { MANY_CAPTURED = 1000 };
 
@@ -47,32 +48,46 @@ static bool put(tool_counts_t *counts, const tool_count_t *row)
     return true;
 }
 
+static uint64_t number(const char *line, const char *key, int base)
+{
+    const char *value = tool_key(line, key);
+    return value != NULL ? strtoull(value, NULL, base) : 0;
+}
+
+/* A process's machine, the calls of one row, or their sum; other lines of the log have no such keys. */
 static bool read_line(const char *line, tool_counts_t *counts)
 {
     tool_count_t row = {0};
-    unsigned long long first, second;
-    if (sscanf(line, "shunt: taken %llu calls, forwarded %llu", &first, &second) == 2) {
-        counts->taken += first;
-        counts->forwarded += second;
+    const struct {
+        const char *key;
+        char *value;
+        size_t capacity;
+    } words[] = {{"collective", row.collective, sizeof row.collective},
+                 {"class", row.class_name, sizeof row.class_name},
+                 {"type", row.types, sizeof row.types},
+                 {"bytes_each", row.size, sizeof row.size},
+                 {"algorithm", row.algorithm, sizeof row.algorithm},
+                 {"how", row.how, sizeof row.how}};
+    const char *outcome = tool_key(line, "outcome");
+    if (strncmp(line, "shunt: ", 7) != 0) {
         return true;
     }
-    if (sscanf(line, "shunt: pinned by %31[A-Z_]", counts->pinned) == 1) {
-        return true;
-    }
-    if (strncmp(line, "shunt: calls of ", 16) == 0) {
-        const char *machine = strstr(line, ", machine ");
+    if (tool_key(line, "machine") != NULL) {
         counts->processes++;
-        if (machine != NULL && sscanf(machine, ", machine %16llx", &first) == 1) {
-            counts->machine = first;
-        }
+        counts->machine = number(line, "machine", 16);
+    }
+    counts->taken += number(line, "taken", 10);
+    counts->forwarded += number(line, "forwarded", 10);
+    (void)tool_key_word(line, "pinned", counts->pinned, sizeof counts->pinned);
+    if (outcome == NULL) {
         return true;
     }
-    if (sscanf(line, "shunt: %15s %31s %7s %15s %llu %llu %23s %11s %79[^\n]", row.collective, row.class_name,
-               row.types, row.size, &first, &second, row.algorithm, row.how, row.outcome) != 9) {
-        return true; /* a head, or another line of the log */
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        (void)tool_key_word(line, words[i].key, words[i].value, words[i].capacity);
     }
-    row.calls = first;
-    row.bytes = second;
+    snprintf(row.outcome, sizeof row.outcome, "%.*s", (int)strcspn(outcome, "\n"), outcome);
+    row.calls = number(line, "calls", 10);
+    row.bytes = number(line, "bytes", 10);
     return put(counts, &row);
 }
 

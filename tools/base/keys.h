@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * keys.h - lines of the library that the command parses: prose, if any, then key=value, separated by spaces. The last
+ * value may have spaces.
+ */
+#ifndef SHUNT_TOOLS_KEYS_H
+#define SHUNT_TOOLS_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The value of a key, up to the line's end; NULL: the line has no such key. Lines end with '\n' or NUL. */
+const char *tool_key(const char *line, const char *key);
+/* Copy a value without spaces, cut to `capacity`; false: the line has no such key. */
+bool tool_key_word(const char *line, const char *key, char *value, size_t capacity);
+
+#endif
