@@ -12,13 +12,17 @@
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* Three and four ranks. One crossing up to `most` (512 KiB or more); above 512 KiB, where they are clearly faster, more
- * blocks. */
+/* Three and four ranks. One crossing up to `most` (more than 512 KiB); above 512 KiB, where they are clearly faster,
+ * more blocks. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define PUSH(collective, ranks, most)                                                 \
     {collective, "nvswitch-sm90-" #ranks, 512 * KIB, "push", 32, 1024, SWEEP(ranks)}, \
     {                                                                                 \
         collective, "nvswitch-sm90-" #ranks, most, "push", 64, 512, SWEEP(ranks)      \
+    }
+#define PUSH_SHORT(collective, ranks, most)                                       \
+    {                                                                             \
+        collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, SWEEP(ranks) \
     }
 #define NCCL(collective, ranks)                                                           \
     {                                                                                     \
@@ -161,11 +165,11 @@ const sel_built_in_t sel_built_in[] = {
     BY_PUSH(ALG_SCATTER, 3, 128 * MIB),
     BY_PUSH(ALG_SCATTER, 4, 48 * MIB),
     ROOTED_TWO(ALG_BROADCAST),
-    PUSH(ALG_BROADCAST, 3, 384 * KIB),
+    PUSH_SHORT(ALG_BROADCAST, 3, 384 * KIB),
     TWO_STEPS(ALG_BROADCAST, 3, 2 * MIB, 64, 512),
     TWO_STEPS(ALG_BROADCAST, 3, 96 * MIB, 128, 512),
     NCCL(ALG_BROADCAST, 3),
-    PUSH(ALG_BROADCAST, 4, 384 * KIB),
+    PUSH_SHORT(ALG_BROADCAST, 4, 384 * KIB),
     TWO_STEPS(ALG_BROADCAST, 4, 2 * MIB, 64, 512),
     TWO_STEPS(ALG_BROADCAST, 4, 40 * MIB, 128, 512),
     NCCL(ALG_BROADCAST, 4),
@@ -173,7 +177,7 @@ const sel_built_in_t sel_built_in[] = {
     PUSH(ALG_REDUCE, 3, 1536 * KIB),
     TWO_STEPS(ALG_REDUCE, 3, 24 * MIB, 64, 512),
     NCCL(ALG_REDUCE, 3),
-    PUSH(ALG_REDUCE, 4, 512 * KIB),
+    PUSH_SHORT(ALG_REDUCE, 4, 512 * KIB),
     TWO_STEPS(ALG_REDUCE, 4, 2 * MIB, 64, 512),
     TWO_STEPS(ALG_REDUCE, 4, 12 * MIB, 64, 256),
     NCCL(ALG_REDUCE, 4),

@@ -18,7 +18,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     /* What one lane needs. */
     template <int N, bool WHOLE, bool EACH> struct view {
         /* The addresses of blocks are those of the lane's first vector there, and kept in registers, as is that of the
-         * slots that it polls; more ranks lack registers. */
+         * slots that 3 and 4 ranks poll; more ranks lack registers. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;

@@ -8,12 +8,17 @@
  * lanes; what is left, or not aligned, is the work of a function. A message to this rank itself is copied by all warps:
  * those that receive, before their data can be there, and those that send, when theirs is on its way.
  *
- * A warp's rows are `width` apart, so they lie in its channels in turn. It moves them in order, ROWS at a time: of each
- * channel ROWS / GROUP, at most half a ring. So waiting does not go in circles, however the peer groups its channels.
- * Let m be the fewest rows of this message that any channel has received, and q the last multiple of ring_credit_rows
- * up to m, so that all channels have been given credit up to q. Batches divide ring_credit_rows. So a receiver at m
- * waits for a row below q + ring_credit_rows, and its sender, which has not sent that, needs credit up to q +
- * ring_credit_rows - rows of the ring at most, which it has.
+ * A warp's rows are `width` apart, so they lie in its channels in turn. It moves them in order, ROWS at a time: a batch
+ * has ROWS / GROUP rows of each channel. pairs_plan sees to it that this is at most half a ring, so that batches divide
+ * ring_credit_rows. So waiting does not go in circles, however the peer groups its channels. Rows are counted from the
+ * message's beginning in their channel:
+ * - Let m be the fewest rows that a channel has received which still lacks some, and q the last multiple of
+ *   ring_credit_rows up to m. Every channel has credit for what it has received up to q, or the ring's rows suffice for
+ *   the rest of it (ring_owes_credit; short messages). mixed.h gives credit at other rows, but no less than one row
+ * short of ring_credit_rows behind what it has received, and waits for no order.
+ * - The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
+ * - The batch with which the sender sends that row ends at q + ring_credit_rows at most, too. So it needs credit up to
+ *   q + ring_credit_rows - the ring's rows <= q, which it has.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
@@ -103,13 +108,33 @@ template <int GROUP> struct warp_rings {
             count[j] += share(rows, j);
     }
 
+    /* The receiver's, at the beginning. */
+    LANE_FN void renew(const alg_team_t &team)
+    {
+        ring_renew_credit(team, it, count, count_step());
+        set(credit, count);
+    }
+
     /* Give credit, which all channels owe at the same time. */
     LANE_FN void tell()
     {
         ring_give_credit(it, count, count_step());
+        set(credit, count);
+    }
+
+    LANE_FN static void set(uint64_t (&to)[GROUP], const uint64_t (&from)[GROUP])
+    {
         LANE_UNROLL
         for (uint32_t j = 0; j < GROUP; j++)
-            credit[j] = count[j];
+            to[j] = from[j];
+    }
+
+    /* At the end. */
+    LANE_FN void write() const
+    {
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++)
+            ring_write_count(channel(j), count[j], credit[j]);
     }
 };
 
@@ -158,18 +183,15 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             return;
         lane_warp_sync(); /* all have read the counts, which lane 0 is going to write */
         lane_awaits(lane, 1u << it.peer);
-        LANE_UNROLL
-        for (uint32_t j = 0; j < GROUP && !it.sends; j++) {
-            ring_renew_credit(team, r.channel(j), r.count[j]);
-            r.credit[j] = r.count[j];
-        }
-        if (p.whole > 0 && !(it.sends ? send(lane, team, r, p, y) : receive(lane, team, r, p, y)))
+        if (!it.sends)
+            r.renew(team);
+        const bool broken = p.whole > 0 && !(it.sends ? send(lane, team, r, p, y) : receive(lane, team, r, p, y));
+        if (LONG ? lane_warp_any(broken) : broken)
             return;
-        if (p.whole < p.all && !rest(lane, team, m, r, p))
+        if (p.whole == p.all)
+            r.write();
+        else if (!rest(lane, team, m, r, p))
             return;
-        LANE_UNROLL
-        for (uint32_t j = 0; j < GROUP; j++)
-            ring_write_count(r.channel(j), r.count[j] + r.share(p.all, j) - r.share(p.whole, j), r.credit[j]);
         if (copies && it.sends)
             copy_self(team, m, index, lane);
     }
@@ -235,8 +257,10 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
+    /* LONG: a lane whose wait was broken goes on without work, to where all lanes leave together. */
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
+        bool broken = false;
         const uint64_t end = r.count[0] + r.share(p.all, 0);
         uint8_t *to = p.at, *at[ROWS];
         for (uint32_t left = p.whole;;) {
@@ -246,44 +270,53 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             for (uint32_t b = 0; b < ROWS; b++)
                 at[b] = r.vector(b < rows ? b : 0);
             lane_wait_begins(lane);
-            for (;;) {
+            do {
                 LANE_UNROLL
                 for (uint32_t b = 0; b < ROWS; b++)
                     y[b] = lane_poll(at[b]);
                 top = rows_top(y);
-                if (top != SENTINEL)
-                    break;
-                if (lane_stop(lane, team))
-                    return false;
-            }
-            if (top == ESCAPED && !ring_unescape(
-                                      lane, team, r.it, [&r](uint32_t b) { return r.word(b); },
-                                      [rows](uint32_t b) { return b < rows; }, y))
+            } while (top == SENTINEL && !broken && !(broken = lane_stop(lane, team)));
+            broken = broken || (top == ESCAPED && !ring_unescape(
+                                                      lane, team, r.it, [&r](uint32_t b) { return r.word(b); },
+                                                      [rows](uint32_t b) { return b < rows; }, y));
+            if (!broken)
+                store(p, to, rows, at, y);
+            else if (!LONG)
                 return false;
-            rows_whiten(y);
-            LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS; b++) {
-                if (b < rows)
-                    lane_store(to + b * p.step, y[b]);
-            }
-            LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS; b++)
-                lane_rearm(at[b]);
             r.move(rows);
-            if (LONG && ring_owes_credit(r.it, r.credit[0], r.count[0], end))
+            if (LONG && ring_owes_credit(r.it, r.credit[0], r.count[0], end)) {
+                if (lane_warp_any(broken))
+                    return false;
                 r.tell();
+            }
             left -= rows;
             if (!LONG || left == 0)
-                return true;
+                return !broken;
             to += ROWS * p.step;
         }
     }
 
-    /* The rows behind the whole ones. */
+    /* Store rows that have arrived, and arm them again. */
+    LANE_FN static void store(const warp_rows &p, uint8_t *to, uint32_t rows, uint8_t *const (&at)[ROWS],
+                              vec16_t (&y)[ROWS])
+    {
+        rows_whiten(y);
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++) {
+            if (b < rows)
+                lane_store(to + b * p.step, y[b]);
+        }
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++)
+            lane_rearm(at[b]);
+    }
+
+    /* The rows behind the whole ones, and the end. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {
         constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* those of several channels go one by one */
+        bool broken = false;
         for (uint32_t done = p.whole; done < p.all; done += STEP) {
             const uint32_t j = done % GROUP, row = r.it.channel + done * p.width;
             const item it = r.channel(j);
@@ -293,17 +326,22 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             span_load(s, it.sends, team.own, y);
             if (it.sends)
                 span_complete(s, y);
-            if (!(it.sends ? send_rest(lane, team, it, r.count[j], r.credit[j], s, y)
-                           : receive_rest(lane, team, it, r.count[j], s, y)))
+            broken = broken || !(it.sends ? send_rest(lane, team, it, r.count[j], r.credit[j], s, y)
+                                          : receive_rest(lane, team, it, r.count[j], s, y));
+            if (broken && !LONG)
                 return false;
             r.count[j] += s.rows;
             if (!it.sends && ring_owes_credit(it, r.credit[j], r.count[j], end)) {
+                if (lane_warp_any(broken))
+                    return false;
                 const uint64_t to[1] = {r.count[j]};
                 ring_give_credit(it, to, 0);
                 r.credit[j] = to[0];
             }
         }
-        return true;
+        if (!broken)
+            r.write();
+        return !broken;
     }
 
     template <int STEP>

@@ -61,7 +61,7 @@ struct pairs_mixed {
         if (lane_warp_any(epoch_stopped(epoch)) || first >= items)
             return;
         if (it.data && !it.sends)
-            ring_renew_credit(team, it, p.count);
+            renew_credit(team, it, p);
         for (uint32_t i = first; i < items; i += workers, left++) {
             if (i == first)
                 continue;
@@ -70,7 +70,7 @@ struct pairs_mixed {
             if (here == 0)
                 mine[left] = other;
             if (next.data && !next.sends)
-                ring_renew_credit(team, next, other.count);
+                renew_credit(team, next, other);
         }
         lane_warp_sync();
         bool moved = true;
@@ -121,12 +121,19 @@ struct pairs_mixed {
         return round;
     }
 
+    LANE_FN static void renew_credit(const alg_team_t &team, const item &it, const progress_t &p)
+    {
+        const uint64_t count[1] = {p.count};
+        ring_renew_credit(team, it, count, 0);
+    }
+
     template <int MOST> LANE_FN static progress_t progress_make(const messages<MOST> &m, const item &it)
     {
         progress_t p = {0, it.channel, 0, it.list ? m.message_end[it.list - 1] : (uint16_t)0, 1, 0};
         if (it.data) {
             p.count = lane_read_own((const uint64_t *)it.count);
-            p.ahead = it.sends ? (uint32_t)(p.count - lane_read_own((const uint64_t *)it.seen)) : 0;
+            const uint64_t ahead = it.sends ? p.count - lane_read_own((const uint64_t *)it.seen) : 0;
+            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* then it looks for credit first */
         }
         return p;
     }

@@ -44,12 +44,13 @@ typedef struct pairs_plan {
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* For so many warps: the fewest channels an item with which each item has a warp. A batch is at most half a ring, since
- * the other half may still be without credit. */
+/* For so many warps: the fewest channels an item with which each item has a warp; they divide a pair's channels, of
+ * which there is a power of two. A batch is at most half a ring, since the other half may still be without credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
-    while (plan.group < (uint32_t)PAIRS_MOST_GROUP && messages_items(m, rank, plan.group) > workers)
+    const uint32_t most = m.rings.channels < PAIRS_MOST_GROUP ? m.rings.channels : (uint32_t)PAIRS_MOST_GROUP;
+    while (plan.group < most && messages_items(m, rank, plan.group) > workers)
         plan.group *= 2;
     const uint32_t items = messages_items(m, rank, plan.group);
     if (items == 0 || items > workers || f.rows == UINT32_MAX || (plan.group > 1 && !f.aligned))

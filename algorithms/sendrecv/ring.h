@@ -297,16 +297,20 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* At the beginning of a launch that receives: credit for all that earlier ones have received. Rings in this GPU's own
+/* At the beginning of a launch that receives: credit for all that earlier ones have received, of this channel, and of
+ * more whose words are `step` bytes apart. Rings in this GPU's own
  * memory were armed there before this launch began. The host's memory is not this GPU's: only a fence makes the peer
  * see the arming before the credit. */
-LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, uint64_t count)
+template <int GROUP>
+LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
 {
     if (it.lane != 0)
         return;
     if (team.own != team.scratch[team.rank])
         lane_fence();
-    lane_raise(it.credit, count);
+    LANE_UNROLL
+    for (uint32_t j = 0; j < GROUP; j++)
+        lane_raise(it.credit + j * step, count[j]);
 }
 
 /* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */

@@ -258,7 +258,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A reader that does not wait for its flag.
   add_broken(no_flag kernels staged allreduce/staged.cu
     "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
-  breaks(groups "${wrong}")
+  breaks(groups "${either}")
   # A sender that does not wait for credit.
   add_broken(no_credit messages pairs sendrecv/mixed.h
     "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
@@ -277,7 +277,8 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(group_credit messages pairs sendrecv/ring.h "it.credit + j * step" "it.credit + 0 * step")
   breaks(deposits "${hangs}")
   # A launch that does not begin with credit for what earlier ones have received.
-  add_broken(no_tell messages pairs sendrecv/ring.h "lane_raise(it.credit, count)" "(void)count")
+  add_broken(no_tell messages pairs sendrecv/ring.h
+    "lane_raise(it.credit + j * step, count[j])" "(void)count")
   breaks(groups "${wrong}")
   add_broken(no_ring_rearm messages pairs sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
   breaks(groups "${hangs}")

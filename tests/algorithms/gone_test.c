@@ -178,7 +178,8 @@ static int turn_of(world_t *w, uint32_t rank, void *buffer, uint64_t bytes, uint
     return t.status;
 }
 
-/* Rank 2 has sent and is gone; rank 0 receives from it and from rank 1, which sends after rank 0 has waited long. */
+/* Rank 2 has sent and is gone; rank 0 receives from it and from rank 1, which sends after rank 0 has waited long. Two
+ * messages of a pair: one warp serves several items. */
 static void messages_of_others_go_on(void **state)
 {
     (void)state;
@@ -191,11 +192,14 @@ static void messages_of_others_go_on(void **state)
     lose(w, 0, 2);
     lose(w, 1, 2);
     turn_t t = {
-        .team = world_team(w, 0), .list = {{other, sizeof other, 2, false}, {got, sizeof got, 1, false}}, .count = 2};
+        .team = world_team(w, 0),
+        .list = {{other, sizeof other, 2, false}, {got, 100, 1, false}, {got + 100, LONG_BYTES - 100, 1, false}},
+        .count = 3};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, turn_main, &t), 0);
     usleep(5000);
-    assert_int_equal(turn_of(w, 1, sent, sizeof sent, 0, true), ALG_STATUS_OK);
+    assert_int_equal(turn_of(w, 1, sent, 100, 0, true), ALG_STATUS_OK);
+    assert_int_equal(turn_of(w, 1, sent + 100, LONG_BYTES - 100, 0, true), ALG_STATUS_OK);
     pthread_join(thread, NULL);
     assert_int_equal(t.status, ALG_STATUS_OK);
     assert_memory_equal(sent, got, sizeof sent);

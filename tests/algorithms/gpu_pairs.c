@@ -59,6 +59,18 @@ static const alg_algorithm_t *draw_algorithm(const gpu_team_t *g, uint64_t *stat
     return pairs && (!bulk || data_below(state, 2)) ? pairs : bulk;
 }
 
+/* One aligned message for each pair of ranks, most of them long: warps then serve several channels each. */
+static void draw_pairs(const gpu_team_t *g, round_t *r, uint64_t *state)
+{
+    const uint32_t n = (uint32_t)g->nranks;
+    r->count = 0;
+    for (uint32_t i = 0; i < n * n && r->count < MOST; i++) {
+        if (i / n != i % n || data_below(state, 2))
+            r->message[r->count++] = (message_t){
+                .from = i / n, .to = i % n, .bytes = 1 + data_below(state, data_below(state, 4) ? GPU_BYTES : 4096)};
+    }
+}
+
 static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t out[], size_t in[])
 {
     static const size_t awkward[] = {1, 2, 15, 16, 17, 511, 512, 513, 1000, 4096, 65536, 65537};
@@ -67,15 +79,19 @@ static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t 
     r->algorithm = draw_algorithm(g, state);
     r->count = 1 + (uint32_t)data_below(state, data_below(state, 3) ? 8 : MOST);
     r->count = brief ? 1 + r->count % 3 : r->count;
+    const bool pairs = !brief && data_below(state, 3) == 0;
+    if (pairs)
+        draw_pairs(g, r, state);
     for (uint32_t i = 0; i < r->count; i++) {
         message_t *m = &r->message[i];
-        *m = (message_t){.from = (uint32_t)data_below(state, n), .to = (uint32_t)data_below(state, n)};
-        m->bytes = data_below(state, 3) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
-                                        : 1 + data_below(state, data_below(state, 4) ? GPU_BYTES / 16 : GPU_BYTES);
+        *m = pairs ? *m : (message_t){.from = (uint32_t)data_below(state, n), .to = (uint32_t)data_below(state, n)};
+        m->bytes = pairs                  ? m->bytes
+                   : data_below(state, 3) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
+                                          : 1 + data_below(state, data_below(state, 4) ? GPU_BYTES / 16 : GPU_BYTES);
         m->bytes = brief ? 1 + m->bytes % (GPU_BYTES / 32) : m->bytes;
         m->bulk = r->algorithm->bulk_messages && data_below(state, 3) > 0;
-        m->out = out[m->from] + (data_below(state, 3) ? 0 : data_below(state, 16));
-        m->in = in[m->to] + (data_below(state, 3) ? 0 : data_below(state, 16));
+        m->out = out[m->from] + (pairs || data_below(state, 3) ? 0 : data_below(state, 16));
+        m->in = in[m->to] + (pairs || data_below(state, 3) ? 0 : data_below(state, 16));
         if (m->out + m->bytes > AREA || m->in + m->bytes > AREA) {
             r->count = i;
             break;

@@ -279,6 +279,22 @@ static void links_and_multiprocessors(void **state)
 }
 
 /* Rows of HGX boards with H100 or H200 serve these alone: each row decides there, and none on H20 and H800. */
+/* Of a class and collective each row reaches further than the one before; the last one has no end. */
+static void rows_ascend(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < sel_built_in_count; i++) {
+        const sel_built_in_t *row = &sel_built_in[i], *next = NULL;
+        for (uint32_t k = i + 1; k < sel_built_in_count && !next; k++) {
+            const bool same = sel_built_in[k].collective == row->collective;
+            next = same && strcmp(sel_built_in[k].class_name, row->class_name) == 0 ? &sel_built_in[k] : NULL;
+        }
+        if (next ? next->to_bytes <= row->to_bytes : row->to_bytes != UINT64_MAX)
+            fail_msg("%s, %s, to %llu", alg_collective_name(row->collective), row->class_name,
+                     (unsigned long long)row->to_bytes);
+    }
+}
+
 static void rows_of_measured_machines(void **state)
 {
     (void)state;
@@ -325,6 +341,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lead_in_the_whole_band),
         cmocka_unit_test(nothing_that_never_ran),
         cmocka_unit_test(links_and_multiprocessors),
+        cmocka_unit_test(rows_ascend),
         cmocka_unit_test(rows_of_measured_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
