@@ -209,12 +209,17 @@ static bool has_other_ranks(const record_view_t *view)
     return ranks > 1;
 }
 
-/* What the rank waits in. The host device knows when that is over; else the watcher finds out, unless it is stopped. */
 static bool find_waiting(const record_slot_t *slot, record_waiting_t *waiting)
 {
     const uint64_t id = load(&slot->wait_id);
     *waiting = record_waiting_of(slot, id, load(&slot->wait_epoch));
-    return id != 0 && (waiting->sign.kind != RECORD_COLLECTIVE || load(&slot->ended) < waiting->last);
+    return id != 0;
+}
+
+/* The host device knows that a wait is over before its watcher, which may be stopped. */
+static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
+{
+    return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;
 }
 
 /* Another call that the rank waits in: on this communicator, else the longest wait elsewhere. */
@@ -228,7 +233,7 @@ static void find_wait(const record_view_t *view, record_rank_t *rank)
         const bool same = slot == view->slot;
         record_waiting_t waiting;
         if (!in_use(slot) || rank->same_comm || (!same && (!alone || wait_ns < rank->waits_ns)) ||
-            !find_waiting(slot, &waiting))
+            !find_waiting(slot, &waiting) || is_over(slot, &waiting))
             continue;
         rank->elsewhere = true;
         rank->same_comm = same;
@@ -249,28 +254,34 @@ static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t 
 }
 
 /* For graphs the epoch tells, since replays make no calls. */
+static bool have_in_common(const record_waiting_t *one, const record_waiting_t *other)
+{
+    if (one->sign.kind == RECORD_CAPTURED || other->sign.kind == RECORD_CAPTURED)
+        return other->epoch + one->epochs > one->epoch && one->epoch + other->epochs > other->epoch;
+    if (one->sign.kind != other->sign.kind)
+        return false;
+    return one->sign.kind == RECORD_MESSAGE || (other->last >= one->sign.number && one->last >= other->sign.number);
+}
+
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     record_waiting_t other;
-    if (!find_waiting(slot, &other))
-        return false;
-    const bool captured = waiting->sign.kind == RECORD_CAPTURED || other.sign.kind == RECORD_CAPTURED;
-    if (captured)
-        return other.epoch + waiting->epochs > waiting->epoch && waiting->epoch + other.epochs > other.epoch;
-    if (waiting->sign.kind == RECORD_MESSAGE)
-        return other.sign.kind == RECORD_MESSAGE;
-    return other.sign.kind == waiting->sign.kind && other.last >= waiting->sign.number &&
-           waiting->last >= other.sign.number;
+    return find_waiting(slot, &other) && have_in_common(waiting, &other);
+}
+
+static bool still_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
+{
+    record_waiting_t other;
+    return find_waiting(slot, &other) && !is_over(slot, &other) && have_in_common(waiting, &other);
 }
 
 /* A communicator's calls run in order: a rank that waits in a later one has ended this. */
-static bool has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
+bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     record_waiting_t other;
-    if (waiting->sign.kind != RECORD_COLLECTIVE)
-        return false;
-    return load(&slot->ended) >= waiting->last ||
-           (find_waiting(slot, &other) && other.sign.kind == RECORD_COLLECTIVE && other.sign.number > waiting->last);
+    return waiting->sign.kind == RECORD_COLLECTIVE &&
+           (is_over(slot, waiting) ||
+            (find_waiting(slot, &other) && other.sign.kind == RECORD_COLLECTIVE && other.sign.number > waiting->last));
 }
 
 /* A message's entry, if still there, says with whom it is; in a group there may be others. */
@@ -317,13 +328,13 @@ static record_cause_t judge_call(const record_waiting_t *waiting, const record_s
         return judge_message(waiting, waiter, slot, rank->rank);
     if (sign->kind == RECORD_COLLECTIVE && find_other(waiting, waiter, slot, rank))
         return RECORD_OTHER_CALL;
-    const uint64_t missing = find_missing(waiting, slot);
-    rank->number = missing != 0 ? missing : rank->number;
-    if (record_waits_too(waiting, slot))
+    const uint64_t missing = find_missing(waiting, slot), ended = load(&slot->ended);
+    rank->number = missing != 0 ? missing : ended < sign->number ? sign->number : ended + 1;
+    if (still_waits_too(waiting, slot))
         return RECORD_IN_IT;
     if (missing != 0)
         return RECORD_NOT_CALLED;
-    if (waiting->forwarded || has_ended(waiting, slot))
+    if (waiting->forwarded || record_has_ended(waiting, slot))
         return RECORD_IN_IT;
     return RECORD_NOT_BEGUN;
 }
@@ -341,12 +352,12 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
     if (lives) {
         judged.device = atomic_load(&view->slot->device);
         find_last(view->slot, now_ns, &judged);
-        judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
+        judged.cause = doubt ? (still_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
     /* Void is a wait published by a process that has died, or is stopped and has not made all of a list's calls. */
     const bool is_void = judged.cause == RECORD_IN_IT &&
-                         ((process == RECORD_GONE && !has_ended(waiting, view->slot)) ||
+                         ((process == RECORD_GONE && !record_has_ended(waiting, view->slot)) ||
                           (process == RECORD_STOPPED && !doubt && find_missing(waiting, view->slot) != 0));
     if ((judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL) && !is_void)
         return judged;

@@ -107,8 +107,10 @@ typedef struct record_rank {
     uint64_t waits_ns;
 } record_rank_t;
 
-/* Whether the slot's rank waits in it, too, or in a list that has a call of it. */
+/* Whether the slot's rank waits in it, too, or in a list that has a call of it; or did until just now. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
+/* Whether the rank has ended all of it. On GPUs this is known only when it waits in a later call. */
+bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
 
 /* What `rank` does, for one that waits. now_ns: CLOCK_MONOTONIC. */
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,

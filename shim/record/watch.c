@@ -298,7 +298,7 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
         return;
     record_waiting_t waiting = record_waiting_of(record->slot, wait->id, wait->epoch);
     waiting.forwarded = forwarded;
-    if (!is_reporter(record, &waiting, now_ns))
+    if ((!forwarded && record_has_ended(&waiting, record->slot)) || !is_reporter(record, &waiting, now_ns))
         return;
     record_rank_t culprit[ALG_MAX_RANKS];
     record_refresh(record);
