@@ -372,6 +372,18 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
     return judged;
 }
 
+static uint32_t order_of(const record_rank_t *rank)
+{
+    const bool waits = rank->elsewhere && rank->cause < RECORD_UNSEEN;
+    return waits ? 2 * RECORD_NOT_BEGUN + 1 : 2 * (uint32_t)rank->cause;
+}
+
+bool record_blamed_before(const record_rank_t *one, const record_rank_t *other)
+{
+    const uint32_t a = order_of(one), b = order_of(other);
+    return a != b ? a < b : one->number < other->number;
+}
+
 record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed)
 {
     record_sign_t sign = waiting->sign;

@@ -116,11 +116,8 @@ bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns);
 
-/* The order of blame. */
-static inline bool record_blamed_before(const record_rank_t *one, const record_rank_t *other)
-{
-    return one->cause != other->cause ? one->cause < other->cause : one->number < other->number;
-}
+/* The order of blame: by cause, then by call. A rank that itself waits comes behind those that may be the reason. */
+bool record_blamed_before(const record_rank_t *one, const record_rank_t *other);
 /* The call of a list that the rank to blame lacks; NULL: none is to blame. */
 record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed);
 

@@ -16,7 +16,7 @@
 enum {
     DRAWS = 100,
     WORKERS = 4,
-    SECONDS = 60,
+    SECONDS = 30,
     LIMIT_MS = 1000,
     LATE_MS = 1000, /* of a report behind the limit, by the watcher's clock */
     MOST_RANKS = 4,
@@ -63,7 +63,7 @@ typedef struct draw {
     int at;                    /* LATE, STOPPED, KILLED: before this step */
     program_t program[MOST_RANKS];
     /* What is expected: a hang (the call's number from `first` on, `last` at most), or a mismatch at `first`. */
-    bool hangs, differs;
+    bool hangs, differs, queued; /* queued: calls that it has made in a group that has not ended */
     int comm, first, last;
     step_t own, others; /* of a mismatch */
     char file[64];
@@ -102,13 +102,13 @@ static void draw_step(uint64_t *seed, const draw_t *draw, const step_t *before, 
         *step = (step_t){.form = ALL_REDUCE, .comm = before->comm, .count = step->count};
 }
 
-/* A group has calls of one communicator, so that ranks wait for the rank at fault there alone. */
-static void draw_groups(uint64_t *seed, program_t *program)
+/* Of threads a report does not tell which one waits elsewhere, so there a group has calls of one communicator. */
+static void draw_groups(uint64_t *seed, const draw_t *draw, program_t *program)
 {
     bool open = false;
     for (int i = 0; i < program->steps; i++) {
         step_t *step = &program->step[i];
-        const bool last = i + 1 == program->steps || step[1].comm != step->comm;
+        const bool last = i + 1 == program->steps || (draw->shape == RANKS_THREADS && step[1].comm != step->comm);
         step->begins = !open && data_below(seed, 2) == 0;
         open = open || step->begins;
         step->ends = open && (last || data_below(seed, 5) == 0);
@@ -192,6 +192,20 @@ static bool inject(draw_t *draw, int at)
     return !are_alike(&draw->others, &own);
 }
 
+/* The others wait for the first call of the group that the late rank has not ended, or for a list from there on. */
+static void expect_late(draw_t *draw)
+{
+    const program_t *program = &draw->program[draw->faulty];
+    const int begin = group_of(program, draw->at);
+    int last = draw->at;
+    while (last < program->steps - 1 && program->step[last].comm != program->step[begin].comm)
+        last++;
+    draw->comm = program->step[begin].comm;
+    draw->queued = begin < draw->at;
+    draw->first = number_of(program, begin);
+    draw->last = program->step[last].comm == draw->comm ? number_of(program, last) : draw->first;
+}
+
 static bool try_draw(draw_t *draw, uint64_t *seed)
 {
     const bool process = draw->fault == STOPPED || draw->fault == KILLED;
@@ -200,7 +214,7 @@ static bool try_draw(draw_t *draw, uint64_t *seed)
     draw->nranks = 2 + (int)data_below(seed, MOST_RANKS - 1);
     draw->comms = 1 + (int)data_below(seed, MOST_COMMS);
     draw->faulty = (int)data_below(seed, (uint64_t)draw->nranks);
-    draw->hangs = draw->differs = false;
+    draw->hangs = draw->differs = draw->queued = false;
     for (int i = 0; i < program.steps; i++)
         draw_step(seed, draw, i > 0 ? &program.step[i - 1] : NULL, &program.step[i]);
     for (int r = 0; r < draw->nranks; r++)
@@ -209,9 +223,9 @@ static bool try_draw(draw_t *draw, uint64_t *seed)
         inject(draw, draw->fault == SKIPPED && data_below(seed, 2) ? program.steps - 1
                                                                    : (int)data_below(seed, (uint64_t)program.steps));
     for (int r = 0; r < draw->nranks; r++)
-        draw_groups(seed, &draw->program[r]);
-    if (draw->fault == LATE || draw->fault == STOPPED) /* the group's calls before are made, but not begun */
-        draw->first = number_of(&draw->program[draw->faulty], group_of(&draw->program[draw->faulty], draw->at));
+        draw_groups(seed, draw, &draw->program[r]);
+    if (draw->fault == LATE || draw->fault == STOPPED)
+        expect_late(draw);
     return possible;
 }
 
@@ -223,7 +237,7 @@ static void make_draw(draw_t *draw, uint64_t number)
         continue;
 }
 
-/* ---- The ranks ------------------------------------------------------------------------------- */
+/* ---- Reports ------------------------------------------------------------------------------- */
 
 static void read_reports(const char *file, char text[TEXT_BYTES])
 {
@@ -234,14 +248,136 @@ static void read_reports(const char *file, char text[TEXT_BYTES])
         fclose(from);
 }
 
+/* Rank r of every second communicator is rank n-1-r of all. */
+static int rank_on(const draw_t *draw, int comm, int rank)
+{
+    return comm % 2 == 0 ? rank : draw->nranks - 1 - rank;
+}
+
+/* The call as reports have it, compared where the text has its name. */
+static void call_text(const step_t *step, int number, bool whole, char *text, size_t capacity)
+{
+    static const char *const names[FORMS] = {"all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast"};
+    int length = snprintf(text, capacity, "%s #%d of %d %s", names[step->form], number, step->count,
+                          step->type == 0 ? "fp32" : "int32");
+    if (whole && reduces(step))
+        length += snprintf(text + length, capacity - (size_t)length, ", %s", step->op == 0 ? "sum" : "maximum");
+    if (whole && is_rooted(step))
+        snprintf(text + length, capacity - (size_t)length, ", root %d", step->root);
+}
+
+static bool is_number_of(const draw_t *draw, const char *call, int number)
+{
+    const program_t *program = &draw->program[(draw->faulty + 1) % draw->nranks];
+    char expected[128];
+    for (int i = 0; i < program->steps; i++) {
+        if (program->step[i].comm != draw->comm || number_of(program, i) != number)
+            continue;
+        call_text(&program->step[i], number, false, expected, sizeof expected);
+        return strcmp(call, expected) == 0;
+    }
+    return false;
+}
+
+typedef struct hang {
+    char comm[20], call[128], cause[32];
+    int waited_ms, rank, pid; /* of the first rank to blame */
+    bool alone;               /* it is the only one */
+} hang_t;
+
+static bool read_hang(const char *line, hang_t *hang)
+{
+    const char *comm = strstr(line, ",\"communicator\":"), *call = strstr(line, ",\"call\":");
+    const char *cause = strstr(line, "\"cause\""), *end = strchr(line, '\n');
+    const char *next = cause ? strstr(cause + 1, "\"cause\"") : NULL;
+    hang->alone = !next || next > end;
+    return end && comm && call && sscanf(comm, ",\"communicator\":\"%19[^\"]\"", hang->comm) == 1 &&
+           sscanf(call,
+                  ",\"call\":\"%127[^\"]\",\"waited_ms\":%d,\"waits_for\":[{\"rank\":%d,\"pid\":%d,"
+                  "\"device\":-1,\"cause\":\"%31[^\"]\"",
+                  hang->call, &hang->waited_ms, &hang->rank, &hang->pid, hang->cause) == 5;
+}
+
+static bool is_right_hang(const draw_t *draw, const char *line, hang_t *hang)
+{
+    bool known = false;
+    if (!read_hang(line, hang))
+        return false;
+    for (int n = draw->first; n <= draw->last; n++)
+        known = known || is_number_of(draw, hang->call, n);
+    const bool called = draw->queued && strcmp(hang->cause, "not-begun") == 0;
+    return known && hang->alone && hang->waited_ms < draw->limit_ms + LATE_MS &&
+           hang->rank == rank_on(draw, draw->comm, draw->faulty) &&
+           (called || strcmp(hang->cause, draw->fault == STOPPED ? "stopped" : "not-called") == 0);
+}
+
+static const char *next_line(const char *line)
+{
+    const char *end = strchr(line, '\n');
+    return end && end[1] ? end + 1 : NULL;
+}
+
+static bool has_right_hang(const draw_t *draw, const char *text, hang_t *hang)
+{
+    for (const char *line = text; line; line = next_line(line))
+        if (is_right_hang(draw, line, hang))
+            return true;
+    return false;
+}
+
+/* One report is as expected. In a group ranks may wait on other communicators, too, for the same process first. */
+static bool are_right_hangs(const draw_t *draw, const char *text)
+{
+    hang_t right, other;
+    int reports = 0;
+    if (!has_right_hang(draw, text, &right))
+        return false;
+    for (const char *line = text; line; line = next_line(line)) {
+        if (!read_hang(line, &other) || other.pid != right.pid)
+            return false;
+        reports += strcmp(other.comm, right.comm) == 0;
+    }
+    return reports == 1;
+}
+
+static bool is_mismatch(const draw_t *draw, const char *line)
+{
+    char call[2][128] = {"", ""}, own[128], others[128];
+    int rank[2] = {-1, -1};
+    const char *at = strstr(line, ",\"calls\":");
+    if (!at || sscanf(at,
+                      ",\"calls\":[{\"rank\":%d,\"pid\":%*d,\"call\":\"%127[^\"]\"},{\"rank\":%d,\"pid\":%*d,"
+                      "\"call\":\"%127[^\"]\"}]",
+                      &rank[0], call[0], &rank[1], call[1]) != 4)
+        return false;
+    const int faulty = rank[1] == rank_on(draw, draw->comm, draw->faulty);
+    call_text(&draw->own, draw->first, true, own, sizeof own);
+    call_text(&draw->others, draw->first, true, others, sizeof others);
+    return rank[faulty] == rank_on(draw, draw->comm, draw->faulty) && (faulty == 0 || rank[0] == 0) &&
+           strcmp(call[faulty], own) == 0 && strcmp(call[!faulty], others) == 0;
+}
+
+/* One report, of this fault; or none. */
+static bool is_right(const draw_t *draw, const char *text)
+{
+    const char *end = strchr(text, '\n');
+    if (!draw->hangs && !draw->differs)
+        return text[0] == '\0';
+    return draw->hangs ? are_right_hangs(draw, text) : end && end[1] == '\0' && is_mismatch(draw, text);
+}
+
+/* ---- The ranks ------------------------------------------------------------------------------- */
+
 static void wait_for_report(const draw_t *draw)
 {
     char text[TEXT_BYTES] = "";
-    for (int naps = 0; naps < SECONDS * 100 && !strchr(text, '\n'); naps++) {
+    hang_t hang;
+    for (int naps = 0; naps < SECONDS * 100 && !has_right_hang(draw, text, &hang); naps++) {
         usleep(10000);
         read_reports(draw->file, text);
     }
-    CHECK(strchr(text, '\n'));
+    if (!has_right_hang(draw, text, &hang))
+        check_failed(__FILE__, __LINE__, "there is a report", text);
 }
 
 /* A child wakes its parent after the report. */
@@ -256,12 +392,6 @@ static void stop_until_report(const draw_t *draw)
     }
     raise(SIGSTOP);
     CHECK(waitpid(child, NULL, 0) == child);
-}
-
-/* Rank r of every second communicator is rank n-1-r of all. */
-static int rank_on(const draw_t *draw, int comm, int rank)
-{
-    return comm % 2 == 0 ? rank : draw->nranks - 1 - rank;
 }
 
 static ncclResult_t issue(const step_t *step, ncclComm_t comm)
@@ -351,81 +481,7 @@ static void body(ranks_t *ranks)
         CHECK_NCCL(result == ncclSuccess ? ncclCommDestroy(comm[i]) : ncclCommAbort(comm[i]));
 }
 
-/* ---- The verdict --------------------------------------------------------------------------- */
-
-/* The call as reports have it, compared where the text has its name. */
-static void call_text(const step_t *step, int number, bool whole, char *text, size_t capacity)
-{
-    static const char *const names[FORMS] = {"all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast"};
-    int length = snprintf(text, capacity, "%s #%d of %d %s", names[step->form], number, step->count,
-                          step->type == 0 ? "fp32" : "int32");
-    if (whole && reduces(step))
-        length += snprintf(text + length, capacity - (size_t)length, ", %s", step->op == 0 ? "sum" : "maximum");
-    if (whole && is_rooted(step))
-        snprintf(text + length, capacity - (size_t)length, ", root %d", step->root);
-}
-
-static bool is_number_of(const draw_t *draw, const char *call, int number)
-{
-    const program_t *program = &draw->program[(draw->faulty + 1) % draw->nranks];
-    char expected[128];
-    for (int i = 0; i < program->steps; i++) {
-        if (program->step[i].comm != draw->comm || number_of(program, i) != number)
-            continue;
-        call_text(&program->step[i], number, false, expected, sizeof expected);
-        return strcmp(call, expected) == 0;
-    }
-    return false;
-}
-
-static bool is_hang(const draw_t *draw, const char *line)
-{
-    char call[128] = "", cause[32] = "";
-    int waited_ms = 0, rank = 0;
-    bool known = false;
-    const char *at = strstr(line, ",\"call\":");
-    if (!at ||
-        sscanf(
-            at,
-            ",\"call\":\"%127[^\"]\",\"waited_ms\":%d,\"waits_for\":[{\"rank\":%d,\"pid\":%*d,\"device\":-1,\"cause\":"
-            "\"%31[^\"]\"",
-            call, &waited_ms, &rank, cause) != 4 ||
-        strstr(strstr(line, "\"cause\"") + 1, "\"cause\""))
-        return false;
-    for (int n = draw->first; n <= draw->last; n++)
-        known = known || is_number_of(draw, call, n);
-    const bool stopped = draw->fault == STOPPED;
-    return known && waited_ms < draw->limit_ms + LATE_MS && rank == rank_on(draw, draw->comm, draw->faulty) &&
-           (stopped
-                ? strcmp(cause, "stopped") == 0
-                : strcmp(cause, "not-called") == 0 || (draw->first < draw->last && strcmp(cause, "not-begun") == 0));
-}
-
-static bool is_mismatch(const draw_t *draw, const char *line)
-{
-    char call[2][128] = {"", ""}, own[128], others[128];
-    int rank[2] = {-1, -1};
-    const char *at = strstr(line, ",\"calls\":");
-    if (!at || sscanf(at,
-                      ",\"calls\":[{\"rank\":%d,\"pid\":%*d,\"call\":\"%127[^\"]\"},{\"rank\":%d,\"pid\":%*d,"
-                      "\"call\":\"%127[^\"]\"}]",
-                      &rank[0], call[0], &rank[1], call[1]) != 4)
-        return false;
-    const int faulty = rank[1] == rank_on(draw, draw->comm, draw->faulty);
-    call_text(&draw->own, draw->first, true, own, sizeof own);
-    call_text(&draw->others, draw->first, true, others, sizeof others);
-    return rank[faulty] == rank_on(draw, draw->comm, draw->faulty) && (faulty == 0 || rank[0] == 0) &&
-           strcmp(call[faulty], own) == 0 && strcmp(call[!faulty], others) == 0;
-}
-
-/* One report, of this fault; or none. */
-static bool is_right(const draw_t *draw, const char *text)
-{
-    const char *end = strchr(text, '\n');
-    if (!draw->hangs && !draw->differs)
-        return text[0] == '\0';
-    return end && end[1] == '\0' && (draw->hangs ? is_hang(draw, text) : is_mismatch(draw, text));
-}
+/* ---- Draws --------------------------------------------------------------------------------- */
 
 static bool run_draw(draw_t *draw)
 {
@@ -441,7 +497,7 @@ static bool run_draw(draw_t *draw)
                                NULL};
     const ranks_plan_t plan = {.shape = draw->shape,
                                .nranks = draw->nranks,
-                               .seconds = 2 * SECONDS,
+                               .seconds = 4 * SECONDS,
                                .killed = draw->fault == KILLED ? 1u << draw->faulty : 0,
                                .env = env,
                                .body = body,
