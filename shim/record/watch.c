@@ -203,7 +203,7 @@ static void publish(shim_record_t *record)
         if (wait->id != 0 && (!longest || wait->began_ns < longest->began_ns))
             longest = wait;
     }
-    atomic_store(&slot->wait_ns, longest ? g_clock_ns - longest->began_ns : 0);
+    atomic_store(&slot->wait_ns, longest ? longest->seen_ns - longest->began_ns : 0);
     atomic_store(&slot->wait_epoch, longest ? longest->epoch : 0);
     atomic_store(&slot->wait_id, longest ? longest->id : 0);
     if (record->about.attached && atomic_load(record->about.phase) != record->about.living)

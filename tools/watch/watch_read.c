@@ -92,6 +92,9 @@ static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank
         record_algorithm(mapped->book, rank->last.algorithm, rank->algorithm);
     }
     rank->waits = record_waiting_of(slot, rank->wait_id, atomic_load(&slot->wait_epoch));
+    if (record_has_ended(&rank->waits, slot)) {
+        rank->wait_id = 0; /* its watcher has yet to find out */
+    }
     return (life & 1) != 0 && rank->state != RECORD_SETTING_UP && rank->nranks <= ALG_MAX_RANKS &&
            rank->rank < rank->nranks && record_view_lives(&rank->view);
 }
