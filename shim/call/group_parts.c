@@ -46,7 +46,8 @@ static alg_part_t part_of(const alg_call_t *call)
     return (alg_part_t){.root = call->root, .input = call->input, .output = call->output, .count = call->count};
 }
 
-static void add_part(shim_group_t *g, alg_call_t *call, const alg_call_t *other)
+/* A rank that has not made the last call is late for all, so the kernel tells its id. */
+static void add_part(shim_group_t *g, shim_comm_t *comm, alg_call_t *call, const alg_call_t *other)
 {
     if (call->part_count == 0) {
         alg_part_t *parts = &g->parts[ALG_MOST_PARTS * g->part_count++];
@@ -54,6 +55,8 @@ static void add_part(shim_group_t *g, alg_call_t *call, const alg_call_t *other)
         call->parts = parts;
     }
     g->parts[call->parts - g->parts + call->part_count++] = part_of(other);
+    call->id = other->id;
+    shim_record_listed(comm->record, other->id);
 }
 
 static void shape(const shim_queued_t *queued, alg_call_t *call)
@@ -95,7 +98,7 @@ ncclResult_t shim_group_join_parts(shim_group_t *g)
         const shim_queued_t *queued = &g->calls[i];
         shim_queued_t *before = queued->call.algorithm->part_bytes ? last_of(g, kept, queued->comm) : NULL;
         if (before != NULL && fits_behind(before, queued)) {
-            add_part(g, &before->call.alg, &queued->call.alg);
+            add_part(g, queued->comm, &before->call.alg, &queued->call.alg);
             shim_comm_release(queued->comm);
         } else {
             if (kept != i)

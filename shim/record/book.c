@@ -402,6 +402,22 @@ uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
     return id;
 }
 
+void shim_record_listed(shim_record_t *record, uint64_t id)
+{
+    if (!record)
+        return;
+    record_slot_t *slot = record->slot;
+    const record_sign_t sign = record_unpack(id, slot->made);
+    const uint64_t guess = record_guess(slot, sign.kind, sign.number);
+    for (uint32_t i = 0; i < RECORD_CALLS; i++) {
+        record_entry_t *entry = &record_ring(slot)[(guess - i) % RECORD_CALLS];
+        if (load(&entry->id) == id) {
+            store(&entry->place, load(&entry->place) | (uint64_t)RECORD_LISTED << 32);
+            return;
+        }
+    }
+}
+
 void shim_record_doubt(shim_record_t *record)
 {
     if (record)

@@ -74,8 +74,7 @@ static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_
 
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made)
 {
-    /* The entry's place if all calls since were of this kind; else it is earlier. */
-    const uint64_t guess = load(&slot->entries) - (load(&slot->made[kind]) - number);
+    const uint64_t guess = record_guess(slot, kind, number);
     for (uint32_t i = 0; i < RECORD_CALLS; i++) {
         const record_entry_t *entry = &record_ring(slot)[(guess - i) % RECORD_CALLS];
         uint64_t sequence;
@@ -89,13 +88,28 @@ bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number,
     return false;
 }
 
-record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id)
+static bool is_rooted(uint32_t collective)
 {
+    return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
+}
+
+/* The real NCCL's calls of the group may be between. Calls of rising roots share an epoch (device/series.h). */
+record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
+{
+    record_waiting_t waiting = {.sign = record_unpack(id, slot->made), .epoch = epoch >> EPOCH_BITS, .epochs = 1};
+    record_sign_t *first = &waiting.sign;
     record_made_t made;
-    record_sign_t sign = record_unpack(id, slot->made);
-    if (record_find(slot, sign.kind, sign.number, &made))
-        sign.count = made.sign.count;
-    return sign;
+    waiting.last = first->number;
+    for (uint64_t n = waiting.last; n + RECORD_CALLS > waiting.last && record_find(slot, first->kind, n, &made); n--) {
+        if (n < waiting.last && (made.flags & RECORD_FORWARDED))
+            continue;
+        first->number = n;
+        first->count = made.sign.count;
+        if (!(made.flags & RECORD_LISTED))
+            break;
+        waiting.epochs += !is_rooted(first->collective);
+    }
+    return waiting;
 }
 
 bool record_last(const record_slot_t *slot, record_made_t *made)
@@ -195,6 +209,19 @@ static bool has_other_ranks(const record_view_t *view)
     return ranks > 1;
 }
 
+static bool find_waiting(const record_slot_t *slot, record_waiting_t *waiting)
+{
+    const uint64_t id = load(&slot->wait_id);
+    *waiting = record_waiting_of(slot, id, load(&slot->wait_epoch));
+    return id != 0;
+}
+
+/* The host device knows that a wait is over before its watcher, which may be stopped. */
+static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
+{
+    return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;
+}
+
 /* Another call that the rank waits in: on this communicator, else the longest wait elsewhere. */
 static void find_wait(const record_view_t *view, record_rank_t *rank)
 {
@@ -202,13 +229,15 @@ static void find_wait(const record_view_t *view, record_rank_t *rank)
     const bool alone = !has_other_ranks(view);
     for (uint32_t i = 0; i < slots; i++) {
         const record_slot_t *slot = record_slot_at(view->mapped->book, i);
-        const uint64_t id = load(&slot->wait_id), wait_ns = load(&slot->wait_ns);
+        const uint64_t wait_ns = load(&slot->wait_ns);
         const bool same = slot == view->slot;
-        if (!in_use(slot) || id == 0 || rank->same_comm || (!same && (!alone || wait_ns < rank->waits_ns)))
+        record_waiting_t waiting;
+        if (!in_use(slot) || rank->same_comm || (!same && (!alone || wait_ns < rank->waits_ns)) ||
+            !find_waiting(slot, &waiting) || is_over(slot, &waiting))
             continue;
         rank->elsewhere = true;
         rank->same_comm = same;
-        rank->waits = record_sign_of(slot, id);
+        rank->waits = waiting.sign;
         rank->waits_ranks = atomic_load(&slot->nranks);
         rank->waits_ns = wait_ns;
     }
@@ -224,30 +253,35 @@ static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t 
     rank->ended_ago_ns = since(now_ns, load(&slot->ended_ns));
 }
 
-/* Whether it waits in the same call. For graphs the epoch tells, since replays make no calls. */
+/* For graphs the epoch tells, since replays make no calls. */
+static bool have_in_common(const record_waiting_t *one, const record_waiting_t *other)
+{
+    if (one->sign.kind == RECORD_CAPTURED || other->sign.kind == RECORD_CAPTURED)
+        return other->epoch + one->epochs > one->epoch && one->epoch + other->epochs > other->epoch;
+    if (one->sign.kind != other->sign.kind)
+        return false;
+    return one->sign.kind == RECORD_MESSAGE || (other->last >= one->sign.number && one->last >= other->sign.number);
+}
+
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
 {
-    const uint64_t id = load(&slot->wait_id);
-    if (id == 0)
-        return false;
-    const record_sign_t sign = record_unpack(id, slot->made);
-    const bool captured = waiting->sign.kind == RECORD_CAPTURED || sign.kind == RECORD_CAPTURED;
-    if (captured)
-        return load(&slot->wait_epoch) >> EPOCH_BITS == waiting->epoch >> EPOCH_BITS;
-    if (waiting->sign.kind == RECORD_MESSAGE)
-        return sign.kind == RECORD_MESSAGE;
-    return sign.kind == waiting->sign.kind && sign.number == waiting->sign.number;
+    record_waiting_t other;
+    return find_waiting(slot, &other) && have_in_common(waiting, &other);
+}
+
+static bool still_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
+{
+    record_waiting_t other;
+    return find_waiting(slot, &other) && !is_over(slot, &other) && have_in_common(waiting, &other);
 }
 
 /* A communicator's calls run in order: a rank that waits in a later one has ended this. */
-static bool has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
+bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
 {
-    if (waiting->sign.kind != RECORD_COLLECTIVE)
-        return false;
-    const uint64_t id = load(&slot->wait_id);
-    const record_sign_t sign = record_unpack(id, slot->made);
-    return load(&slot->ended) >= waiting->sign.number ||
-           (id != 0 && sign.kind == RECORD_COLLECTIVE && sign.number > waiting->sign.number);
+    record_waiting_t other;
+    return waiting->sign.kind == RECORD_COLLECTIVE &&
+           (is_over(slot, waiting) ||
+            (find_waiting(slot, &other) && other.sign.kind == RECORD_COLLECTIVE && other.sign.number > waiting->last));
 }
 
 /* A message's entry, if still there, says with whom it is; in a group there may be others. */
@@ -261,25 +295,46 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* Whether the rank has made the call of this number; OTHER_CALL if its entry differs. */
+/* The first of the calls that the rank has made differently. */
+static bool find_other(const record_waiting_t *waiting, const record_slot_t *waiter, const record_slot_t *slot,
+                       record_rank_t *rank)
+{
+    record_made_t own, theirs;
+    uint64_t n = waiting->sign.number;
+    while (n <= waiting->last && (!record_find(waiter, RECORD_COLLECTIVE, n, &own) ||
+                                  !record_find(slot, RECORD_COLLECTIVE, n, &theirs) || record_agree(&own, &theirs)))
+        n++;
+    if (n > waiting->last)
+        return false;
+    rank->number = n;
+    rank->has_other = true;
+    rank->other = theirs;
+    return true;
+}
+
+/* Number of the first collective that the rank has not made; 0: none. */
+static uint64_t find_missing(const record_waiting_t *waiting, const record_slot_t *slot)
+{
+    const uint64_t made = load(&slot->made[RECORD_COLLECTIVE]), first = waiting->sign.number;
+    return waiting->sign.kind != RECORD_COLLECTIVE || made >= waiting->last ? 0 : made < first ? first : made + 1;
+}
+
+/* Whether the rank has made the calls of these numbers; OTHER_CALL if its entry of one differs. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {
-    record_made_t own, theirs;
     const record_sign_t *sign = &waiting->sign;
     if (sign->kind == RECORD_MESSAGE)
         return judge_message(waiting, waiter, slot, rank->rank);
-    if (sign->kind == RECORD_COLLECTIVE && record_find(waiter, RECORD_COLLECTIVE, sign->number, &own) &&
-        record_find(slot, RECORD_COLLECTIVE, sign->number, &theirs) && !record_agree(&own, &theirs)) {
-        rank->has_other = true;
-        rank->other = theirs;
+    if (sign->kind == RECORD_COLLECTIVE && find_other(waiting, waiter, slot, rank))
         return RECORD_OTHER_CALL;
-    }
-    if (record_waits_too(waiting, slot))
+    const uint64_t missing = find_missing(waiting, slot), ended = load(&slot->ended);
+    rank->number = missing != 0 ? missing : ended < sign->number ? sign->number : ended + 1;
+    if (still_waits_too(waiting, slot))
         return RECORD_IN_IT;
-    if (sign->kind == RECORD_COLLECTIVE && load(&slot->made[RECORD_COLLECTIVE]) < sign->number)
+    if (missing != 0)
         return RECORD_NOT_CALLED;
-    if (waiting->forwarded || has_ended(waiting, slot))
+    if (waiting->forwarded || record_has_ended(waiting, slot))
         return RECORD_IN_IT;
     return RECORD_NOT_BEGUN;
 }
@@ -287,7 +342,8 @@ static record_cause_t judge_call(const record_waiting_t *waiting, const record_s
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns)
 {
-    record_rank_t judged = {.rank = rank, .cause = RECORD_UNSEEN, .pid = view->pid, .device = -1};
+    record_rank_t judged = {
+        .rank = rank, .cause = RECORD_UNSEEN, .number = waiting->sign.number, .pid = view->pid, .device = -1};
     if (!view->seen || view->pid == 0)
         return judged;
     const record_process_t process = record_process_state(view->pid, view->start_ticks);
@@ -296,12 +352,14 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
     if (lives) {
         judged.device = atomic_load(&view->slot->device);
         find_last(view->slot, now_ns, &judged);
-        judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
+        judged.cause = doubt ? (still_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    /* A wait published by a process that has died is void. */
-    const bool died = judged.cause == RECORD_IN_IT && process == RECORD_GONE && !has_ended(waiting, view->slot);
-    if ((judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL) && !died)
+    /* Void is a wait published by a process that has died, or is stopped and has not made all of a list's calls. */
+    const bool is_void = judged.cause == RECORD_IN_IT &&
+                         ((process == RECORD_GONE && !record_has_ended(waiting, view->slot)) ||
+                          (process == RECORD_STOPPED && !doubt && find_missing(waiting, view->slot) != 0));
+    if ((judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL) && !is_void)
         return judged;
     if (process == RECORD_GONE)
         judged.cause = RECORD_DEAD;
@@ -312,4 +370,25 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
     else if (lives)
         find_wait(view, &judged);
     return judged;
+}
+
+static uint32_t order_of(const record_rank_t *rank)
+{
+    const bool waits = rank->elsewhere && rank->cause < RECORD_UNSEEN;
+    return waits ? 2 * RECORD_NOT_BEGUN + 1 : 2 * (uint32_t)rank->cause;
+}
+
+bool record_blamed_before(const record_rank_t *one, const record_rank_t *other)
+{
+    const uint32_t a = order_of(one), b = order_of(other);
+    return a != b ? a < b : one->number < other->number;
+}
+
+record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed)
+{
+    record_sign_t sign = waiting->sign;
+    record_made_t made;
+    if (blamed && blamed->cause < RECORD_IN_IT && record_find(waiter, sign.kind, blamed->number, &made))
+        sign = made.sign;
+    return sign;
 }

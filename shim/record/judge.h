@@ -44,10 +44,22 @@ bool record_view_lives(const record_view_t *view);
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
 /* The last call of a rank; false if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
-/* The call of an id that a kernel told: the ring completes it, if it still has the call. A count of 0 is unknown. */
-record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id);
 /* The name of an algorithm, into `name`; "NCCL" for 0, "" if it is unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
+
+/* What a rank waits in: a call; or a list, several calls of a group in one kernel, which other ranks may make one by
+ * one (shim/call/group_parts.c). */
+typedef struct record_waiting {
+    record_sign_t sign; /* the first call; a count of 0 is unknown */
+    uint64_t last;      /* number of the last call */
+    uint64_t epoch;     /* the kernel's last one ... */
+    uint32_t epochs;    /* ... and how many it has */
+    bool forwarded;     /* the real NCCL's: that it waits follows from the other rank's not having called it */
+} record_waiting_t;
+
+/* Of an id that a kernel of this rank told, which is that of a list's last call. Calls that the ring has no more are
+ * left out. */
+record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
 /* Whether two ranks' collectives of one number can be the same call: what NCCL wants to be equal is. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
@@ -65,7 +77,7 @@ typedef enum record_cause {
     RECORD_DEAD,       /* its process is gone */
     RECORD_LEFT,       /* it has ended or aborted the communicator */
     RECORD_HELD,       /* its process is stopped: SIGSTOP, or a debugger */
-    RECORD_OTHER_CALL, /* at this number it has called something else */
+    RECORD_OTHER_CALL, /* it has called something else in place of this, or of one of the list */
     RECORD_NOT_CALLED,
     RECORD_NO_MESSAGE, /* the call is a message, and it waits in none */
     RECORD_NOT_BEGUN,  /* it has called it, and nothing says that its device has begun it */
@@ -78,6 +90,7 @@ typedef enum record_cause {
 typedef struct record_rank {
     uint32_t rank;
     record_cause_t cause;
+    uint64_t number; /* of the awaited call: which one of a list it has not made, or not alike; else the first */
     int64_t pid;
     int32_t device;
     bool has_last; /* its last call on this communicator, and how long ago */
@@ -94,19 +107,19 @@ typedef struct record_rank {
     uint64_t waits_ns;
 } record_rank_t;
 
-/* A call that a rank waits in. */
-typedef struct record_waiting {
-    record_sign_t sign;
-    uint64_t epoch;
-    bool forwarded; /* the real NCCL's: that it waits follows from the other rank's not having called it */
-} record_waiting_t;
-
-/* Whether the slot's rank waits in it, too. */
+/* Whether the slot's rank waits in it, too, or in a list that has a call of it; or did until just now. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
+/* Whether the rank has ended all of it. On GPUs this is known only when it waits in a later call. */
+bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
 
 /* What `rank` does, for one that waits. now_ns: CLOCK_MONOTONIC. */
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns);
+
+/* The order of blame: by cause, then by call. A rank that itself waits comes behind those that may be the reason. */
+bool record_blamed_before(const record_rank_t *one, const record_rank_t *other);
+/* The call of a list that the rank to blame lacks; NULL: none is to blame. */
+record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed);
 
 /* ---- Words (text.c). Each returns the length, and writes no more than fits. ---- */
 

@@ -38,8 +38,8 @@ typedef enum record_kind {
     RECORD_KINDS
 } record_kind_t;
 
-/* Flags of an entry. */
-enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4 };
+/* Flags of an entry. Listed: the call is in one kernel with the taken one before it. */
+enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8 };
 
 /* Beyond alg_collective_t. */
 enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
@@ -118,6 +118,13 @@ static inline record_slot_t *record_slot_at(const record_book_t *book, uint32_t 
 static inline record_entry_t *record_ring(const record_slot_t *slot)
 {
     return (record_entry_t *)((uintptr_t)slot + RECORD_PAGE);
+}
+
+/* Where the entry of a call is, or behind it: exact if all calls since were of this kind. */
+static inline uint64_t record_guess(const record_slot_t *slot, record_kind_t kind, uint64_t number)
+{
+    return atomic_load_explicit(&slot->entries, memory_order_relaxed) -
+           (atomic_load_explicit(&slot->made[kind], memory_order_relaxed) - number);
 }
 
 /* ---- A call in one word -------------------------------------------------------

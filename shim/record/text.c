@@ -125,6 +125,12 @@ static size_t elsewhere_text(const record_rank_t *rank, char *text, size_t capac
     return put(text, capacity, "; it waits in %s of another communicator (%u ranks)", call, rank->waits_ranks);
 }
 
+/* Its last call is in a group, which may be open. */
+static bool is_grouped(const record_rank_t *rank)
+{
+    return rank->has_last && (rank->last.flags & RECORD_GROUPED);
+}
+
 size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity)
 {
     static const char *const heads[RECORD_CAUSES] = {[RECORD_DEAD] = "its process is gone; ",
@@ -138,6 +144,10 @@ size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity)
                                                      [RECORD_UNSEEN] = "what it does cannot be seen from here",
                                                      [RECORD_IN_IT] = "it is in the call",
                                                      [RECORD_APART] = "the call does not wait for it"};
+    static const char *const why[2][2] = {
+        {"", ": its group may not have ended"},
+        {": its GPU still computes, or its stream is held up",
+         ": its GPU still computes, its stream is held up, or its group has not ended"}};
     char call[200];
     size_t length = put(text, capacity, "%s", heads[rank->cause]);
     if (rank->cause == RECORD_OTHER_CALL) {
@@ -147,8 +157,7 @@ size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity)
     if (rank->cause == RECORD_LEFT || rank->cause >= RECORD_UNSEEN)
         return length;
     if (rank->cause == RECORD_NOT_BEGUN)
-        length += put(text + length, capacity - length, "%s",
-                      rank->device >= 0 ? ": its GPU still computes, or its stream is held up; " : "; ");
+        length += put(text + length, capacity - length, "%s; ", why[rank->device >= 0][is_grouped(rank)]);
     length += last_text(rank, text + length, capacity - length);
     return length + elsewhere_text(rank, text + length, capacity - length);
 }

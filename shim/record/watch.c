@@ -203,7 +203,7 @@ static void publish(shim_record_t *record)
         if (wait->id != 0 && (!longest || wait->began_ns < longest->began_ns))
             longest = wait;
     }
-    atomic_store(&slot->wait_ns, longest ? g_clock_ns - longest->began_ns : 0);
+    atomic_store(&slot->wait_ns, longest ? longest->seen_ns - longest->began_ns : 0);
     atomic_store(&slot->wait_epoch, longest ? longest->epoch : 0);
     atomic_store(&slot->wait_id, longest ? longest->id : 0);
     if (record->about.attached && atomic_load(record->about.phase) != record->about.living)
@@ -237,11 +237,18 @@ static uint32_t find_culprits(const shim_record_t *record, const record_waiting_
         uint32_t at = judged.cause >= RECORD_IN_IT ? UINT32_MAX : count++;
         if (at == UINT32_MAX)
             continue;
-        for (; at > 0 && culprit[at - 1].cause > judged.cause; at--)
+        for (; at > 0 && record_blamed_before(&judged, &culprit[at - 1]); at--)
             culprit[at] = culprit[at - 1];
         culprit[at] = judged;
     }
     return count;
+}
+
+static void call_text(const shim_record_t *record, const record_waiting_t *waiting, const record_rank_t *culprit,
+                      uint32_t count, char *text, size_t capacity)
+{
+    const record_sign_t sign = record_awaited(record->slot, waiting, count > 0 ? culprit : NULL);
+    record_sign_text(&sign, text, capacity);
 }
 
 static void hang_line(const shim_record_t *record, const record_waiting_t *waiting, uint64_t waited_ns,
@@ -249,7 +256,7 @@ static void hang_line(const shim_record_t *record, const record_waiting_t *waiti
 {
     char call[160], who[96] = "", cause[512] = "", more[32] = "";
     const unsigned long long seconds = (waited_ns + 500 * MS_NS) / (1000 * MS_NS);
-    record_sign_text(&waiting->sign, call, sizeof call);
+    call_text(record, waiting, culprit, count, call, sizeof call);
     if (count > 0) {
         record_who_text(&culprit[0], who, sizeof who);
         record_cause_text(&culprit[0], cause, sizeof cause);
@@ -272,7 +279,7 @@ static void hang_json(const shim_record_t *record, const record_waiting_t *waiti
                       const record_rank_t *culprit, uint32_t count, const char *line, char *json)
 {
     char call[160];
-    record_sign_text(&waiting->sign, call, sizeof call);
+    call_text(record, waiting, culprit, count, call, sizeof call);
     size_t length = json_head("hang", record, json, JSON_BYTES);
     length += (size_t)snprintf(json + length, JSON_BYTES - length,
                                ",\"call\":\"%s\",\"waited_ms\":%" PRIu64 ",\"waits_for\":[", call, waited_ns / MS_NS);
@@ -289,9 +296,9 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     const uint64_t limit_ns = shim_settings()->hang_warn_ms * MS_NS, waited_ns = g_clock_ns - wait->began_ns;
     if (wait->id == 0 || wait->reported || limit_ns == 0 || waited_ns < limit_ns || wait->seen_ns != g_clock_ns)
         return;
-    const record_waiting_t waiting = {
-        .sign = record_sign_of(record->slot, wait->id), .epoch = wait->epoch, .forwarded = forwarded};
-    if (!is_reporter(record, &waiting, now_ns))
+    record_waiting_t waiting = record_waiting_of(record->slot, wait->id, wait->epoch);
+    waiting.forwarded = forwarded;
+    if ((!forwarded && record_has_ended(&waiting, record->slot)) || !is_reporter(record, &waiting, now_ns))
         return;
     record_rank_t culprit[ALG_MAX_RANKS];
     record_refresh(record);

@@ -231,16 +231,27 @@ static void end_pair(const pair_t *pair)
 static record_rank_t judge(const pair_t *pair)
 {
     const record_slot_t *slot = pair->record[0]->slot;
-    const record_waiting_t waiting = {.sign = {.collective = ALG_ALL_REDUCE,
-                                               .kind = RECORD_COLLECTIVE,
-                                               .number = atomic_load(&slot->made[RECORD_COLLECTIVE])}};
+    record_made_t made;
+    assert_true(record_last(slot, &made));
+    const record_waiting_t waiting = record_waiting_of(slot, record_id(&made.sign), 0);
     return record_judge(&waiting, slot, &pair->view, 1, net_now_ns());
 }
 
-static void call(const pair_t *pair, uint32_t rank, uint64_t count)
+static uint64_t call(const pair_t *pair, uint32_t rank, uint64_t count)
 {
     const shim_record_call_t made = all_reduce(count);
-    (void)shim_record_call(pair->record[rank], &made);
+    return shim_record_call(pair->record[rank], &made);
+}
+
+/* The calls of a list, one of each count, up to a count of 0. Returns the id that its kernel tells. */
+static uint64_t list(const pair_t *pair, uint32_t rank, const uint64_t *count)
+{
+    uint64_t id = call(pair, rank, *count);
+    while (*++count) {
+        id = call(pair, rank, *count);
+        shim_record_listed(pair->record[rank], id);
+    }
+    return id;
 }
 
 static void each_cause_is_told(void **state)
@@ -287,6 +298,70 @@ static void who_waits_in_a_later_call_has_ended_this(void **state)
         atomic_store(&pair.record[1]->slot->wait_id, record_id(&made.sign));
         assert_int_equal(judge(&pair).cause, i == 0 ? RECORD_NOT_CALLED : RECORD_IN_IT);
     }
+    end_pair(&pair);
+}
+
+/* Rank 0 waits in calls 1 to 3 at once; rank 1 makes them one by one, and in the end another one in place of the third.
+ */
+static void a_list_waits_for_each_of_its_calls(void **state)
+{
+    (void)state;
+    const pair_t pair = make_pair();
+    const record_slot_t *slot = pair.record[0]->slot;
+    const uint64_t id = list(&pair, 0, (const uint64_t[]){8, 9, 10, 0});
+    const record_waiting_t waiting = record_waiting_of(slot, id, 0);
+    assert_true(waiting.sign.number == 1 && waiting.sign.count == 8 && waiting.last == 3);
+    for (uint64_t made = 0; made < 3; made++) {
+        record_rank_t rank = judge(&pair);
+        assert_int_equal(rank.cause, RECORD_NOT_CALLED);
+        const record_sign_t awaited = record_awaited(slot, &waiting, &rank);
+        assert_true(awaited.number == made + 1 && awaited.count == 8 + made);
+        const uint64_t own = call(&pair, 1, made < 2 ? 8 + made : 11);
+        atomic_store(&pair.record[1]->slot->wait_id, own);
+        rank = judge(&pair);
+        assert_int_equal(rank.cause, made < 2 ? RECORD_IN_IT : RECORD_OTHER_CALL);
+        assert_true(made < 2 || rank.number == 3);
+        atomic_store(&pair.record[1]->slot->wait_id, 0);
+    }
+    end_pair(&pair);
+}
+
+/* Rank 0 makes the calls one by one; a kernel of rank 1 has all but the first and the last. */
+static void who_waits_in_a_list_is_in_each_of_its_calls(void **state)
+{
+    (void)state;
+    static const record_cause_t expected[] = {RECORD_IN_IT, RECORD_IN_IT, RECORD_IN_IT, RECORD_NOT_BEGUN};
+    const pair_t pair = make_pair();
+    call(&pair, 1, 7);
+    atomic_store(&pair.record[1]->slot->wait_id, list(&pair, 1, (const uint64_t[]){8, 9, 0}));
+    call(&pair, 1, 10);
+    for (uint64_t i = 0; i < 4; i++) {
+        call(&pair, 0, 7 + i);
+        assert_int_equal(judge(&pair).cause, expected[i]); /* the first has ended */
+    }
+    end_pair(&pair);
+}
+
+/* The real NCCL's calls of the group have numbers, too; so have messages beside it, of their own. */
+static void a_list_may_have_others_between(void **state)
+{
+    (void)state;
+    const pair_t pair = make_pair();
+    shim_record_call_t other = all_reduce(99);
+    other.flags = RECORD_GROUPED | RECORD_FORWARDED;
+    call(&pair, 0, 8);
+    (void)shim_record_call(pair.record[0], &other);
+    const uint64_t id = call(&pair, 0, 9);
+    other.sign.collective = RECORD_SEND;
+    (void)shim_record_call(pair.record[0], &other);
+    shim_record_listed(pair.record[0], id);
+    const record_waiting_t waiting = record_waiting_of(pair.record[0]->slot, id, 0);
+    assert_true(waiting.sign.number == 1 && waiting.last == 3 && waiting.epochs == 2);
+    for (uint64_t i = 0; i < RECORD_CALLS; i++)
+        call(&pair, 0, 8);
+    shim_record_listed(pair.record[0], id); /* the ring has it no more */
+    assert_int_equal(record_waiting_of(pair.record[0]->slot, id, 0).sign.number, 3);
+    assert_true(record_waiting_of(pair.record[0]->slot, call(&pair, 0, 8), 0).sign.number == 4 + RECORD_CALLS);
     end_pair(&pair);
 }
 
@@ -352,20 +427,75 @@ static void a_process_is_seen_to_stop_and_to_end(void **state)
     end_pair(&pair);
 }
 
+/* It waits in a list's first call, and does not make the second. */
+static void a_rank_that_is_stopped_within_a_list_is_told(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    const pid_t child = fork();
+    if (child == 0) {
+        for (;;)
+            pause();
+    }
+    pair.view.pid = child;
+    pair.view.start_ticks = 0;
+    (void)list(&pair, 0, (const uint64_t[]){8, 9, 0});
+    atomic_store(&pair.record[1]->slot->wait_id, call(&pair, 1, 8));
+    assert_int_equal(judge(&pair).cause, RECORD_IN_IT);
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+    const record_rank_t rank = judge(&pair);
+    assert_true(rank.cause == RECORD_HELD && rank.number == 2);
+    (void)call(&pair, 1, 9);
+    assert_int_equal(judge(&pair).cause, RECORD_IN_IT); /* its kernel goes on */
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(judge(&pair).cause, RECORD_DEAD);
+    end_pair(&pair);
+}
+
 /* A replay makes no call: the epochs tell. */
 static void ranks_in_one_replay_are_in_one_call(void **state)
 {
     (void)state;
     pair_t pair = make_pair();
-    const record_waiting_t waiting = {.sign = {.kind = RECORD_CAPTURED, .number = 1}, .epoch = 5 << 16};
-    const record_sign_t sign = {.kind = RECORD_CAPTURED, .number = 3};
+    const record_sign_t first = {.kind = RECORD_CAPTURED, .number = 1}, sign = {.kind = RECORD_CAPTURED, .number = 3};
     const record_slot_t *slot = pair.record[0]->slot;
+    const record_waiting_t waiting = record_waiting_of(slot, record_id(&first), 5 << 16);
     assert_int_equal(record_judge(&waiting, slot, &pair.view, 1, 0).cause, RECORD_NOT_BEGUN);
     atomic_store(&pair.record[1]->slot->wait_id, record_id(&sign));
     atomic_store(&pair.record[1]->slot->wait_epoch, 4 << 16);
     assert_int_equal(record_judge(&waiting, slot, &pair.view, 1, 0).cause, RECORD_NOT_BEGUN);
     atomic_store(&pair.record[1]->slot->wait_epoch, (5 << 16) + 6);
     assert_int_equal(record_judge(&waiting, slot, &pair.view, 1, 0).cause, RECORD_IN_IT);
+    end_pair(&pair);
+}
+
+/* A list adds its calls to the epoch at once. */
+static void a_replayed_list_has_an_epoch_for_each_call(void **state)
+{
+    (void)state;
+    shim_record_call_t captured = all_reduce(8);
+    uint64_t id = 0, own = 0;
+    pair_t pair = make_pair();
+    captured.captured = true;
+    for (int i = 0; i < 3; i++) {
+        id = shim_record_call(pair.record[0], &captured);
+        if (i > 0)
+            shim_record_listed(pair.record[0], id);
+        own = shim_record_call(pair.record[1], &captured);
+    }
+    record_slot_t *slot = pair.record[0]->slot, *other = pair.record[1]->slot;
+    atomic_store(&slot->wait_id, id);
+    atomic_store(&slot->wait_epoch, 9 << 16);
+    atomic_store(&other->wait_id, own);
+    for (uint64_t epoch = 6; epoch <= 10; epoch++) {
+        const bool within = epoch > 6 && epoch < 10;
+        const record_waiting_t list = record_waiting_of(slot, id, 9 << 16),
+                               one = record_waiting_of(other, own, epoch << 16);
+        atomic_store(&other->wait_epoch, epoch << 16);
+        assert_true(record_waits_too(&list, other) == within && record_waits_too(&one, slot) == within);
+    }
     end_pair(&pair);
 }
 
@@ -458,10 +588,15 @@ int main(void)
         cmocka_unit_test(what_must_be_equal_is_compared),
         cmocka_unit_test(each_cause_is_told),
         cmocka_unit_test(who_waits_in_a_later_call_has_ended_this),
+        cmocka_unit_test(a_list_waits_for_each_of_its_calls),
+        cmocka_unit_test(who_waits_in_a_list_is_in_each_of_its_calls),
+        cmocka_unit_test(a_list_may_have_others_between),
         cmocka_unit_test(what_is_not_known_is_not_told),
         cmocka_unit_test(a_rank_that_has_left_is_told),
         cmocka_unit_test(a_process_is_seen_to_stop_and_to_end),
+        cmocka_unit_test(a_rank_that_is_stopped_within_a_list_is_told),
         cmocka_unit_test(ranks_in_one_replay_are_in_one_call),
+        cmocka_unit_test(a_replayed_list_has_an_epoch_for_each_call),
         cmocka_unit_test(only_the_owner_may_open_it_and_nobody_may_shorten_it),
         cmocka_unit_test(another_file_is_no_book),
         cmocka_unit_test(a_forked_child_begins_anew),

@@ -82,6 +82,26 @@ static void not_called(gpu_t *gpu)
     expect(gpu, "\"cause\":\"not-called\"", "all-reduce #4 of 1,000 fp32 on a communicator of ", "for rank 1 (pid ");
 }
 
+/* The others' calls wait in one kernel; rank 1 has made two of the three. */
+static void list(gpu_t *gpu)
+{
+    begin(gpu);
+    CHECK_NCCL(ncclGroupStart());
+    for (int i = 0; i < 3; i++) {
+        if (i == 2 && gpu->rank == 1) {
+            CHECK_NCCL(ncclGroupEnd());
+            CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+            wait_for_report(NULL);
+            CHECK_NCCL(ncclGroupStart());
+        }
+        sum(gpu);
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    finish(gpu);
+    expect(gpu, "\"cause\":\"not-called\"", "all-reduce #6 of 1,000 fp32 on a communicator of ",
+           "it has not made this call: its last call was all-reduce #5 of 1,000 fp32");
+}
+
 /* A callback holds rank 1's stream up, as a long kernel would. */
 static void not_begun(gpu_t *gpu)
 {
@@ -176,9 +196,10 @@ static void other_call(gpu_t *gpu)
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"not-called", not_called, GPU_RANKS, 60}, {"not-begun", not_begun, GPU_RANKS, 60},
-        {"stopped", stopped, GPU_PROCESSES, 60},   {"gone", gone, GPU_PROCESSES, 60},
-        {"replay", replay, GPU_RANKS, 60},         {"other-call", other_call, GPU_RANKS, 60},
+        {"not-called", not_called, GPU_RANKS, 60}, {"list", list, GPU_RANKS, 60},
+        {"not-begun", not_begun, GPU_RANKS, 60},   {"stopped", stopped, GPU_PROCESSES, 60},
+        {"gone", gone, GPU_PROCESSES, 60},         {"replay", replay, GPU_RANKS, 60},
+        {"other-call", other_call, GPU_RANKS, 60},
     };
     snprintf(g_file, sizeof g_file, "/tmp/shunt-hangs-%d", (int)getpid());
     setenv("SHUNT_HANG_FILE", g_file, 1);

@@ -163,7 +163,7 @@ static void a_call_that_has_not_begun_is_told_from_one_not_made(void **state)
     report_of(text, GROUPED_CALL, line);
     contains(line, "\"cause\":\"not-begun\"");
     contains(line, " s for rank 1 (pid ");
-    contains(line, "it has made the call, but has not begun it; its last call was all-reduce #1 ");
+    contains(line, "it has made the call, but has not begun it: its group may not have ended; its last call was ");
 }
 
 #define STOPPED_CALL "all-reduce #2 of 64 fp32 on a communicator of 3 ranks has waited "
@@ -308,6 +308,77 @@ static void a_message_waits_for_its_peer_alone(void **state)
     contains(line, "\"cause\":\"no-message\"");
 }
 
+/* ---- Groups ------------------------------------------------------------------------------ */
+
+/* What each rank does, letter by letter: ( and ) begin and end a group, a, b and c are all-reduces of 64, 32 and 16,
+ * r, s and t broadcasts from ranks 0, 1 and 2; ! waits for the report. Several calls of a group are a list. */
+typedef struct program {
+    const char *rank[3];
+    const char *call, *last;
+} program_t;
+
+static ncclResult_t run_letter(char letter, ncclComm_t comm)
+{
+    static _Thread_local float in[COUNT], out[COUNT];
+    switch (letter) {
+    case '(':
+        return ncclGroupStart();
+    case ')':
+        return ncclGroupEnd();
+    case 'a':
+    case 'b':
+    case 'c':
+        return ncclAllReduce(in, out, (size_t)COUNT >> (letter - 'a'), ncclFloat32, ncclSum, comm, NULL);
+    default:
+        return ncclBroadcast(in, out, COUNT, ncclFloat32, letter - 'r', comm, NULL);
+    }
+}
+
+static void wait_for_hang(const char *call)
+{
+    char part[128];
+    snprintf(part, sizeof part, "%s on a communicator of 3 ranks has waited ", call);
+    wait_for_report(part);
+}
+
+static void late_program_body(ranks_t *ranks)
+{
+    const program_t *program = ranks->arg;
+    ncclComm_t comm = ranks_init(ranks);
+    ranks_barrier(ranks); /* none but the rank at fault is late */
+    for (const char *at = program->rank[ranks->rank]; *at; at++) {
+        if (*at == '!')
+            wait_for_hang(program->call);
+        else
+            CHECK_NCCL(run_letter(*at, comm));
+    }
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void a_call_that_a_list_waits_for_is_named(void **state)
+{
+    (void)state;
+    static const program_t programs[] = {
+        {{"(aaa)", "(aaa)", "(aa)!a"}, "all-reduce #3 of 64 fp32", "all-reduce #2 of 64 fp32, which ended "},
+        {{"(abc)", "abc", "(a)!(bc)"}, "all-reduce #2 of 32 fp32", "all-reduce #1 of 64 fp32, which ended "},
+        {{"abc", "(abc)", "(ab)!c"}, "all-reduce #3 of 16 fp32", "all-reduce #2 of 32 fp32, which ended "},
+        {{"(abc)", "(ab)c", "(a!bc)"}, "all-reduce #2 of 32 fp32", "all-reduce #1 of 64 fp32, "},
+        {{"(abc)", "a(bc)", "(ab!c)"}, "all-reduce #3 of 16 fp32", "all-reduce #2 of 32 fp32, "},
+        {{"(rst)", "rst", "(rs)!t"}, "broadcast #3 of 64 fp32", "broadcast #2 of 64 fp32, which ended "},
+        {{"(aaa)(aaa)", "aaa(aaa)", "(aaa)(aa)!a"}, "all-reduce #6 of 64 fp32", "#5 of 64 fp32, which ended "}};
+    char text[TEXT_BYTES], line[TEXT_BYTES], part[128];
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        hang_run(i % 2 ? RANKS_THREADS : RANKS_PROCESSES, 3, late_program_body, &programs[i], "1500", false, text);
+        snprintf(part, sizeof part, "%s on a communicator of 3 ranks has waited ", programs[i].call);
+        report_of(text, part, line);
+        contains(line, " s for rank 2 (pid ");
+        contains(line, "it has not made this call: its last call was ");
+        contains(line, programs[i].last);
+        contains(line, "\"waits_for\":[{\"rank\":2,");
+        contains(line, "\"cause\":\"not-called\"");
+    }
+}
+
 /* ---- Different calls --------------------------------------------------------------------- */
 
 typedef enum difference { COUNTS, TYPES, OPERATORS, ROOTS, SWAPPED, SKIPPED, DIFFERENCES } difference_t;
@@ -376,6 +447,44 @@ static void ranks_that_call_different_things_are_named_and_fail(void **state)
     }
 }
 
+/* As differing_body, by a program; `call` and `last` are the two calls. */
+static void differing_program_body(ranks_t *ranks)
+{
+    const program_t *program = ranks->arg;
+    ncclComm_t comm = ranks_init(ranks);
+    ncclResult_t async = ncclSuccess;
+    for (const char *at = program->rank[ranks->rank]; *at; at++) {
+        const ncclResult_t result = run_letter(*at, comm);
+        CHECK(result == ncclSuccess || result == ncclInvalidUsage);
+    }
+    for (int naps = 0; naps < SECONDS * 100 && async != ncclInvalidUsage; naps++) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &async));
+        usleep(10000);
+    }
+    CHECK(async == ncclInvalidUsage);
+    ranks_barrier(ranks); /* who leaves is no fault of its own */
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void lists_that_differ_are_named(void **state)
+{
+    (void)state;
+    static const program_t programs[] = {
+        {{"(abc)", "(abc)", "(acb)"}, "all-reduce #2 of 32 fp32, sum", "all-reduce #2 of 16 fp32, sum"}, /* swapped */
+        {{"(abc)", "abc", "(ac)"}, "all-reduce #2 of 32 fp32, sum", "all-reduce #2 of 16 fp32, sum"},    /* left out */
+        {{"aaa", "(aaa)", "(aba)"}, "all-reduce #2 of 64 fp32, sum", "all-reduce #2 of 32 fp32, sum"},   /* a count */
+        {{"(aaa)", "(aa)a", "(aat)"}, "all-reduce #3 of 64 fp32, sum", "broadcast #3 of 64 fp32, root 2"}};
+    char text[TEXT_BYTES], expected[200];
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        hang_run(i % 2 ? RANKS_THREADS : RANKS_PROCESSES, 3, differing_program_body, &programs[i], "60000", true, text);
+        assert_int_equal(count_of(text, "\n"), 1);
+        snprintf(expected, sizeof expected, ") has called %s, and rank 2 (pid ", programs[i].call);
+        contains(text, expected);
+        snprintf(expected, sizeof expected, ") has called %s; such calls", programs[i].last);
+        contains(text, expected);
+    }
+}
+
 /* ---- Nothing is wrong -------------------------------------------------------------------- */
 
 /* Bytes are moved under another type; calls are empty on one rank alone; a call is refused; messages differ. */
@@ -416,6 +525,37 @@ static void what_is_allowed_is_not_reported(void **state)
     hang_run(RANKS_PROCESSES, 3, allowed_body, NULL, "60000", true, text);
     assert_string_equal(text, "");
     hang_run(RANKS_THREADS, 4, allowed_body, NULL, "60000", true, text);
+    assert_string_equal(text, "");
+}
+
+/* The ranks make the same calls, each in groups of its own. */
+static void grouping_body(ranks_t *ranks)
+{
+    uint64_t calls = 3, groups = 100 + (uint64_t)ranks->rank;
+    bool open = false;
+    ncclComm_t comm = ranks_init(ranks);
+    for (int i = 0; i < scaled(4000); i++) {
+        if (data_below(&groups, 3) == 0) {
+            CHECK_NCCL(open ? ncclGroupEnd() : ncclGroupStart());
+            open = !open;
+        }
+        CHECK_NCCL(run_letter("abcrst"[data_below(&calls, 6)], comm));
+    }
+    if (open)
+        CHECK_NCCL(ncclGroupEnd());
+    ranks_barrier(ranks);
+    usleep(600000); /* the watcher has looked at all of it */
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void groups_may_differ(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 3, grouping_body, NULL, "60000", true, text);
+    assert_string_equal(text, "");
+    hang_run(RANKS_THREADS, 3, grouping_body, NULL, "60000", true, text);
     assert_string_equal(text, "");
 }
 
@@ -485,8 +625,11 @@ int main(void)
         cmocka_unit_test(a_rank_that_waits_on_another_communicator_is_named_with_it),
         cmocka_unit_test(a_later_communicator_of_a_peer_is_seen),
         cmocka_unit_test(a_message_waits_for_its_peer_alone),
+        cmocka_unit_test(a_call_that_a_list_waits_for_is_named),
         cmocka_unit_test(ranks_that_call_different_things_are_named_and_fail),
+        cmocka_unit_test(lists_that_differ_are_named),
         cmocka_unit_test(what_is_allowed_is_not_reported),
+        cmocka_unit_test(groups_may_differ),
         cmocka_unit_test(a_stop_of_all_ranks_is_not_reported),
         cmocka_unit_test(reports_can_be_turned_off),
     };

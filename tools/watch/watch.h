@@ -21,8 +21,8 @@ typedef struct watch_rank {
     bool has_last;
     record_made_t last;
     char algorithm[RECORD_NAME_BYTES];
-    uint64_t wait_id, wait_epoch, wait_ns;
-    record_sign_t waits;
+    uint64_t wait_id, wait_ns;
+    record_waiting_t waits;
 } watch_rank_t;
 
 enum { WATCH_MOST_RANKS = 4096 };

@@ -38,7 +38,7 @@ static void print_rank(const watch_rank_t *rank, FILE *to)
     char call[200];
     print_place(rank, to);
     if (rank->wait_id != 0) {
-        record_sign_text(&rank->waits, call, sizeof call);
+        record_sign_text(&rank->waits.sign, call, sizeof call);
         fprintf(to, "  waits in %s for %llu s", call, seconds(rank->wait_ns));
     }
     if (rank->has_last) {
@@ -72,7 +72,9 @@ static void print_comm(const watch_sight_t *sight, const watch_comm_t *comm, FIL
         }
         return;
     }
-    record_sign_text(&comm->waiter->waits, call, sizeof call);
+    const record_sign_t awaited =
+        record_awaited(comm->waiter->view.slot, &comm->waiter->waits, comm->judged > 0 ? comm->rank : NULL);
+    record_sign_text(&awaited, call, sizeof call);
     fprintf(to, ": %s has waited %llu s\n", call, seconds(comm->waiter->wait_ns));
     for (uint32_t i = 0; i < comm->judged; i++) {
         print_judged(&comm->rank[i], to);
@@ -105,7 +107,7 @@ static void json_rank(tool_json_t *json, const watch_rank_t *rank)
         tool_json_value(json, "last_call_ms_ago", "%" PRIu64, ago_ns(&rank->last) / 1000000u);
     }
     if (rank->wait_id != 0) {
-        record_sign_text(&rank->waits, call, sizeof call);
+        record_sign_text(&rank->waits.sign, call, sizeof call);
         tool_json_text(json, "waits_in", call);
         tool_json_value(json, "waited_ms", "%" PRIu64, rank->wait_ns / 1000000u);
     }

@@ -86,13 +86,15 @@ static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank
                                     .seen = true},
                            .calls = atomic_load(&slot->entries),
                            .wait_id = atomic_load(&slot->wait_id),
-                           .wait_epoch = atomic_load(&slot->wait_epoch),
                            .wait_ns = atomic_load(&slot->wait_ns)};
     rank->has_last = record_last(slot, &rank->last);
     if (rank->has_last) {
         record_algorithm(mapped->book, rank->last.algorithm, rank->algorithm);
     }
-    rank->waits = record_sign_of(slot, rank->wait_id);
+    rank->waits = record_waiting_of(slot, rank->wait_id, atomic_load(&slot->wait_epoch));
+    if (record_has_ended(&rank->waits, slot)) {
+        rank->wait_id = 0; /* its watcher has yet to find out */
+    }
     return (life & 1) != 0 && rank->state != RECORD_SETTING_UP && rank->nranks <= ALG_MAX_RANKS &&
            rank->rank < rank->nranks && record_view_lives(&rank->view);
 }
@@ -193,15 +195,14 @@ static void judge_comm(const watch_sight_t *sight, watch_comm_t *comm)
     if (comm->waiter == NULL) {
         return;
     }
-    const record_waiting_t waiting = {.sign = comm->waiter->waits, .epoch = comm->waiter->wait_epoch};
     for (uint32_t r = 0; r < comm->waiter->nranks; r++) {
         const record_view_t view = view_of(sight, comm, r);
         if (r == comm->waiter->rank) {
             continue;
         }
-        const record_rank_t judged = record_judge(&waiting, comm->waiter->view.slot, &view, r, now_ns());
+        const record_rank_t judged = record_judge(&comm->waiter->waits, comm->waiter->view.slot, &view, r, now_ns());
         uint32_t at = comm->judged++;
-        for (; at > 0 && comm->rank[at - 1].cause > judged.cause; at--) {
+        for (; at > 0 && record_blamed_before(&judged, &comm->rank[at - 1]); at--) {
             comm->rank[at] = comm->rank[at - 1];
         }
         comm->rank[at] = judged;
