@@ -12,21 +12,20 @@
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* Three and four ranks. One crossing up to `most` (more than 512 KiB); above 512 KiB, where they are clearly faster,
- * more blocks. */
+/* Three and four ranks: few blocks where they suffice. Long ones by bulk copies, but all-reduces, which these serve
+ * slower than NCCL's ring, and calls with a root: in one step these load the root's link n - 1 times, in two once. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
-#define PUSH(collective, ranks, most)                                                 \
-    {collective, "nvswitch-sm90-" #ranks, 512 * KIB, "push", 32, 1024, SWEEP(ranks)}, \
-    {                                                                                 \
-        collective, "nvswitch-sm90-" #ranks, most, "push", 64, 512, SWEEP(ranks)      \
+#define ROW(collective, ranks, most, name, blocks, threads)                                  \
+    {                                                                                        \
+        ALG_##collective, "nvswitch-sm90-" #ranks, most, name, blocks, threads, SWEEP(ranks) \
     }
-#define PUSH_SHORT(collective, ranks, most)                                       \
-    {                                                                             \
-        collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, SWEEP(ranks) \
+#define FORWARD(collective, ranks)                                                              \
+    {                                                                                           \
+        ALG_##collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks) \
     }
-#define NCCL(collective, ranks)                                                           \
-    {                                                                                     \
-        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks) \
+#define ON_HOST(collective)                                      \
+    {                                                            \
+        ALG_##collective, "host", UINT64_MAX, "push", 1, 1, HOST \
     }
 
 /* Two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers. Beside matrix
@@ -42,12 +41,6 @@
     }
 /* Longer ones by bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
-#define LONG(collective, ranks, most, blocks, threads)                                         \
-    PUSH(collective, ranks, most),                                                             \
-    {                                                                                          \
-        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "bulk", blocks, threads, SWEEP(ranks) \
-    }
-#define BY_PUSH(collective, ranks, most) PUSH(collective, ranks, most), NCCL(collective, ranks)
 
 /* Through the host's memory, two GPUs: one crossing up to `once`, then chunks up to `most`. Few blocks suffice where
  * the crossing dominates. */
@@ -66,27 +59,16 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Long ones by push load the root's link n - 1 times, in two steps once: broadcasts gain 10% by all multiprocessors.
- * Between 2, long ones of a group cannot share a kernel; NCCL's can. */
-#define TWO_STEPS(collective, ranks, most, blocks, threads)                                 \
-    {                                                                                       \
-        collective, "nvswitch-sm90-" #ranks, most, "twoshot", blocks, threads, SWEEP(ranks) \
+/* Calls with a root, two ranks. Long broadcasts and reduces of a group cannot share a kernel; NCCL's can. */
+#define PUSH_TWO(collective, most)                                                    \
+    {ALG_##collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
+    {                                                                                 \
+        ALG_##collective, "nvswitch-sm90-2", most, "push", 64, 1024, COLLECTIVES(2)   \
     }
-#define ROOTED_TWO(collective)                                                      \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST},                           \
-        {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
-        {collective, "nvswitch-sm90-2", 24 * MIB, "push", 64, 1024, COLLECTIVES(2)}, NCCL(collective, 2)
-#define ROW_TWO(collective)                                                         \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST},                           \
-        {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
-        {collective, "nvswitch-sm90-2", 128 * MIB, "push", 64, 1024, COLLECTIVES(2)}, NCCL(collective, 2)
 
 /* Both directions of a link need 64 blocks from 128 KiB on. Longer ones lose on 3 and 4 where a rank has several. */
 #define SENDRECV "selector/measured/sendrecv-2-h200.csv"
 #define MESSAGES "selector/measured/messages-2-h100.csv"
-#define PAIRS(ranks, most)                                                              \
-    {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, SWEEP(ranks)}, \
-        {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, most, "pairs", 64, 512, SWEEP(ranks)}, NCCL(ALG_SEND_RECV, ranks)
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -97,16 +79,16 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "twoshot", 128, 128, SLIM},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 18 * MIB, "twoshot", 128, 256, SLIM},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, SWEEP(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 3 * MIB, "twoshot", 64, 512, SWEEP(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 14 * MIB, "twoshot", 128, 256, SWEEP(3)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 48 * MIB, "staged", 64, 512, SWEEP(3)},
-    NCCL(ALG_ALL_REDUCE, 3),
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 160 * KIB, "oneshot", 32, 1024, SWEEP(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 3 * MIB, "twoshot", 64, 512, SWEEP(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 12 * MIB, "twoshot", 128, 256, SWEEP(4)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 24 * MIB, "staged", 64, 512, SWEEP(4)},
-    NCCL(ALG_ALL_REDUCE, 4),
+    ROW(ALL_REDUCE, 3, 256 * KIB, "oneshot", 32, 1024),
+    ROW(ALL_REDUCE, 3, 3 * MIB, "twoshot", 64, 512),
+    ROW(ALL_REDUCE, 3, 14 * MIB, "twoshot", 128, 256),
+    ROW(ALL_REDUCE, 3, 48 * MIB, "staged", 64, 512),
+    FORWARD(ALL_REDUCE, 3),
+    ROW(ALL_REDUCE, 4, 160 * KIB, "oneshot", 32, 1024),
+    ROW(ALL_REDUCE, 4, 3 * MIB, "twoshot", 64, 512),
+    ROW(ALL_REDUCE, 4, 12 * MIB, "twoshot", 128, 256),
+    ROW(ALL_REDUCE, 4, 24 * MIB, "staged", 64, 512),
+    FORWARD(ALL_REDUCE, 4),
 
     {ALG_ALL_REDUCE, "shm-2", 16 * KIB, "shm-oneshot", 4, 512, SHM_SWEEP},
     {ALG_ALL_REDUCE, "shm-2", 512 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP},
@@ -137,17 +119,25 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 21 * MIB, "push", 40, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 48, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
-    {ALG_REDUCE_SCATTER, "host", UINT64_MAX, "push", 1, 1, HOST},
-    LONG(ALG_REDUCE_SCATTER, 3, 96 * MIB, 24, 800),
-    LONG(ALG_REDUCE_SCATTER, 4, 40 * MIB, 24, 800),
+    ON_HOST(REDUCE_SCATTER),
+    ROW(REDUCE_SCATTER, 3, 512 * KIB, "push", 32, 1024),
+    ROW(REDUCE_SCATTER, 3, 96 * MIB, "push", 64, 512),
+    ROW(REDUCE_SCATTER, 3, UINT64_MAX, "bulk", 24, 800),
+    ROW(REDUCE_SCATTER, 4, 512 * KIB, "push", 32, 1024),
+    ROW(REDUCE_SCATTER, 4, 40 * MIB, "push", 64, 512),
+    ROW(REDUCE_SCATTER, 4, UINT64_MAX, "bulk", 24, 800),
     SHORT_TWO(ALG_ALL_GATHER),
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 1 * MIB, "push", 64, 256, SLIM},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 20 * MIB, "push", 48, 256, SLIM_H200},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
-    {ALG_ALL_GATHER, "host", UINT64_MAX, "push", 1, 1, HOST},
-    LONG(ALG_ALL_GATHER, 3, 32 * MIB, 20, 544),
-    LONG(ALG_ALL_GATHER, 4, 48 * MIB, 16, 544),
+    ON_HOST(ALL_GATHER),
+    ROW(ALL_GATHER, 3, 512 * KIB, "push", 32, 1024),
+    ROW(ALL_GATHER, 3, 32 * MIB, "push", 64, 512),
+    ROW(ALL_GATHER, 3, UINT64_MAX, "bulk", 20, 544),
+    ROW(ALL_GATHER, 4, 512 * KIB, "push", 32, 1024),
+    ROW(ALL_GATHER, 4, 48 * MIB, "push", 64, 512),
+    ROW(ALL_GATHER, 4, UINT64_MAX, "bulk", 16, 544),
     SHORT_TWO(ALG_ALL_TO_ALL),
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 1 * MIB, "push", 64, 256, SLIM},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 9 * MIB, "push", 48, 256, SLIM_H200},
@@ -155,38 +145,63 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 40 * MIB, "push", 40, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", UINT64_MAX, "bulk", 26, 544, BULK},
-    {ALG_ALL_TO_ALL, "host", UINT64_MAX, "push", 1, 1, HOST},
-    LONG(ALG_ALL_TO_ALL, 3, 32 * MIB, 24, 544),
-    LONG(ALG_ALL_TO_ALL, 4, 32 * MIB, 20, 544),
-    ROW_TWO(ALG_GATHER),
-    BY_PUSH(ALG_GATHER, 3, 128 * MIB),
-    BY_PUSH(ALG_GATHER, 4, 48 * MIB),
-    ROW_TWO(ALG_SCATTER),
-    BY_PUSH(ALG_SCATTER, 3, 128 * MIB),
-    BY_PUSH(ALG_SCATTER, 4, 48 * MIB),
-    ROOTED_TWO(ALG_BROADCAST),
-    PUSH_SHORT(ALG_BROADCAST, 3, 384 * KIB),
-    TWO_STEPS(ALG_BROADCAST, 3, 2 * MIB, 64, 512),
-    TWO_STEPS(ALG_BROADCAST, 3, 96 * MIB, 128, 512),
-    NCCL(ALG_BROADCAST, 3),
-    PUSH_SHORT(ALG_BROADCAST, 4, 384 * KIB),
-    TWO_STEPS(ALG_BROADCAST, 4, 2 * MIB, 64, 512),
-    TWO_STEPS(ALG_BROADCAST, 4, 40 * MIB, 128, 512),
-    NCCL(ALG_BROADCAST, 4),
-    ROOTED_TWO(ALG_REDUCE),
-    PUSH(ALG_REDUCE, 3, 1536 * KIB),
-    TWO_STEPS(ALG_REDUCE, 3, 24 * MIB, 64, 512),
-    NCCL(ALG_REDUCE, 3),
-    PUSH_SHORT(ALG_REDUCE, 4, 512 * KIB),
-    TWO_STEPS(ALG_REDUCE, 4, 2 * MIB, 64, 512),
-    TWO_STEPS(ALG_REDUCE, 4, 12 * MIB, 64, 256),
-    NCCL(ALG_REDUCE, 4),
+    ON_HOST(ALL_TO_ALL),
+    ROW(ALL_TO_ALL, 3, 512 * KIB, "push", 32, 1024),
+    ROW(ALL_TO_ALL, 3, 32 * MIB, "push", 64, 512),
+    ROW(ALL_TO_ALL, 3, UINT64_MAX, "bulk", 24, 544),
+    ROW(ALL_TO_ALL, 4, 512 * KIB, "push", 32, 1024),
+    ROW(ALL_TO_ALL, 4, 32 * MIB, "push", 64, 512),
+    ROW(ALL_TO_ALL, 4, UINT64_MAX, "bulk", 20, 544),
+    ON_HOST(GATHER),
+    PUSH_TWO(GATHER, 128 * MIB),
+    FORWARD(GATHER, 2),
+    ROW(GATHER, 3, 512 * KIB, "push", 32, 1024),
+    ROW(GATHER, 3, 128 * MIB, "push", 64, 512),
+    FORWARD(GATHER, 3),
+    ROW(GATHER, 4, 512 * KIB, "push", 32, 1024),
+    ROW(GATHER, 4, 48 * MIB, "push", 64, 512),
+    FORWARD(GATHER, 4),
+    ON_HOST(SCATTER),
+    PUSH_TWO(SCATTER, 128 * MIB),
+    FORWARD(SCATTER, 2),
+    ROW(SCATTER, 3, 512 * KIB, "push", 32, 1024),
+    ROW(SCATTER, 3, 128 * MIB, "push", 64, 512),
+    FORWARD(SCATTER, 3),
+    ROW(SCATTER, 4, 512 * KIB, "push", 32, 1024),
+    ROW(SCATTER, 4, 48 * MIB, "push", 64, 512),
+    FORWARD(SCATTER, 4),
+    ON_HOST(BROADCAST),
+    PUSH_TWO(BROADCAST, 24 * MIB),
+    FORWARD(BROADCAST, 2),
+    ROW(BROADCAST, 3, 384 * KIB, "push", 32, 1024),
+    ROW(BROADCAST, 3, 2 * MIB, "twoshot", 64, 512),
+    ROW(BROADCAST, 3, 96 * MIB, "twoshot", 128, 512),
+    FORWARD(BROADCAST, 3),
+    ROW(BROADCAST, 4, 384 * KIB, "push", 32, 1024),
+    ROW(BROADCAST, 4, 2 * MIB, "twoshot", 64, 512),
+    ROW(BROADCAST, 4, 40 * MIB, "twoshot", 128, 512),
+    FORWARD(BROADCAST, 4),
+    ON_HOST(REDUCE),
+    PUSH_TWO(REDUCE, 24 * MIB),
+    FORWARD(REDUCE, 2),
+    ROW(REDUCE, 3, 512 * KIB, "push", 32, 1024),
+    ROW(REDUCE, 3, 1536 * KIB, "push", 64, 512),
+    ROW(REDUCE, 3, 24 * MIB, "twoshot", 64, 512),
+    FORWARD(REDUCE, 3),
+    ROW(REDUCE, 4, 512 * KIB, "push", 32, 1024),
+    ROW(REDUCE, 4, 2 * MIB, "twoshot", 64, 512),
+    ROW(REDUCE, 4, 12 * MIB, "twoshot", 64, 256),
+    FORWARD(REDUCE, 4),
     {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, HOST},
     {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, HOST},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 64 * KIB, "pairs", 32, 512, SENDRECV},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 48 * MIB, "pairs", 64, 512, MESSAGES},
     {ALG_SEND_RECV, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 768, MESSAGES},
-    PAIRS(3, 24 * MIB),
-    PAIRS(4, 8 * MIB),
+    ROW(SEND_RECV, 3, 64 * KIB, "pairs", 32, 512),
+    ROW(SEND_RECV, 3, 24 * MIB, "pairs", 64, 512),
+    FORWARD(SEND_RECV, 3),
+    ROW(SEND_RECV, 4, 64 * KIB, "pairs", 32, 512),
+    ROW(SEND_RECV, 4, 8 * MIB, "pairs", 64, 512),
+    FORWARD(SEND_RECV, 4),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];
