@@ -14,8 +14,8 @@
  * message's beginning in their channel:
  * - Let m be the fewest rows that a channel has received which still lacks some, and q the last multiple of
  *   ring_credit_rows up to m. Every channel has credit for what it has received up to q, or the ring's rows suffice for
- *   the rest of it (ring_owes_credit; short messages). mixed.h gives credit at other rows, but no less than one row
- *   short of ring_credit_rows behind what it has received, and waits for no order.
+ *   the rest of it (ring_owes_credit; short messages). mixed.h gives credit at other rows, but stays less than
+ *   ring_credit_rows behind what it has received, and waits for no order.
  * - The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
  * - The batch with which the sender sends that row ends at q + ring_credit_rows at most, too. So it needs credit up to
  *   q + ring_credit_rows - the ring's rows <= q, which it has.
