@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * staged.cu - all-reduce, two-shot push through staging chunks, for messages too
- * large for the halves.
+ * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
- * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o
- * adds in rank order -> output, and every peer's gather staging -> flag -> output.
- * 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data behind flags:
- * only flags are polled and nothing is re-armed, so every type runs alike, and a
- * staging of some MB serves any length.
+ * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
+ * every peer's gather staging -> flag -> output. 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data
+ * behind flags: nothing is re-armed, so every type runs alike, and a staging of some MB serves any length.
  *
- * A warp is a channel: it takes each of its chunks through both crossings alone,
- * and hundreds of channels in different steps keep the link busy. Staging holds
- * one chunk a channel and peer, and no credit crosses the link:
+ * A warp is a channel: it takes each of its chunks through both crossings alone, and hundreds of channels in different
+ * steps keep the link busy. Staging holds one chunk a channel and peer, and no credit crosses the link:
  *
- *   - scatter chunk c+1 goes to owner o after its gather chunk c came from there,
- *     which o sent after it had read scatter chunk c;
- *   - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p
- *     sent after it had read gather chunk c.
+ * - scatter chunk c+1 goes to owner o after its gather chunk c came from there, which o sent after it had read scatter
+ *   chunk c;
+ * - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p sent after it had read gather chunk c.
  *
- * Between two calls: a rank ends when it has every owner's last gather chunk, so
- * every owner has read its whole scatter staging; and it writes gather staging
- * only behind a scatter flag that the reader raised in the new call. That holds
- * for any grids because scatter and gather staging are two fixed halves that never
- * share memory.
+ * Between two calls: a rank ends when it has every owner's last gather chunk, so every owner has read its whole scatter
+ * staging; and it writes gather staging only behind a scatter flag that the reader raised in the new call. That holds
+ * for any grids because scatter and gather staging are two fixed halves.
  *
- * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are
- * never cleared. A flag is new if it is at most two calls ahead of the awaited
- * number; a flag left from an earlier call is behind it.
+ * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are never cleared. A flag is new if it is
+ * at most two calls ahead of the awaited number; a flag left from an earlier call is behind it.
  *
- * The number of channels is the same on all ranks; the number of warps may differ:
- * a warp takes its channels one after the other, in growing order, so the lowest
- * unfinished channel is under way on every rank.
+ * The number of channels is the same on all ranks; the number of warps may differ: a warp takes its channels one after
+ * the other, in growing order, so the lowest unfinished channel is under way on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -115,7 +106,6 @@ struct channel {
         return span_t{first, left < plan.rows ? left : plan.rows};
     }
 
-    /* The fence before the flag makes what this channel stored visible to the peers. */
     LANE_FN void raise(const alg_team_t &team, int phase, uint64_t value) const
     {
         lane_warp_sync();

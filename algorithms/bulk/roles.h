@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - what the warps of a block do (move.h, bulk_add.cu): each role has its
- * own walk through the block's chunks, and no step of one waits for another. plain.h has
- * two of them for buffers that are not whole.
+ * roles.h - what the warps of a block do (move.h, bulk_add.cu): each role has its own walk through the block's chunks.
+ * plain.h has two roles for buffers that are not whole.
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
@@ -12,8 +11,8 @@
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 /* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free (or, of more
- * pieces than stages, two rounds before): a block that is slow takes fewer. The next number is taken a chunk ahead,
- * since that takes as long as a load. */
+ * pieces than stages, two rounds before): a slow block takes fewer. The next number is taken a chunk ahead, since that
+ * takes as long as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -41,8 +40,8 @@ template <int N> struct bulk_lister {
     }
 
     /* ENTRY comes with the first chunk: some sure block always takes that one. A spare block takes none before all
-     * ranks are in the call, and leaves if they are late: the places that it would hold may be those that a rank's call
-     * of another communicator waits for. Once all are in, the call ends whatever else waits. */
+     * ranks are in the call, and leaves if they are late: a rank's call of another communicator may wait for its place.
+     * Once all are in, the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -188,8 +187,8 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Tells how many of the block's chunks all peers have raised the flag of: `word`. Each lane looks at another chunk, so
- * that one look finds all. */
+/* Tells how many of the block's chunks have their flag from all peers. Each lane looks at another chunk, so that one
+ * look finds all. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -217,7 +216,7 @@ template <int N, int KIND> struct bulk_watcher {
     }
 };
 
-/* What the next role waits for: what filled a stage; CHANGED: what other lanes made of it. */
+/* What the next role waits for: a filled stage; CHANGED: what other lanes made of it. */
 template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk_at_t &at)
 {
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
@@ -279,8 +278,8 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Before the role idles, it publishes every complete copy: otherwise two ranks could wait for each other's last
-     * chunks. */
+    /* Before it idles, it publishes every complete copy: otherwise two ranks could wait for each other's last chunks.
+     * */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -296,7 +295,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for what the sender knows to be complete: each lane for another chunk. */
+/* Raises DATA for what is sent: each lane for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -324,7 +323,7 @@ struct bulk_herald {
     }
 };
 
-/* Whether the next chunk has arrived from all peers. `arrived`: so many have, as far as this role has seen. */
+/* `arrived`: chunks that have arrived from all peers, as far as this role has seen. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -334,7 +333,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first; a stage each. */
+/* Own slots to stages: of each chunk the peers' in turn, first the rank that sends to us first; a stage each. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chunks.h - longer messages through the host's memory: chunk by chunk, raw data
- * behind flags. What matters over PCIe:
+ * chunks.h - longer messages through the host's memory: chunk by chunk, raw data behind flags. What matters over PCIe:
  *
- *   - a rank's flags to a block of ours lie in one line of our own scratch, so one
- *     warp waits for all of them with one load, and lets the block go on;
- *   - one fence and one flag a step serve all peers: flag c + 1 says that chunk c
- *     was posted and chunk c - 1 fetched;
- *   - chunk c + 1 is posted before flag c is waited for, so that a GPU stores while
- *     it loads.
+ * - a rank's flags to a block of ours lie in one line of our own scratch, so one warp waits for all of them with one
+ *   load, and lets the block go on;
+ * - one fence and one flag a step serve all peers: flag c + 1 says that chunk c was posted and chunk c - 1 fetched;
+ * - chunk c + 1 is posted before flag c is waited for, so that a GPU stores while it loads.
  *
- * A block is a channel, and its own flags order its memory. An outbox holds
- * SHM_CHUNKS chunks, for each rank that gets its own: chunk c + 1 replaces c - 2
- * after flag c came from all ranks, which had fetched that by then. Calls use two
- * such areas in turn, as they do halves (algorithm.h): a rank raises flags to all
- * others in each call, even without data for them, so when a rank begins call e +
- * 2, no rank reads there any more.
+ * A block is a channel, and its own flags order its memory. An outbox holds SHM_CHUNKS chunks, for each rank that gets
+ * its own: chunk c + 1 replaces c - 2 after flag c came from all ranks, which had fetched that by then. Calls use two
+ * such areas in turn, as they do halves (algorithm.h): a rank raises flags to all others in each call, even without
+ * data for them, so when a rank begins call e + 2, no rank reads there any more.
  *
- * Flags hold the number of the step counted over all calls, and are never cleared.
- * A flag is new if it is at most two calls ahead of the awaited one.
+ * Flags hold the number of the step counted over all calls, and are never cleared. A flag is new if it is at most two
+ * calls ahead of the awaited one.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multihost.h - how the ranks of several hosts reach each other: the relay, by which
- * kernels do (on both devices, for all-reduce), and on the host device the network of
- * all ranks, for the other collectives.
+ * multihost.h - how the ranks of several hosts reach each other: the relay, for all-reduce kernels of both devices, and
+ * on the host device the network of all ranks, for the other collectives.
  *
- * Each has memory in which what comes from other hosts lands, so it is made before the
- * network connects (alg_*_landing), and takes the network afterwards.
+ * What comes from other hosts lands in memory of either, so each is made before the network connects (alg_*_landing),
+ * and takes the network afterwards.
  */
 #ifndef SHUNT_MULTIHOST_H
 #define SHUNT_MULTIHOST_H
@@ -17,13 +16,13 @@
 extern "C" {
 #endif
 
-/* ---- The relay (relay.c) ----------------------------------------------------------
+/*
+ * ---- The relay (relay.c) ----------------------------------------------------------
  *
- * One thread a process, the proxy, serves all relays: it passes on what kernels lay out,
- * by their connections to the ranks of the same number on the other hosts. It makes no
- * call of CUDA, polls while calls are under way, and sleeps when there are none. Graphs
- * begin calls without a word to the host: a relay that has been captured is looked at
- * every 50 us while it is idle, and every 0.5 ms after 0.1 s of that.
+ * One thread a process, the proxy, serves all relays: it sends what kernels lay out to the ranks of the same number on
+ * the other hosts. It makes no call of CUDA, polls while calls are under way, and sleeps when there are none. Graphs
+ * begin calls without a word to the host, so an idle relay that has been captured is looked at every 50 us, and after
+ * 0.1 s every 0.5 ms.
  */
 typedef struct alg_relay alg_relay_t;
 
@@ -31,8 +30,8 @@ typedef struct alg_relay alg_relay_t;
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay);
 net_landing_t alg_relay_landing(const alg_relay_t *relay);
 /* Takes the network, whose ranks are the hosts, all connected. From now on the proxy serves it: another host's first
- * calls may come long before this rank's program goes on with its set-up, and the system ends connections that nobody
- * reads. -EAGAIN: there is no thread, and the network stays the caller's. */
+ * calls may come long before this rank's set-up ends, and the system ends connections that nobody reads. -EAGAIN: there
+ * is no thread, and the network stays the caller's. */
 int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
 /* For this team's calls. An abort of theirs, or a wait that ran out of time, ends the connections; a connection that
  * ends while a call needs it ends the call (ALG_STATUS_PEER_LEFT). The control words outlive the relay. */
