@@ -45,7 +45,6 @@ typedef struct staged_plan {
     uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
 } staged_plan_t;
 
-/* Bytes of both stagings with chunks of one row. */
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
@@ -76,7 +75,6 @@ typedef struct span {
     uint32_t rows;
 } span_t;
 
-/* One warp's view of the buffers and the scratch. */
 struct channel {
     uint32_t index, lane, lanes;
     uint32_t vectors; /* of the message */
@@ -88,7 +86,6 @@ struct channel {
                (((uint64_t)phase * ALG_STAGED_CHANNELS + index) * ALG_MAX_RANKS + from) * 8;
     }
 
-    /* This lane's first vector of the chunk that `from` stores at rank `at`. */
     LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
     {
         const uint64_t slot = (uint64_t)other_place(from, at) * plan.channels + index;
@@ -96,7 +93,6 @@ struct channel {
                (slot * plan.rows * lanes + lane) * VEC;
     }
 
-    /* Of chunk c of rank `owner`'s slice. */
     LANE_FN span_t span(uint32_t owner, uint32_t c) const
     {
         const uint32_t begin = owner * plan.slice;

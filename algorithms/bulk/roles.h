@@ -93,9 +93,8 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) of memory that a chunk touches and that lie in its buffer as a whole, `rank`'s data:
- * bulk copies reach no others. In a stage they lie so that the chunk begins at byte `shift`, and of its vectors they
- * hold those from `first` up to `end`. */
+/* The granules (16 aligned bytes) that a chunk touches and that lie wholly in its buffer: bulk copies reach no others.
+ * In a stage the chunk begins at byte `shift`; of its vectors the granules hold those from `first` up to `end`. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* in the stage */
@@ -147,7 +146,6 @@ LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint
     }
 }
 
-/* A chunk of a buffer, `rank`'s data. */
 template <bool WHOLE>
 LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block,
                         uint32_t rank, uint32_t chunk, uint32_t offset)
@@ -155,7 +153,6 @@ LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at
     bulk_bring_of<WHOLE>(r, at, block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank), offset);
 }
 
-/* Input to stages. */
 template <bool EACH, bool WHOLE> struct bulk_loader {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -268,7 +265,6 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         return credited > w.n;
     }
 
-    /* So many are complete. */
     LANE_FN void release(uint32_t complete)
     {
         for (; done < complete; done++) {
@@ -365,13 +361,13 @@ struct bulk_taker {
     }
 };
 
-/* Stages of the second ring that a chunk takes: one for each peer, or (SUM) one for all. */
+/* Stages of the second ring a chunk: one for each peer, or (SUM) one for all. */
 template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank whose data is in stage `piece` of a chunk: the peers in the taker's order, or (SUM) this rank. */
+/* The rank whose data stage `piece` has: the peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);

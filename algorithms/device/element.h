@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.h - conversion between a vector and the type in which its elements are
- * reduced, and the arithmetic there.
+ * element.h - conversion between a vector and the type in which its elements are reduced, and the arithmetic there.
  *
- * An element<TYPE> has `acc`, COUNT of them a vector, and the BYTES of one value.
- * Types below 32 bits are reduced as floats, except 8-bit integers, which stay in
- * their words, four at a time.
+ * An element<TYPE> has `acc`, COUNT of them a vector, and the BYTES of one value. Types below 32 bits are reduced as
+ * floats, except 8-bit integers, which stay in their words, four at a time.
  */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
@@ -33,7 +31,6 @@ template <class T, int SIZE = sizeof(T)> struct element_plain {
     }
 };
 
-/* Four 8-bit integers, which stay in their word. */
 typedef struct bytes4 {
     uint32_t w;
 } bytes4_t;
@@ -258,7 +255,7 @@ LANE_FN float op_max(float a, float b)
 #endif
 }
 
-/* The sign flipped if `sign` says so, of NaN too. */
+/* Of NaN too. */
 LANE_FN float op_mirror(float a, uint32_t sign)
 {
     uint32_t w;

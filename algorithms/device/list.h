@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective in one kernel: the parts of the call (alg_call_t.parts), which a
- * program has put into a group. What each does on the link: places.h.
+ * list.h - several short calls of one collective in one kernel: the parts of the call (alg_call_t.parts), a program's
+ * group. What each does on the link: places.h.
  *
- * Kernels: push/list_reduce.cu, push/list_move.cu. They cost a long message more than the kernels for one call, but a
+ * Kernels: push/list_reduce.cu, push/list_move.cu. For a long message they are slower than those for one call, but a
  * list saves launches, and all its calls cross the link at once.
  */
 #ifndef SHUNT_LIST_H
@@ -26,14 +26,14 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
 }
 
 /* The number of the list's first call. A block may read the epoch when block 0 has left: that has added the units of
- * all calls but for the shares of blocks still to leave, so the upper half of the shares' bits is set. */
+ * all calls less the shares of blocks still to leave, so the upper half of the shares' bits is set. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
     return epoch_base(epoch) - left * EPOCH_UNIT;
 }
 
-/* Once a lane, after its epoch_read, as epoch_leave. */
+/* As epoch_leave. */
 LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t &list)
 {
     lane_sync();
@@ -71,7 +71,6 @@ typedef struct list_walk {
         row += warps;
     }
 
-    /* This lane's vector in the row. */
     LANE_FN uint32_t vector(const lane_t &lane) const
     {
         return row * lane_warp_size() + lane.thread % lane_warp_size();
@@ -135,7 +134,6 @@ static int list_launch(const alg_team_t *team, const alg_call_t *call, const ker
 namespace
 {
 
-/* Kernels of lists for push/list_reduce.cu and push/list_move.cu. */
 template <class A> struct list_reducer {
     typedef A algorithm;
     typedef list_t argument;
@@ -174,8 +172,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h) for calls alone, S for short ones of as many ranks as it has kernels for, and the
- * functions above for lists. */
+/* K (reducer or mover, launch.h): for calls alone; S: for short ones of as many ranks as it has kernels for; the
+ * functions above: for lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

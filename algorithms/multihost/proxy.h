@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.h - a relay's state, what the proxy's threads do with it, and what they offer.
- * Private to relay.c and proxy.c.
+ * proxy.h - a relay's state, and the functions that relay.c and proxy.c have for each other.
  */
 #ifndef SHUNT_PROXY_H
 #define SHUNT_PROXY_H
@@ -48,9 +47,7 @@ bool relay_is_due(const alg_relay_t *relay);
 
 /* ---- proxy.c ---- */
 
-/* CLOCK_MONOTONIC. */
 uint64_t proxy_now_ns(void);
-/* Wait for the lock, under which relays are looked at. */
 void proxy_take(void);
 void proxy_give(void);
 /* The proxy looks at the relay from now on. -EAGAIN: there is no thread. */

@@ -2,12 +2,11 @@
 /*
  * relay.c - relays: what the proxy finds in one, and its life (relay.h, multihost.h).
  *
- * The list of relays and what is in them is the proxy's, under one lock that it holds
- * while it looks at all of them once (proxy.c). A look waits for nothing. The landing and
- * the outbox are also the kernels'; words and flags order them.
+ * The list of relays and what is in them is the proxy's, under one lock that it holds while it looks at all of them
+ * once (proxy.c). A look waits for nothing. The landing and the outbox are also the kernels'; words and flags order
+ * them.
  *
- * Memory: a relay owns its memory and its network. The network goes first: nothing
- * lands in memory that is gone.
+ * Memory: a relay owns its memory and its network. The network goes first: nothing lands in memory that is gone.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -97,7 +96,6 @@ static void end_network(alg_relay_t *relay)
     net_network_close(network);
 }
 
-/* That host has yet to be sent something. */
 static bool owes_to(const alg_relay_t *relay, uint32_t host)
 {
     return host != relay->host && net_network_alive(relay->network, host) &&

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * long.h - messages that bulk copies carry: their chunks, slots and flags, and what the
- * roles of a block know of them (long_roles.h).
+ * long.h - messages that bulk copies carry: their chunks, slots and flags, and what the roles of a block know of them
+ * (long_roles.h).
  *
- * A message is cut into chunks. Chunks of an ordered pair of ranks are numbered from the
- * scratch's first launch on, message after message, so both ends agree on a chunk's
- * number whatever else their groups hold. Chunk c lies in slot c modulo their number, in
- * the receiver's scratch behind the rings. A slot has two flags, each the number of a
- * chunk, and -1 at the start:
+ * A message is cut into chunks. Chunks of an ordered pair of ranks are numbered from the scratch's first launch on,
+ * message after message, so both ends agree on a chunk's number whatever else their groups hold. Chunk c lies in slot c
+ * modulo their number, in the receiver's scratch behind the rings. A slot has two flags, each the number of a chunk,
+ * and -1 at the start:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
- * Both persist, so a launch begins where the last one ended, and a sender ends without
- * its receiver as long as there are slots.
+ * Both persist, so a launch begins where the last one ended, and a sender ends without its receiver as long as there
+ * are slots.
  */
 #ifndef SHUNT_LONG_H
 #define SHUNT_LONG_H
@@ -54,7 +53,7 @@ static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* Slots of an ordered pair of ranks, in what the rings leave free; and where they begin in a rank's scratch. */
+/* Slots of an ordered pair of ranks, in what the rings leave free: where they begin, and how many. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
@@ -100,7 +99,6 @@ LANE_FN uint32_t long_entry_chunk(uint32_t entry)
     return entry % (1u << LONG_CHUNK_BITS);
 }
 
-/* What all roles know. */
 template <int MOST> struct long_job {
     const alg_team_t &team;
     const long_messages<MOST> &m;
@@ -140,7 +138,6 @@ template <int MOST> struct long_job {
         return area(at) + ((uint64_t)other_place(from, at) * m.slots + number % m.slots) * BULK_CHUNK;
     }
 
-    /* The flag that `from` raises at rank `at`. */
     LANE_FN uint8_t *flag(int kind, uint32_t at, uint32_t from, uint64_t number) const
     {
         const uint64_t others = team.nranks - 1;
@@ -148,7 +145,6 @@ template <int MOST> struct long_job {
                ((kind * others + other_place(from, at)) * m.slots + number % m.slots) * 8;
     }
 
-    /* Whether the chunk may be sent; or whether it has arrived. */
     LANE_FN bool may_move(int direction, uint32_t peer, uint64_t number) const
     {
         if (peer == team.rank)
@@ -166,7 +162,6 @@ typedef struct long_piece {
     uint32_t bytes;
 } long_piece_t;
 
-/* A role's way through its direction's list, and through the messages. */
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
     uint32_t n, known;                 /* the next of the block's chunks; so many are listed, as far as this has seen */

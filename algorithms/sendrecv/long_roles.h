@@ -2,27 +2,24 @@
 /*
  * long_roles.h - what the warps of a block do with messages that bulk copies carry.
  *
- * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag
- * -> stage -> buffer. A block has a gate for each direction, which takes chunks of all
- * its peers and holds each until it may move: until its slot is free, or its data is
- * there. Only then it goes to the block's list, from which the other roles work in
- * order. So no role waits for a rank, and no message for another one of its group, on
- * any grid. Of one direction of a pair, the lowest chunk that has not moved is held by
- * some gate, or is the next that one takes.
+ * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. A block
+ * has a gate for each direction, which takes chunks of all its peers and holds each until it may move: until its slot
+ * is free, or its data is there. Only then it goes to the block's list, from which the other roles work in order. So no
+ * role waits for a rank, and no message for another one of its group, on any grid. Of one direction of a pair, the
+ * lowest chunk that has not moved is held by some gate, or is the next that one takes.
  *
- * The roles are those of bulk/roles.h, and what crosses the link is ordered as there
- * (bulk/move.h): the sender sees its copies complete and tells the herald, which fences
- * and raises LONG_DATA; the gate sees that, and the taker fences the copies' way to
- * memory before its load. The keeper sees the load complete and raises LONG_CREDIT; the
- * sender's gate sees that, and the sender fences likewise.
+ * The roles, and the order across the link, are those of bulk/roles.h and bulk/move.h: the sender sees its copies
+ * complete and tells the herald, which fences and raises LONG_DATA; the gate sees that, and the taker fences the
+ * copies' way to memory before its load. The keeper sees the load complete and raises LONG_CREDIT; the sender's gate
+ * sees that, and the sender fences likewise.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction and lists those that may move, each when the stage that it goes to is free: a block
- * that is slow takes fewer. */
+/* Takes chunks of one direction and lists those that may move, each when the stage that it goes to is free: a slow
+ * block takes fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -184,8 +181,8 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* Stages to the peers; and (WHOLE) to this rank's own buffers, else the shifter does that. LAG: copies that may be
- * under way behind the newest. */
+/* Stages to the peers; WHOLE: and to this rank's own buffers, else the shifter does that. LAG: copies that may be under
+ * way behind the newest. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -212,7 +209,6 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         return BULK_MOVED;
     }
 
-    /* So many are complete. */
     LANE_FN void release(uint32_t complete)
     {
         for (; done < complete; done++) {
@@ -222,7 +218,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    /* Before the role idles, it publishes every complete copy. */
+    /* As bulk_sender. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -238,7 +234,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for what the sender knows to be complete: each lane for another chunk. */
+/* Raises LONG_DATA for what is sent: each lane for another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -347,8 +343,7 @@ template <int LAG, int MOST> struct long_keeper {
 
 /* ---- For buffers that are not whole (bulk/plain.h) ------------------------------------------ */
 
-/* Moves each chunk to the beginning of its stage, and copies messages to this rank itself to their buffers. Warps take
- * stages in turn. */
+/* Moves each chunk to the stage's beginning, and copies messages to this rank itself. Warps take stages in turn. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;

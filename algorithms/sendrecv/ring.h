@@ -117,7 +117,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* What is not a whole vector, out of the way of the rest: fetching code takes time. */
+/* What is not a whole vector: apart, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -175,7 +175,6 @@ template <int ROWS> LANE_FN void span_store(const span<ROWS> &s, const vec16_t (
     }
 }
 
-/* To and from the words that travel (mark.h). */
 template <int ROWS> LANE_FN void rows_whiten(vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
@@ -246,8 +245,8 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* The escape words, at word(b), of this lane's vectors `b` with has(b) that have arrived; they are on their way. False:
- * the wait was broken. */
+/* The escape words, at word(b), of this lane's arrived vectors with has(b); they are on their way. False: the wait was
+ * broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -274,7 +273,7 @@ LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it,
     return true;
 }
 
-/* The same for a span, in which there may be none. */
+/* The same for a span. */
 template <int ROWS>
 LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
                            vec16_t (&x)[ROWS])
@@ -298,9 +297,8 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
 }
 
 /* At the beginning of a launch that receives: credit for all that earlier ones have received, of this channel, and of
- * more whose words are `step` bytes apart. Rings in this GPU's own
- * memory were armed there before this launch began. The host's memory is not this GPU's: only a fence makes the peer
- * see the arming before the credit. */
+ * more whose words are `step` bytes apart. Rings in this GPU's own memory were armed before this launch began. For the
+ * host's memory only a fence makes the peer see the arming before the credit. */
 template <int GROUP>
 LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
 {
@@ -313,22 +311,20 @@ LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uin
         lane_raise(it.credit + j * step, count[j]);
 }
 
-/* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
+/* Rows, a power of two, between credits, since a fence waits for the stores of its multiprocessor. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* Whether credit is due for the rows up to `to`; for those up to `told` it was given before. end: row count when this
- * launch has received everything; the half ring before it is left to the next launch, so that short messages find the
- * other half free. */
+/* Whether credit is due for the rows up to `to`, after that for `told`. end: row count when this launch has received
+ * everything; the half ring before it is left to the next launch, so that short messages find the other half free. */
 LANE_FN bool ring_owes_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
     return to - told >= ring_credit_rows(it) && told + it.rows / 2 < end;
 }
 
-/* Give credit for the rows up to `to`, which the whole warp has armed again: of this channel, and of more whose words
- * are `step` bytes apart. */
+/* Give credit for the rows up to `to`, which the whole warp has armed again; step: as above. */
 template <int GROUP> LANE_FN void ring_give_credit(const item &it, const uint64_t (&to)[GROUP], uint64_t step)
 {
     lane_warp_sync();
