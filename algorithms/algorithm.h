@@ -19,7 +19,7 @@ extern "C" {
 
 #define ALG_MAX_RANKS 8
 
-/* Element types. The values are those of ncclDataType_t; shim/ asserts it. */
+/* The values of ncclDataType_t; shim/ asserts it. */
 typedef enum alg_type {
     ALG_INT8 = 0,
     ALG_UINT8 = 1,
@@ -36,7 +36,7 @@ typedef enum alg_type {
     ALG_TYPE_COUNT = 12
 } alg_type_t;
 
-/* Operators. The first five have the values of ncclRedOp_t; shim/ asserts it. */
+/* The first five have the values of ncclRedOp_t; shim/ asserts it. */
 typedef enum alg_op {
     ALG_SUM = 0,
     ALG_PROD = 1,
@@ -46,7 +46,6 @@ typedef enum alg_op {
     ALG_PREMUL_SUM = 5 /* each rank's input times that rank's own scalar */
 } alg_op_t;
 
-/* Where a team's memory lies and which device runs its kernels. */
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
 
 /* Bytes of one element; 0 for an invalid type. */
@@ -100,10 +99,9 @@ enum {
 
 /* The most channels of a staged call: the warps of 64 blocks of 16, or of 128 blocks of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* The same in the host's memory, where a block is a channel. */
+/* In the host's memory, where a block is a channel. */
 enum { ALG_SHM_CHANNELS = 128 };
 
-/* How the ranks of a team reach each other's scratch. */
 typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory, into which the peers store */
     ALG_MEMORY_SHM = 1,  /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
@@ -136,20 +134,20 @@ enum {
 
 typedef struct alg_map {
     alg_memory_t memory;
-    size_t total_bytes;   /* of the whole scratch */
-    size_t half_offset;   /* of half 0; half 1 follows at half_offset + half_bytes */
-    size_t half_bytes;    /* of one half */
-    size_t places_offset; /* behind half 1, or short half 1. All-ones at the start, like the halves and the rings */
+    size_t total_bytes;
+    size_t half_offset; /* of half 0; half 1 follows */
+    size_t half_bytes;
+    size_t places_offset; /* behind half 1, or short half 1 */
     size_t places_bytes;
     size_t rings_offset; /* of messages, and their list; behind the places */
     size_t rings_bytes;
-    size_t flags_offset; /* staged's and bulk's flags. All from here on is zero at the start */
+    size_t flags_offset; /* all from here on is zero at the start */
     size_t flags_bytes;
-    size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
-    size_t staging_offset; /* their data */
+    size_t counts_offset;
+    size_t staging_offset;
     size_t staging_bytes;
     uint32_t pieces;              /* 1: the whole; or ALG_PIECES */
-    alg_span_t piece[ALG_PIECES]; /* offsets and bytes: multiples of 2 MiB, if there are several */
+    alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB, if there are several */
     size_t short_offset;          /* of short half 0, if there are several pieces */
     size_t short_bytes;           /* of one */
     uint64_t short_most;          /* the longest call that uses them */
@@ -172,7 +170,7 @@ uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Words that a rank's kernels and its host share; no peer touches them. On CUDA: pinned, mapped host memory. */
+/* Shared by a rank's kernels and its host; no peer touches it. On CUDA: pinned, mapped host memory. */
 typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
@@ -208,7 +206,7 @@ static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
     return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | (id & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1));
 }
 
-/* What a kernel needs to know of the ranks; passed by value. */
+/* Passed to kernels by value. */
 typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
@@ -216,7 +214,7 @@ typedef struct alg_team {
     uint8_t *own;              /* its control words, in memory of its device: the scratch's head if peers map that */
     uint8_t *own_counts;       /* its counts of the rings, in the same place */
     alg_control_t *control;    /* as the device addresses it */
-    uint64_t limit;            /* of one wait, with the call's id: alg_limit */
+    uint64_t limit;            /* alg_limit */
     uint32_t dependent_launch; /* CUDA: kernels support programmatic dependent launch (code for sm_90 or newer) */
     int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
@@ -246,7 +244,7 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_SEND_RECV = 8, /* messages between pairs of ranks: not a collective, but used as a key like one */
+    ALG_SEND_RECV = 8, /* messages: not a collective, but used as a key like one */
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
@@ -261,7 +259,7 @@ bool alg_collective_rooted(alg_collective_t collective);
  * Tables and limits count the bytes of this buffer. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
-/* One message of ALG_SEND_RECV. Any alignment; never empty. */
+/* Of ALG_SEND_RECV. Any alignment; never empty. */
 typedef struct alg_message {
     void *buffer; /* only read if it is sent */
     uint64_t bytes;
@@ -270,11 +268,10 @@ typedef struct alg_message {
     bool bulk;     /* by bulk copies, of an algorithm with bulk_messages; alike at both ends */
 } alg_message_t;
 
-/* Parts of a call, at most: what a kernel's arguments of 4 KB hold. */
+/* At most: what a kernel's arguments of 4 KB hold. */
 enum { ALG_MOST_PARTS = 64 };
 /* Bytes of a part are whole rows of a grid, each the work of a warp. */
 enum { ALG_ROW_BYTES = 512 };
-/* One of several collectives of a call. */
 typedef struct alg_part {
     uint32_t root; /* where the collective has one */
     const void *input;
@@ -322,10 +319,9 @@ typedef struct alg_call {
 /* ---- Algorithms ---------------------------------------------------------------- */
 
 typedef struct alg_algorithm {
-    const char *name; /* as in tables, settings and traces */
+    const char *name;
     alg_collective_t collective;
-    /* The most bytes (of alg_collective_blocks; of one message) that one call can move with this scratch; UINT64_MAX:
-     * any. Pure. */
+    /* The most bytes (of alg_collective_blocks; of one message) of a call with this scratch; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
@@ -335,16 +331,16 @@ typedef struct alg_algorithm {
     /* Run the kernel to its end in the calling thread; with blocks > 1, each block in a thread of its own. Returns an
      * alg_status_t; unless OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels for this number of ranks into the current device now, so that no later launch blocks behind a
+    /* Load the kernels for this number of ranks into the current device, so that no later launch blocks behind a
      * waiting kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
-    alg_memory_t memory; /* the memory that it works with */
-    /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
+    alg_memory_t memory;
+    /* The most bytes of such a call, whatever its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
     /* Not 0: each block takes longer where this rank's buffers are unaligned or its input is multiplied first
      * (ALG_PREMUL_SUM), so the rank's grid has so many blocks at least. */
     uint32_t unaligned_blocks;
-    /* A rank's blocks and threads are its own affair. */
+    /* A rank's blocks and threads are its own choice. */
     bool any_grid;
     /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
     bool spare_blocks;
@@ -361,15 +357,15 @@ typedef struct alg_algorithm {
  * 10.0). */
 enum { ALG_ROOM = 1024 };
 
-/* Of a collective: whether all blocks of its buffers begin at multiples of 16 bytes. Ranks may differ. */
+/* Whether all blocks of a collective's buffers begin at multiples of 16 bytes. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* The piece of a scratch that a call of so many bytes (of alg_collective_blocks) needs beside the first;
- * ALG_PIECE_FIRST: none. Pure. */
+/* The piece that a call of so many bytes (of alg_collective_blocks) needs beside the first; ALG_PIECE_FIRST: none.
+ * Pure. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {
     if (map->pieces == 1)
@@ -389,13 +385,13 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
     return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
-/* All algorithms, in registry order. */
+/* In registry order. */
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
 /* Between hosts on the host device, by collective; all-reduce has the exchange (multihost/network.cc). Not in the
  * registry, since no table or policy can choose them. */
 extern const alg_algorithm_t alg_network[];
-/* NULL if there is none of that name. */
+/* NULL: none has that name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);
 
 #ifdef __cplusplus

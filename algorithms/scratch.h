@@ -40,7 +40,7 @@ int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
-/* Step 2 (VMM only, else nothing): send descriptors to the peers. offers[rank] in rank order. */
+/* Step 2 (VMM only, else nothing): send descriptors to the peers. offers in rank order. */
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: map the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
@@ -58,14 +58,11 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
 int alg_scratch_suspend(alg_scratch_t *scratch);
 /* Bits: pieces that calls may use, or could before it was suspended. */
 uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
-/* All pieces are there again, on all ranks. */
 void alg_scratch_resumed(alg_scratch_t *scratch);
-/* Whether calls may use it. */
 bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece);
 const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);
 /* False once a peer's process is gone. */
 bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
-/* Of the pieces that are there. */
 size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 
 /* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms will; complete on
@@ -74,11 +71,11 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
-/* The team for kernels; the caller sets its limit. */
+/* The caller sets its limit. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* A copy for a call that needs this piece (alg_piece_of): for ALG_PIECE_FIRST the halves are the short ones. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
-/* The control words as the host addresses them. */
+/* As the host addresses them. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 /* The device's life (net_device_life) since it was made; on the host device 0. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);

@@ -53,7 +53,6 @@ template <int N> struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* The last block resets the word. */
     LANE_FN bulk_step_t finish()
     {
         if (lane_take_own(word(), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
@@ -213,7 +212,6 @@ template <int N, int KIND> struct bulk_watcher {
     }
 };
 
-/* What the next role waits for: a filled stage; CHANGED: what other lanes made of it. */
 template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk_at_t &at)
 {
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);

@@ -2,9 +2,9 @@
 /*
  * walk.h - the chunks of a call: which block serves which, where each lies in staging, and its flags.
  *
- * The call and the number of ranks decide all, alike on every rank, but the block that serves a chunk: blocks take
- * chunks in turn, each the next one when it has room. Multiprocessors have unequal shares of the link: on H100 24
- * blocks with equal parts ended between 0.87 and 1.26 times the mean. In turn, all end together.
+ * All but the block that serves a chunk is alike on every rank: blocks take chunks in turn, each the next one when it
+ * has room. Multiprocessors have unequal shares of the link: on H100 24 blocks with equal parts ended between 0.87 and
+ * 1.26 times the mean. In turn, all end together.
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
@@ -102,7 +102,6 @@ static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is
 /* In the list, instead of a chunk: there are no more. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
-/* What all roles know. */
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
@@ -123,13 +122,11 @@ typedef struct bulk_job {
         return (uint64_t)chunk * plan.chunk;
     }
 
-    /* Of a rank's data. */
     LANE_FN uint64_t data_bytes(uint32_t rank) const
     {
         return rank < full ? plan.bytes : rank == full ? rest : 0;
     }
 
-    /* Of a chunk of these. */
     LANE_FN uint32_t bytes(uint32_t chunk, uint32_t rank) const
     {
         const uint64_t data = data_bytes(rank), begin = at(chunk), left = begin < data ? data - begin : 0;
@@ -182,7 +179,6 @@ struct walk {
     uint32_t known; /* so many are listed, as far as this role has seen */
     uint32_t chunk; /* the next, of the call's, when `look` has found it */
 
-    /* BULK_MOVED: there is a next one. */
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
         if (n >= known)
@@ -193,7 +189,7 @@ struct walk {
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By all lanes of a warp, alike for all. */
+    /* By all lanes of a warp. */
     LANE_FN bulk_step_t look_together(const bulk_job_t &j)
     {
         const bulk_step_t found = look(j);
@@ -212,7 +208,6 @@ LANE_FN uint32_t bulk_slot_of(const bulk_job_t &j, uint32_t chunk)
     return chunk % j.plan.slots;
 }
 
-/* Where rank `from` stores the chunk at rank `at`. */
 LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint32_t chunk)
 {
     const alg_team_t &team = *j.team;

@@ -42,7 +42,7 @@
 #include "algorithms/device/buffers.h"
 
 typedef enum bulk_step { BULK_IDLE, BULK_MOVED, BULK_ENDED } bulk_step_t;
-/* BULK_WORDS: of a block, all 0 at its start. BULK_MOST_PARTS: the most `parts` of bulk_make. */
+/* BULK_WORDS: of a block, all 0 at its start. BULK_MOST_PARTS: of bulk_make. */
 enum { BULK_ALL = 32, BULK_WORDS = 72, BULK_MOST_PARTS = 4 };
 
 #ifdef __CUDACC__

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_host.h - kernels on the host device, and how they are run: a block is a
- * thread. launch_cuda.cuh has the same for CUDA.
+ * launch_host.h - kernels on the host device, and how they are run: a block is a thread. As launch_cuda.cuh.
  */
 #ifndef SHUNT_LAUNCH_HOST_H
 #define SHUNT_LAUNCH_HOST_H
@@ -84,7 +83,6 @@ static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P
     return status;
 }
 
-/* There is nothing to load. */
 template <class P> static int launch_preload(kernel_t<P>)
 {
     return 0;

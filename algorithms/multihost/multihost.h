@@ -36,7 +36,7 @@ int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
 /* For this team's calls. An abort of theirs, or a wait that ran out of time, ends the connections; a connection that
  * ends while a call needs it ends the call (ALG_STATUS_PEER_LEFT). The control words outlive the relay. */
 void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
-/* Why other hosts were lost, if RDMA said so; NULL: not known. */
+/* Why other hosts were lost, if RDMA said so; else NULL. */
 const char *alg_relay_fault(const alg_relay_t *relay);
 /* Before a call is launched, or captured. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
@@ -46,21 +46,19 @@ void alg_relay_flush(alg_relay_t *relay);
 /* No call may be under way. Flushes. NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);
 
-/* How many kernels a call of alg_hosts_exchange has. */
+/* Kernels of a call of alg_hosts_exchange. */
 uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
 
 /* ---- The network of all ranks (network.cc), host device ----------------------------- */
 
 typedef struct alg_hosts alg_hosts_t;
 
-/* -ENOMEM. */
 int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts);
 net_landing_t alg_hosts_landing(const alg_hosts_t *hosts);
 /* Takes the network, whose ranks are all connected. */
 void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network);
 /* For alg_network's calls on `team`, whose abort and time limit hold. */
 void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team);
-/* As alg_relay_fault. */
 const char *alg_hosts_fault(const alg_hosts_t *hosts);
 /* No call may be under way. NULL is fine. */
 void alg_hosts_destroy(alg_hosts_t *hosts);

@@ -34,7 +34,6 @@ static uint64_t *flag_of(const alg_relay_t *relay, uint32_t host)
     return (uint64_t *)(relay->at + RELAY_FLAGS) + host;
 }
 
-/* All blocks have laid out the step that comes next. */
 static bool find_step(alg_relay_t *relay)
 {
     const uint64_t tag = RELAY_TAG(relay->call, relay->step);
@@ -75,7 +74,6 @@ static bool give_to_network(alg_relay_t *relay, uint32_t host)
     return any;
 }
 
-/* It has sent all that it will. Kernels that need more are told. */
 static void lose(alg_relay_t *relay, uint32_t host)
 {
     const char *fault = net_network_fault(relay->network);

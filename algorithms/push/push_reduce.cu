@@ -2,9 +2,8 @@
 /*
  * push_reduce.cu - reduce-scatter and reduce in one crossing (push.h).
  *
- * Data path: input block o -> this rank's slot at rank o (reduce: at the root) ->
- * added there in rank order -> output. A lane puts its vectors before it stores,
- * and both lie at the same place of their blocks, so in place is free.
+ * Data path: input block o -> this rank's slot at rank o (reduce: at the root) -> added there in rank order -> output.
+ * A lane puts its vectors before it stores, and both lie at the same place of their blocks, so in place is free.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"

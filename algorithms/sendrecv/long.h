@@ -120,7 +120,6 @@ template <int MOST> struct long_job {
         return (uint64_t *)(team.own_counts + at);
     }
 
-    /* The number of a chunk of this launch. */
     LANE_FN uint64_t number(int direction, uint32_t peer, uint32_t chunk) const
     {
         const bulk_word_t base = bulk_word(words, LONG_BASE + 2 * (2 * peer + direction));
@@ -132,7 +131,6 @@ template <int MOST> struct long_job {
         return team.scratch[at] + team.rings_offset + long_offset(m.rings, team.nranks, lane_warp_size());
     }
 
-    /* Where rank `from` stores it at rank `at`. */
     LANE_FN uint8_t *slot(uint32_t at, uint32_t from, uint64_t number) const
     {
         return area(at) + ((uint64_t)other_place(from, at) * m.slots + number % m.slots) * BULK_CHUNK;
@@ -155,7 +153,6 @@ template <int MOST> struct long_job {
     }
 };
 
-/* Of a message. */
 typedef struct long_piece {
     uint8_t *buffer, *other; /* other: to this rank itself, where the message goes */
     uint64_t all, at;        /* bytes of the message, and of it before the chunk */
@@ -173,7 +170,6 @@ template <int DIRECTION, int MOST> struct long_walk {
         return {j, 0, 0, 0, 0, ALG_MAX_RANKS, 0, 0, 0};
     }
 
-    /* BULK_MOVED: there is a next one. */
     LANE_FN bulk_step_t look()
     {
         if (n >= known) {
@@ -188,7 +184,7 @@ template <int DIRECTION, int MOST> struct long_walk {
         return entry == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By all lanes of a warp, alike for all. */
+    /* By all lanes of a warp. */
     LANE_FN bulk_step_t look_together()
     {
         const bulk_step_t found = look();

@@ -152,7 +152,6 @@ template <int DIRECTION, int MOST> struct long_gate {
     }
 };
 
-/* Buffers to stages. */
 template <bool WHOLE, int MOST> struct long_loader {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -272,7 +271,6 @@ template <int MOST> struct long_herald {
     }
 };
 
-/* Own slots to stages. */
 template <int MOST> struct long_taker {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -306,7 +304,7 @@ template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint3
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* Stages to buffers. LAG: as of the sender. */
+/* LAG: as of the sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -431,7 +429,7 @@ template <int MOST> struct long_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* As of bulk_plain_keeper. */
+        /* As bulk_plain_keeper. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(LONG_IN, LONG_DONE, w.n - behind);

@@ -18,7 +18,7 @@
 
 enum { RING_BATCH = 8 }; /* rows under way in a warp */
 
-/* One channel of one direction, and a lane's place in it. */
+/* One channel of one direction, as a lane sees it. */
 struct item {
     uint32_t list, channel, peer, end; /* end: of its messages */
     bool sends;
@@ -71,7 +71,6 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
 
 /* ---- Rows of a message ------------------------------------------------------------------ */
 
-/* This lane's vectors in up to ROWS rows of a channel. */
 template <int ROWS> struct span {
     buffer_t buffer;
     uint32_t vectors, first, stride; /* vectors of the message; the lane's first one, and from one to the next */
@@ -99,7 +98,6 @@ template <int ROWS> struct span {
     }
 };
 
-/* From `row` on, which is the channel's. */
 template <int ROWS>
 LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rings_t &rings, uint32_t row)
 {
@@ -143,7 +141,7 @@ template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&f
         to[b] = from[b];
 }
 
-/* In flight beside what was loaded before; the rest is not, and comes with span_complete. */
+/* In flight beside earlier loads; the rest comes with span_complete. */
 template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *dummy, vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
@@ -216,7 +214,7 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* Of rows that are all whole, to r.vector(b) and r.word(b). */
+/* Of whole rows. */
 template <int ROWS, class R> LANE_FN void ring_put_some(const R &r, uint32_t rows, const vec16_t (&x)[ROWS])
 {
     vec16_t y[ROWS]; /* x and r stay in registers */
