@@ -60,8 +60,8 @@ size_t alg_type_bytes(alg_type_t type);
  *   ...      half 1  |  are all-ones ("armed") in every word.
  *   ...      places  |  armed, too: short calls, one each in turn (places.h)
  *   ...      rings   |  messages of pairs of ranks (sendrecv/ring.h): armed, but for what was sent and not yet
- *                       received. Behind them, where there is room, slots of long messages and their flags
- *                       (sendrecv/long.h): all-ones at the start alone
+ *                       received. Then, if there is room, slots and flags of long messages (sendrecv/long.h):
+ *                       all-ones at the start alone
  *   ...      flags   |  staged and bulk: words a channel and peer, whose values only grow
  *   ...      counts  |  how far each ring has come
  *   ...      staging |  data that flags guard: staged's, and in the half where it gathers bulk's (bulk/move.h)
@@ -73,11 +73,11 @@ size_t alg_type_bytes(alg_type_t type);
  *
  * Halves: call number e (counted on the device) uses only half e & 1, and reads and re-arms every word that peers wrote
  * there: the half is armed everywhere when call e+2 begins. Kernel boundaries order the re-arming before the next data.
- * Short broadcasts, or reduces, of rising roots one after the other count as one call (series.h). Short calls without a
- * root have places of their own, so that one kernel may serve several (places.h).
+ * Short broadcasts, or reduces, of rising roots in a row count as one call (series.h). Short calls without a root use
+ * places, so that one kernel may serve several (places.h).
  *
  * A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind it leave before their first store,
- * for a peer may still be in that call. Peers are told at ALG_STOP_OFFSET, unless an abort ended the wait.
+ * since a peer may still be in that call. Peers are told at ALG_STOP_OFFSET, unless an abort ended the wait.
  *
  * On the host device a rank may leave, or its process end, as soon as its part is done: what it stored stays. Peers
  * whose call needs more of it leave that call.
@@ -188,7 +188,7 @@ typedef struct alg_control {
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
-    ALG_STATUS_TIMEOUT = 1,   /* a wait ran past its limit */
+    ALG_STATUS_TIMEOUT = 1,
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs has left, or its process is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */

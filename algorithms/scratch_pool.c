@@ -93,7 +93,6 @@ alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank)
     return taken;
 }
 
-/* Reserve the newest that fits; false: there is none. */
 static bool reserve(const alg_set_t *set, uint32_t rank, const alg_map_t *map, alg_scratch_t *copy)
 {
     alg_scratch_t *newest = NULL;

@@ -39,7 +39,7 @@ enum {
 
 /* A row is one vector of every lane of a channel. */
 typedef struct staged_plan {
-    uint32_t slice;    /* vectors of a rank's slice */
+    uint32_t slice;
     uint32_t channels; /* of the call */
     uint32_t chunks;   /* each channel's, of each slice */
     uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
@@ -69,7 +69,6 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
 
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
-/* This lane's part of a chunk. */
 typedef struct span {
     uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
     uint32_t rows;
@@ -113,7 +112,7 @@ struct channel {
         }
     }
 
-    /* Wait until every peer has raised its flag to `value`. False: the wait was broken. */
+    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, int phase, uint64_t value) const
     {
         bool broken = false;

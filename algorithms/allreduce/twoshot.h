@@ -76,7 +76,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Add all ranks' values of the own slice; send the result to all. */
     template <uint32_t ROWS>
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {

@@ -51,7 +51,7 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
                                     all < (uint32_t)most ? all : (uint32_t)most, stream);
 }
 
-/* Load it into the current device, and let it have the memory. A cudaError_t. */
+/* Load it, and let it have the memory. A cudaError_t. */
 template <class P> static int bulk_preload(kernel_t<P> kernel)
 {
     int most = 0;

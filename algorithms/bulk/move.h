@@ -105,7 +105,6 @@ template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_move> = true;
 template <> inline constexpr bool SPARE_BLOCKS<bulk_move> = true;
 template <> inline constexpr uint32_t PIECE<bulk_move> = ALG_PIECE_STAGING;
 
-/* A call that moves data: segments, a kernel each. */
 template <bool EACH> static int bulk_launch_move(const alg_team_t *team, const kernel_call_t &call, void *stream)
 {
     return segments_launch(call, bulk_segment_bytes(BULK_CHUNK), [team, stream](const kernel_call_t &segment) {

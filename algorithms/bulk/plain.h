@@ -62,7 +62,6 @@ LANE_FN uint32_t bulk_head(const uint8_t *to, uint32_t bytes)
     return head < bytes ? head : bytes;
 }
 
-/* A stage to memory, by `threads` lanes. */
 LANE_FN void bulk_put(const bulk_ring_t &r, const bulk_at_t &at, uint8_t *to, uint32_t bytes, uint32_t thread,
                       uint32_t threads)
 {
@@ -203,7 +202,7 @@ LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint
         bulk_release(r, at);
 }
 
-/* Stages to the output, by groups of warps in turn. SUM: as of bulk_keeper. */
+/* By groups of warps in turn. SUM: as of bulk_keeper. */
 template <bool SUM> struct bulk_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;

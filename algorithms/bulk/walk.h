@@ -173,10 +173,10 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     return j;
 }
 
-/* A role's way through the chunks of its block, in the order in which the block took them. */
+/* A role's way through its block's chunks, in the order in which the block took them. */
 struct walk {
     uint32_t n;     /* the next, of the block's */
-    uint32_t known; /* so many are listed, as far as this role has seen */
+    uint32_t known; /* listed, as far as this role has seen */
     uint32_t chunk; /* the next, of the call's, when `look` has found it */
 
     LANE_FN bulk_step_t look(const bulk_job_t &j)
@@ -215,7 +215,7 @@ LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint
     return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * j.plan.slot;
 }
 
-/* DATA: the chunk has arrived. CREDIT: the chunk may be sent. Both are numbers of chunks, counted from 1 on. */
+/* Flags hold numbers of chunks, counted from 1 on. */
 LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t chunk)
 {
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);

@@ -78,7 +78,6 @@ template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
     }
 }
 
-/* A buffer's last one or two vectors, element by element. */
 template <class E> LANE_COLD_FN vec16_t buffer_load_last(const uint8_t *p, uint64_t rest)
 {
     E e[VEC / sizeof(E)];

@@ -187,7 +187,6 @@ LANE_FN void bulk_settle(const bulk_ring_t &, const bulk_at_t &, uint32_t)
 
 LANE_FN void bulk_stored()
 {
-    /* There is one lane. */
 }
 
 LANE_FN void bulk_seen()
@@ -227,7 +226,6 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
 
 LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t, uint32_t, uint32_t)
 {
-    /* bulk_make has done it. */
 }
 
 template <class R> LANE_FN void bulk_turn(R &role, bool &moved, bool &ended)

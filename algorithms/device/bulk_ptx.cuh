@@ -150,7 +150,6 @@ LANE_FN void bulk_group()
 #endif
 }
 
-/* Until all but the last N groups have read their sources. */
 template <int N> LANE_FN void bulk_wait_read()
 {
 #if __CUDA_ARCH__ >= 900
@@ -158,7 +157,7 @@ template <int N> LANE_FN void bulk_wait_read()
 #endif
 }
 
-/* Until they are complete: this lane sees what they wrote. A fence is what makes other GPUs see it. */
+/* This lane sees what complete copies wrote. A fence makes other GPUs see it. */
 template <int N> LANE_FN void bulk_wait_done()
 {
 #if __CUDA_ARCH__ >= 900

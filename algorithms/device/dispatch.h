@@ -51,7 +51,7 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* load(kernel) for all that serve this number of ranks, until one returns an error, which is not 0. */
+/* load(kernel) for all that serve this number of ranks, until one returns an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
@@ -138,7 +138,7 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
     }
 }
 
-/* load(kernel) for all that serve this number of ranks, until one returns an error, which is not 0. */
+/* As move_kernels_each. */
 template <class A, class P, class F> static int reduce_kernels_each(uint32_t nranks, F load)
 {
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {

@@ -35,7 +35,6 @@ typedef struct bytes4 {
     uint32_t w;
 } bytes4_t;
 
-/* Two 16-bit floats a word. */
 template <class P> struct element_pair {
     typedef float acc;
     enum { COUNT = 8, BYTES = 2 };

@@ -51,7 +51,6 @@ LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
     epoch_add_share(lane, team);
 }
 
-/* Distance of the call's half from half 0. */
 LANE_FN uint64_t epoch_half(const alg_team_t &team, uint64_t epoch)
 {
     return (epoch / EPOCH_UNIT & 1) * team.half_bytes;

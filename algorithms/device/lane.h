@@ -3,19 +3,18 @@
  * lane.h - the vocabulary that kernels are written in.
  *
  * A lane is one thread of a kernel. The words below have two implementations: lane_cuda.cuh, and lane_host.h, where a
- * block is a host thread with a single lane and device memory is shared memory of the host. So a protocol (who writes
- * what, where, when) is written once. Tests also run the CUDA code on emulated GPUs (tests/emulator/).
+ * block is a host thread with a single lane and device memory is shared memory of the host. So a protocol is written
+ * once. Tests also run the CUDA code on emulated GPUs (tests/emulator/).
  *
  * What a lane keeps lies in structs (reduction, slots, outbox, ...): `make` uses the kernel's arguments alone, so it
  * comes before lane_begin; `held` is for lane_begin; `begin`, or `move`, comes behind it, when the epoch is known.
  *
  *   lane_t              block, blocks, thread, threads: where this lane stands; grid_block, grid_blocks: in the kernel
- *   lane_part           in a kernel of several calls (parts.h): go on as a lane of call number `part` alone, which
- *                       has the blocks from..to-1
+ *   lane_part           go on as a lane of the kernel's call number `part` alone, which has blocks from..to-1 (parts.h)
  *   lane_begin          wait until all earlier work of the stream is complete. Before it a kernel may use only its
- *                       arguments. `held`: all values computed from them, or'ed together; keeps that arithmetic
- *                       before the wait, where it costs no time. `early`: from here on the stream's next kernel may
- *                       be placed, if it begins with the same wait
+ *                       arguments. `held`: all values computed from them, or'ed together, which keeps that arithmetic
+ *                       before the wait. `early`: from here on the stream's next kernel may be placed, if it begins
+ *                       with the same wait
  *   lane_keep           by all lanes of a warp that have not returned: keeps an address, which differs from lane to
  *                       lane, in registers, so that it is not computed behind a wait
  *   lane_keep_same      the same for a value that all lanes have alike
@@ -38,8 +37,8 @@
  *   lane_fetch          16 bytes of a peer's scratch there
  *   lane_sync           all lanes of the block
  *   lane_sync_any       the same; true on all of them if true on any
- *   lane_warp_sync      all lanes of the warp: lane_warp_size of them
- *   lane_warp_any, lane_warp_least    the same; true on all if true on any; the least x of them
+ *   lane_warp_sync, lane_warp_any     the same of the warp: lane_warp_size lanes
+ *   lane_warp_least     the least x of the warp
  *   lane_read_own, lane_read_both     words of the own rank's control page and counts: one, two neighbours
  *   lane_write_own, lane_add_own, lane_or_own     the same, stored; not ordered with other stores
  *   lane_take_own       adds `n` to such a word; returns what it was

@@ -8,7 +8,7 @@
 #include "algorithms/device/grid.h"
 #include "algorithms/device/kernel_call.h"
 
-/* P: what a kernel gets beside the team, by value: a kernel_call_t, or several. */
+/* P: a kernel_call_t, or several. */
 template <class P> using kernel_t = void (*)(alg_team_t, P);
 
 #include "algorithms/device/start_cuda.cuh"

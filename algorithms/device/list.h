@@ -53,7 +53,7 @@ typedef struct list_walk {
         return {0, lane.block * warps + lane.thread / lane_warp_size(), lane.blocks * warps};
     }
 
-    /* Whether it has another row; width: bytes of an element. */
+    /* width: bytes of an element. */
     LANE_FN bool stays(const list_t &list, uint32_t width)
     {
         for (; part < list.count; part++) {
@@ -77,7 +77,6 @@ typedef struct list_walk {
     }
 } list_walk_t;
 
-/* The call at which the walk is, as if it were alone. */
 LANE_FN kernel_call_t list_call(const list_t &list, const list_walk_t &w, uint32_t width)
 {
     kernel_call_t call = parts_one(list.call, list.part[w.part]);
@@ -116,7 +115,6 @@ static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, c
     return list;
 }
 
-/* kernel(list): the one for it. */
 template <class F>
 static int list_launch(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                        uint32_t most_threads, void *stream, F kernel)

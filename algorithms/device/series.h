@@ -50,8 +50,8 @@ LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 }
 
 typedef struct series {
-    uint64_t epoch, word; /* as they were read */
-    bool continues;       /* the call continues its predecessor's series */
+    uint64_t epoch, word;
+    bool continues;
 } series_t;
 
 LANE_FN series_t series_read(const alg_team_t &team)
@@ -90,7 +90,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
                                : 1);
 }
 
-/* How far the call's half lies behind half 0. */
+/* From half 0 to the call's half. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));

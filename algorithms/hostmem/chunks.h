@@ -86,13 +86,11 @@ LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t s
     return p;
 }
 
-/* This lane's part of a chunk. */
 typedef struct shm_span {
     uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
     uint32_t rows;
 } shm_span_t;
 
-/* One block's view of the outboxes. */
 struct shm_channel {
     uint32_t index, lane, lanes;
     uint64_t chunks, sums; /* where the call's area of chunks begins, and that of sums, in every scratch */
@@ -122,7 +120,6 @@ struct shm_channel {
         return at(team, from, chunks, slot);
     }
 
-    /* The same for sums. */
     LANE_FN uint8_t *sum(const alg_team_t &team, uint32_t from, uint32_t c) const
     {
         return at(team, from, sums, c % SHM_SUMS);
@@ -159,7 +156,7 @@ struct shm_channel {
         }
     }
 
-    /* Wait until every peer has raised its flag to `value`. False: the wait was broken. */
+    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         bool broken = false;

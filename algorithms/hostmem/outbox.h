@@ -42,7 +42,7 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* Vectors that fit so many bytes, for any size of tile. */
+/* For any size of tile. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
@@ -68,7 +68,7 @@ LANE_FN uint32_t outbox_mark(uint64_t epoch)
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
 }
 
-/* One lane's view of the outboxes of all ranks, in the call's half. */
+/* One lane's view of all outboxes, in the call's half. */
 template <int N> struct outbox {
     uint8_t *to;                /* ours */
     const uint8_t *from[N - 1]; /* [j]: that of the rank at place j of the others */
@@ -80,7 +80,6 @@ template <int N> struct outbox {
         return (N <= EXACT_RANKS ? N : nranks) - 1;
     }
 
-    /* From the arguments alone: before lane_begin. */
     LANE_FN static outbox make(const lane_t &l, const alg_team_t &team)
     {
         outbox o;
@@ -141,7 +140,6 @@ template <int N> struct outbox {
         lane_post(at + OUTBOX_VECTORS * lanes * VEC, vec16_t{{x.v[0].w[3], x.v[1].w[3], x.v[2].w[3], mark}});
     }
 
-    /* Every other rank, by its position among them. */
     LANE_FN uint32_t all() const
     {
         return (1u << peers()) - 1;

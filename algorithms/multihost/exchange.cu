@@ -25,8 +25,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     static constexpr bool AVERAGES = local_t::R::MARK != MARK_ESCAPE; /* hosts send averages of floats */
 
     local_t t;
-    one_host_t rank_sum;    /* of this host's ranks */
-    hosts_t host_sum;       /* of the hosts' sums */
+    one_host_t rank_sum;
+    hosts_t host_sum;
     uint32_t own;           /* vectors of this rank's slice */
     uint32_t first, stride; /* the lane's, within a step */
     uint32_t steps;
@@ -117,7 +117,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return true;
     }
 
-    /* Wait until step c has come from every host. False: the wait was broken. */
+    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint64_t wanted = tag(c);

@@ -106,7 +106,6 @@ template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const k
         r.store(v, r.load(v));
 }
 
-/* All ranks' contributions, to the call's output. */
 template <int TYPE, int OPS>
 static void combine(const alg_team_t &team, const kernel_call_t &part, const uint8_t *const *source)
 {

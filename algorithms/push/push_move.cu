@@ -53,7 +53,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* Load and put up to ROWS vectors from v; v itself exists. */
+        /* v itself exists. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {
@@ -169,12 +169,10 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     }
 };
 
-/* All-gather and all-to-all. */
 struct push_copy_all : push_copy<false, false> {
 };
 struct push_copy_short : push_copy<false, true> {
 };
-/* Broadcast, gather and scatter. */
 struct push_copy_rooted : push_copy<true, false> {
 };
 

@@ -58,7 +58,6 @@ struct rooted_broadcast {
             }
         }
 
-        /* Take the own slice from the root, and pass it on to the other owners. */
         LANE_FN bool relay(lane_t &lane, const alg_team_t &team, uint32_t k) const
         {
             if (!slices_has(p, team.rank, first + k))

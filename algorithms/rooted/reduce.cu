@@ -50,7 +50,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         }
     }
 
-    /* Add all ranks' values of the own slice; send the result to the root. */
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         if (!slices_has(p, team.rank, first + k))
@@ -69,7 +68,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return true;
     }
 
-    /* Root: take every slice from its owner. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         uint32_t wanted = 0;

@@ -66,7 +66,7 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
     return room < LONG_MOST_SLOTS ? (uint32_t)room : (uint32_t)LONG_MOST_SLOTS;
 }
 
-/* What a kernel gets that has bulk copies, too. */
+/* A kernel's argument, with bulk copies. */
 template <int MOST> struct long_messages : messages<MOST> {
     uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first one begins behind all of those */
     uint32_t chunks[MESSAGES_LISTS];
@@ -161,7 +161,7 @@ typedef struct long_piece {
 
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
-    uint32_t n, known;                 /* the next of the block's chunks; so many are listed, as far as this has seen */
+    uint32_t n, known;                 /* the next of the block's chunks; those listed, as far as this has seen */
     uint32_t peer, chunk;              /* of the next, when `look` has found it */
     uint32_t of, message, first, next; /* the last peer; its last message, that one's first chunk, and the one behind */
 

@@ -392,7 +392,7 @@ template <int MOST> struct long_shifter {
     }
 };
 
-/* Stages to buffers, by groups of warps in turn. */
+/* By groups of warps in turn. */
 template <int MOST> struct long_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const long_job<MOST> &j;

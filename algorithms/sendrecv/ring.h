@@ -3,10 +3,10 @@
  * ring.h - one channel of a pair of ranks, and rows of a message on their way through its ring.
  *
  * What guards a ring: the receiver arms a row again when it has read it. The sender puts a row only if its count is
- * less than a ring ahead of the credit that the receiver gave it. A launch that receives begins by giving credit for
- * all that earlier ones have received; kernel boundaries, and a fence if the rings lie in the host's memory, order
- * their re-arming before it. Further credit needs a fence, which takes about a microsecond, and is given only while
- * this launch has more than half a ring still to receive.
+ * less than a ring ahead of the receiver's credit. A launch that receives begins by giving credit for all that earlier
+ * ones have received; kernel boundaries, and a fence if the rings lie in the host's memory, order their re-arming
+ * before it. Further credit needs a fence, which takes about a microsecond, and is given only while this launch has
+ * more than half a ring still to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -271,7 +271,6 @@ LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it,
     return true;
 }
 
-/* The same for a span. */
 template <int ROWS>
 LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
                            vec16_t (&x)[ROWS])
