@@ -295,8 +295,8 @@ typedef struct alg_call {
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     /* Several calls of a collective that has part_bytes, in place of root, buffers and count. They progress side by
-     * side, since other ranks may make them one after the other. None is empty or longer than part_bytes, and roots
-     * rise. The list is the caller's again after the launch. */
+     * side, but as if they were calls one after the other: on other ranks they may be. None is empty or longer than
+     * part_bytes, and roots rise. The list is the caller's again after the launch. */
     uint32_t part_count; /* up to ALG_MOST_PARTS; 0: the call itself alone */
     const alg_part_t *parts;
     /* ALG_SEND_RECV, which uses none of the above. The messages progress side by side; those of one pair in one

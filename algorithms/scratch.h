@@ -89,8 +89,8 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: free what was released and not kept. Waits for every kernel of the devices: call it when none runs that may
  * wait for ever. Memory that a living peer has mapped stays for a later time. */
 void alg_scratch_reap(void);
-/* Number of scratches, and of relays' memories, that wait for alg_scratch_reap; not those that the last one left since
- * a peer has them mapped. */
+/* Number of scratches, and of relays' memories, that wait for alg_scratch_reap; not those that the last reap left
+ * because a peer has them mapped. */
 uint32_t alg_scratch_retired(void);
 /* Free every idle scratch of the pool that is not offered (in tests, and when an allocation fails). */
 void alg_scratch_pool_trim(void);

@@ -13,11 +13,10 @@
  * where a block has one lane, they take turns.
  *
  *   bulk_make           a block's two rings and its words. The second ring has as many stages as the block has memory
- *                       for, at most `depth`; the first has `parts` times as many, each a part of the size. bulk_init
+ *                       for, at most `depth`; the first `parts` times as many, each a part of the size. bulk_init
  *                       before lane_sync
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
- *   bulk_free           the stage may be filled again
- *   bulk_filled         what it was filled with is there
+ *   bulk_free, bulk_filled    the stage may be filled again; what it was filled with is there
  *   bulk_load           fill a stage, or a part of it from `offset` on, from global memory, in multiples of 16 bytes
  *                       (length and alignment); 0 bytes count as a filling, too
  *   bulk_store          a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
@@ -26,11 +25,9 @@
  *   bulk_release        the stage is free, by each warp that emptied it
  *   bulk_stage_store    16 bytes into a stage, by a lane
  *   bulk_stored         behind this and lane_warp_sync such stores are there for the warp's lanes
- *   bulk_change         by each warp that is done with a filled stage, after its stores there
- *   bulk_changed        all have
- *   bulk_vector         16 bytes of a stage, from a multiple of 16 on
- *   bulk_vector_from<W> the same from any byte of word W of a multiple of 16 on
- *   bulk_byte           one
+ *   bulk_change, bulk_changed    by each warp that is done with a filled stage, after its stores there; all have
+ *   bulk_vector, bulk_byte    16 bytes of a stage, from a multiple of 16 on; one
+ *   bulk_vector_from<W> 16 bytes from any byte of word W of a multiple of 16 on
  *   bulk_settle         until what was loaded before that place is there; waits for no rank
  *   bulk_word           word `index` of those behind `first`
  *   bulk_tell, bulk_told     a word for other roles of the block; what was done before is visible behind it

@@ -32,8 +32,8 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* One vector a lane; as many blocks as allowed, of few threads (64 at least): warps of one block delay each other,
- * blocks on other multiprocessors do not. */
+/* One vector a lane; as many blocks as allowed, of as few threads as that takes (64 at least): warps of one block delay
+ * each other, blocks on other multiprocessors do not. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_cuda.cuh - kernels on CUDA, and how they are launched; as launch_host.h.
+ * launch_cuda.cuh - kernels on CUDA, and how they are launched (host device: launch_host.h).
  */
 #ifndef SHUNT_LAUNCH_CUDA_CUH
 #define SHUNT_LAUNCH_CUDA_CUH

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_host.h - kernels on the host device, and how they are run: a block is a thread. As launch_cuda.cuh.
+ * launch_host.h - kernels on the host device, and how they are run: a block is a thread (CUDA: launch_cuda.cuh).
  */
 #ifndef SHUNT_LAUNCH_HOST_H
 #define SHUNT_LAUNCH_HOST_H

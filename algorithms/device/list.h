@@ -170,8 +170,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h): for calls alone; S: for short ones of as many ranks as it has kernels for; the
- * functions above: for lists. */
+/* K (reducer or mover, launch.h): for calls alone. S: for short ones of as many ranks as it has kernels for. LAUNCH,
+ * PRELOAD: for lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

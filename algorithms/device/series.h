@@ -2,11 +2,11 @@
 /*
  * series.h - broadcasts of rising roots, one after the other, share a half of scratch; so do reduces.
  *
- * Programs group one of each root to gather, or to reduce and scatter, parts of unequal length. One rank may run such
- * calls in one kernel, side by side (parts.h), and another rank one by one. So what a call does on the link depends
- * only on the order of calls. If each used a half of its own, the second could not begin before the first has heard
- * from every rank (algorithm.h), nor the third before the first has ended. So the calls of a series have one number and
- * one half: when the first may begin, all may. Each uses words of the half that no other one does:
+ * One rank may run such calls, which a program has grouped, in one kernel, side by side (parts.h), and another rank one
+ * by one. So what a call does on the link depends only on the order of calls. If each used a half of its own, the
+ * second could not begin before the first has heard from every rank (algorithm.h), nor the third before the first has
+ * ended. So the calls of a series have one number and one half: when the first may begin, all may. Each uses words of
+ * the half that no other one does:
  * - A broadcast uses the root's slot at the other ranks. Slots are as long as a half allows
  *   (kernel_call_t.slot_vectors), whatever the message.
  * - A reduce uses the slots at its root.

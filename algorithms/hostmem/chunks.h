@@ -12,8 +12,8 @@
  * such areas in turn, as they do halves (algorithm.h): a rank raises flags to all others in each call, even without
  * data for them, so when a rank begins call e + 2, no rank reads there any more.
  *
- * Flags hold the number of the step counted over all calls, and are never cleared. A flag is new if it is at most two
- * calls ahead of the awaited one.
+ * Flags hold the number of the step over all calls, and are never cleared. A flag is new if it is at most two calls
+ * ahead.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H

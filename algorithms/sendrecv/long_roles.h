@@ -8,10 +8,8 @@
  * role waits for a rank, and no message for another one of its group, on any grid. Of one direction of a pair, the
  * lowest chunk that has not moved is held by some gate, or is the next that one takes.
  *
- * The roles, and the order across the link, are those of bulk/roles.h and bulk/move.h: the sender sees its copies
- * complete and tells the herald, which fences and raises LONG_DATA; the gate sees that, and the taker fences the
- * copies' way to memory before its load. The keeper sees the load complete and raises LONG_CREDIT; the sender's gate
- * sees that, and the sender fences likewise.
+ * The other roles are those of bulk/roles.h. LONG_DATA and LONG_CREDIT are ordered as DATA and CREDIT (bulk/move.h),
+ * with gates in place of the watchers: the taker and the sender fence after what a gate saw.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
