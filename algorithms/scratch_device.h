@@ -54,7 +54,7 @@ struct alg_scratch_ops {
     /* Control words, zeroed: as the host and as the device addresses them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);
     void (*control_destroy)(int ordinal, alg_control_t *host);
-    /* ALG_OWN_BYTES in memory of the device; `arm` fills them. */
+    /* ALG_OWN_BYTES of device memory; `arm` fills them. */
     int (*own_create)(int ordinal, uint8_t **own);
     void (*own_destroy)(int ordinal, uint8_t *own);
     /* Whether kernels of this device support dependent launch (alg_team_t). NULL: no. */
@@ -81,8 +81,8 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* The current device's kernels were compiled for sm_90 or newer, so they have the wait that a dependent launch needs;
- * code that the driver recompiled from older has not. */
+/* The current device's kernels were compiled for sm_90 or newer, so they have the wait of a dependent launch; code that
+ * the driver recompiled from older has not. */
 bool alg_probe_dependent(void);
 
 /* End a scratch that no pool holds: close and free, or leave that to alg_scratch_reap. */

@@ -42,7 +42,7 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Own slots to stages: of each chunk the peers' in the order of ranks, and the own input behind them. */
+/* Of each chunk the peers' in the order of ranks, and the own input behind them. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -76,7 +76,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* The chunks of such a stage, joined. The sum replaces the first. */
+/* Joins the chunks of such a stage. The sum replaces the first. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;

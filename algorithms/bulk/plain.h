@@ -23,9 +23,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading calls f with the one for `byte` and all places whole vectors away: where
- * in a granule they begin is its constant. Found out for each vector, it took longer than the chunk's way to the peer.
- * */
+/* Readers of 16 bytes of a stage. bulk_reading calls f with the one for `byte` and all places whole vectors away, with
+ * its place in a granule as a constant: found out for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -194,7 +193,7 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     }
 };
 
-/* By all lanes of a warp: it has read what it needs of the stage. */
+/* By all lanes of a warp, which has read the stage. */
 LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     lane_warp_sync();

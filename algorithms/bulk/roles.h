@@ -10,9 +10,8 @@
 
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
-/* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free (or, of more
- * pieces than stages, two rounds before): a slow block takes fewer. The next number is taken a chunk ahead, since that
- * takes as long as a load. */
+/* Lists a chunk for the other roles when the stage that it goes to is free (or, of more pieces than stages, two rounds
+ * before): a slow block takes fewer. The next number is taken a chunk ahead, since that takes as long as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -217,8 +216,8 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* Stages to the peers. WHOLE: and the own block to the output; else the shifter has it. LAG: copies that may be under
- * way behind the newest. */
+/* WHOLE: also stores the own block to the output; else the shifter does. LAG: copies that may be under way behind the
+ * newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -327,7 +326,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Own slots to stages: of each chunk the peers' in turn, first the rank that sends to us first; a stage each. */
+/* Of each chunk the peers' in turn, first the rank that sends to us first; a stage each. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -371,8 +370,8 @@ template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* To `peer`, or (SUM) all: the chunk has left its slot. Its load is over, so this store, which waited for that, needs
- * no fence. Nobody waits for the credit of the last slots. */
+/* To `peer`, or (SUM) all: the chunk has left its slot. This store, which waited for the load's end, needs no fence.
+ * Nobody waits for the credit of the last slots. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)
@@ -393,7 +392,7 @@ LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* Stages to the output. SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
+/* SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

@@ -63,7 +63,7 @@ enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Between more than two ranks a sum's stage has a chunk of each. So all chunks are shorter: the slot, or stage on the
+/* Between more than two ranks a sum's stage has a chunk of each, so all chunks are shorter: the slot, or stage on the
  * way out, of two ranks is cut into so many. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
@@ -79,7 +79,7 @@ typedef struct bulk_plan {
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are as long as a slot, but shorter for messages that have few for the blocks. */
+/* Chunks are a slot long, or shorter for messages that have few for the blocks. */
 LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;

@@ -130,9 +130,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* The values of all ranks, joined in rank order by the operator and rounded once; x: the others' values,
-     * overwritten. Ready to send, like a load; its NaN has one pattern, so an element's bits depend on the ranks'
-     * values for it alone. */
+    /* The values of all ranks, joined in rank order and rounded once; x: the others', overwritten. Ready to send, like
+     * a load; its NaN has one pattern, so an element's bits depend on the ranks' values for it alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);

@@ -253,8 +253,7 @@ LANE_FN void lane_awaits(lane_t &lane, uint32_t ranks)
     lane.awaited = ranks;
 }
 
-/* Leave the call: no call behind this one may store. tell: make the peers, which will not get this rank's data, leave
- * it too (after an abort the program aborts them). */
+/* As on CUDA. */
 LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 {
     lane_or_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);

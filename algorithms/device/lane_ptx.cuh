@@ -20,8 +20,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* For what is needed behind lane_begin or a poll, where a short call waits for each instruction: the assembler computes
- * addresses where they are used, and cannot see that a lane gets its own value back here. */
+/* For what is needed behind lane_begin or a poll: the assembler computes addresses where they are used, and cannot see
+ * that a lane gets its own value back here. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -54,8 +54,8 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
 }
 
 /* The assembler moves the use of an earlier load up to before a branch, and waits for it there. So a load behind a
- * branch (or a predicate, which it turns into one) is not in flight beside it, which costs 0.2 us of a short message;
- * and it would move a plain load down behind the branch of its user. Needs no order, as lane_load. */
+ * branch (or a predicate, which it turns into one) is not in flight beside it: 0.2 us of a short message; and it would
+ * move a plain load down behind the branch of its user. Needs no order, as lane_load. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);

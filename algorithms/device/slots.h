@@ -4,7 +4,7 @@
  *
  * A set of nranks - 1 slots of `vectors` vectors, one for each peer in rank order, lies at the same place in every
  * rank's scratch; a second set may follow it. A peer puts into its slot, the owner takes, and re-arms (algorithm.h). A
- * lane finds its places in all slots before lane_begin; when the epoch is known, they move to the call's half.
+ * lane finds its places before lane_begin; when the epoch is known, they move to the call's half.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -131,8 +131,8 @@ template <mark_t MARK, int N> struct slots {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Wait for the vector of every slot j with `wanted >> j & 1`, into x. All are polled together, so their loads
-     * overlap. False: the wait was broken. */
+    /* Wait for the vector of every slot j with `wanted >> j & 1`. All are polled together, so their loads overlap.
+     * False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);

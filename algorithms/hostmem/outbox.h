@@ -3,9 +3,9 @@
  * outbox.h - short messages through the host's memory: a rank writes once, into its own outbox, and its peers read
  * there.
  *
- * Over PCIe a store is posted and cheap, a load is a round trip of some 1.5 us. A flag behind the data would cost two
- * more, for its fence and its load. So each unit of 16 bytes has 12 bytes of data and the number of the call as its
- * mark, which shows that it arrived. Nothing is re-armed, and every type travels unchanged.
+ * Over PCIe a store is posted, and a load is a round trip of some 1.5 us. A flag behind the data would cost two more,
+ * for its fence and its load. So each unit of 16 bytes has 12 bytes of data and the number of the call as its mark.
+ * Nothing is re-armed, and every type travels unchanged.
  *
  * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every rank has ended call e (algorithm.h), so
  * no rank reads there any more.

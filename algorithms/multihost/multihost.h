@@ -26,15 +26,15 @@ extern "C" {
  */
 typedef struct alg_relay alg_relay_t;
 
-/* Of a rank on host `host` of `hosts`, whose kernels run on `device`. */
+/* The rank's kernels run on `device`. */
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay);
 net_landing_t alg_relay_landing(const alg_relay_t *relay);
 /* Takes the network, whose ranks are the hosts, all connected. From now on the proxy serves it: another host's first
  * calls may come long before this rank's set-up ends, and the system ends connections that nobody reads. -EAGAIN: there
  * is no thread, and the network stays the caller's. */
 int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
-/* For this team's calls. An abort of theirs, or a wait that ran out of time, ends the connections; a connection that
- * ends while a call needs it ends the call (ALG_STATUS_PEER_LEFT). The control words outlive the relay. */
+/* For this team's calls, whose abort, or wait that ran out of time, ends the connections; a connection that ends while
+ * a call needs it ends the call (ALG_STATUS_PEER_LEFT). The control words outlive the relay. */
 void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
 /* Why other hosts were lost, if RDMA said so; else NULL. */
 const char *alg_relay_fault(const alg_relay_t *relay);

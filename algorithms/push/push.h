@@ -4,8 +4,7 @@
  * (slots.h).
  *
  * Time = t0 + what the busiest link carries / B. A block that has no room in a half of the scratch goes in segments, a
- * launch each: their starts overlap. 64 MB of all-gather, all-to-all and reduce-scatter take 168, 172 and 163 us in 4
- * segments on 4 H200, and 173, 189 and 202 us in chunks behind flags (docs/lab/kernels.md). Broadcast and reduce, whose
+ * launch each: their starts overlap, which beats chunks behind flags (docs/lab/kernels.md). Broadcast and reduce, whose
  * root carries the message n - 1 times, win with short messages, and between two ranks; rooted/ has the rest.
  *
  * Short calls without a root (places.h) of two ranks have kernels of their own, SHORT, with less code: a lane moves one
@@ -34,8 +33,7 @@ LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
     return nranks * notice_bytes(nranks);
 }
 
-/* Without a root every rank sends to all: a constant, so less code. On 4 H200 an all-gather of 1 KB took 1.82 us in a
- * graph with it, else 2.30 (docs/lab/results/push-route-4-h200.csv). */
+/* Without a root every rank sends to all: a constant, so less code (docs/lab/results/push-route-4-h200.csv). */
 template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call, uint32_t nranks)
 {
     if (!ROOTED)

@@ -111,8 +111,7 @@ static inline void messages_group(messages_head &m, filled_t &f, uint32_t rank, 
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
  * `launch(begin, share)`, which takes messages as messages_fill and returns their number in `done`. A call too large
- * even for that memory takes several launches. No launch waits for a peer's later launch if all ranks group the same
- * messages; if they do not, the launches may deadlock. */
+ * for that memory takes several launches, which may deadlock unless all ranks group the same messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);

@@ -39,15 +39,15 @@ enum {
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "no place for what plain.h's keeper has yet to tell");
 
 /* Words of this rank (alg_team_t.own_counts), from ALG_LONG_OFFSET on. Of each list (messages.h): chunks of this launch
- * that blocks have taken, 0 between launches; chunks of all launches before. And of the launch: ends of both
- * directions' gates. */
+ * that blocks have taken, 0 between launches; chunks of all launches before. Of the launch: ends of both directions'
+ * gates. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES, "words leave their page");
 
 /* Words of a block (bulk_word), of each direction: chunks that are listed, that no role needs in the list any more, and
- * (LONG_OUT) that are complete at the peer. Then the list. Behind those of both directions: of each list, the number of
- * its launch's first chunk, in two words. */
+ * (LONG_OUT) that are complete at the peer; the list. Then of each list the number of its launch's first chunk, in two
+ * words. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 

@@ -16,8 +16,8 @@
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction and lists those that may move, each when the stage that it goes to is free: a slow
- * block takes fewer. */
+/* Takes chunks of one direction and lists those that may move, each when its stage is free: a slow block takes fewer.
+ * */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -87,7 +87,6 @@ template <int DIRECTION, int MOST> struct long_gate {
         return BULK_MOVED;
     }
 
-    /* Nothing that is held was found to be able to move. */
     LANE_FN bulk_step_t look(bool full)
     {
         uint32_t waits = 0;
@@ -178,8 +177,8 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* Stages to the peers; WHOLE: and to this rank's own buffers, else the shifter does that. LAG: copies that may be under
- * way behind the newest. */
+/* WHOLE: also stores to this rank's own buffers; else the shifter does. LAG: copies that may be under way behind the
+ * newest. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -296,7 +295,7 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* The chunk has left its slot. Its load is over, so this store, which waited for that, needs no fence. */
+/* The chunk has left its slot: as bulk_give_credit, without a fence. */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);

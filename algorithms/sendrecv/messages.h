@@ -60,7 +60,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     return r;
 }
 
-/* Channels that a message of so many rows takes: the first ones, a row each in turn. */
+/* A message takes the first channels, a row each in turn. */
 LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
 {
     return rows < r.channels ? (uint32_t)rows : r.channels;
@@ -88,7 +88,7 @@ struct messages_head {
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: messages that a kernel's arguments hold; or MESSAGES_LISTED, more, which lie in memory of the device. */
+/* MOST: messages in a kernel's arguments; or MESSAGES_LISTED: more, in memory of the device. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
