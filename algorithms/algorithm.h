@@ -125,7 +125,7 @@ typedef struct alg_span {
     size_t offset, bytes;
 } alg_span_t;
 
-/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. Then a page for sendrecv/long.h. */
+/* Counts of the rings: four kinds, 8 bytes for every peer and channel. Then a page for sendrecv/long.h. */
 enum {
     ALG_PAIR_CHANNELS = 512,
     ALG_LONG_OFFSET = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8,
@@ -149,9 +149,9 @@ typedef struct alg_map {
     uint32_t pieces;              /* 1: the whole; or ALG_PIECES */
     alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB, if there are several */
     size_t short_offset;          /* of short half 0, if there are several pieces */
-    size_t short_bytes;           /* of one */
-    uint64_t short_most;          /* the longest call that uses them */
-    bool rings_first;             /* the rings are part of the first piece */
+    size_t short_bytes;
+    uint64_t short_most; /* the longest call that uses them */
+    bool rings_first;    /* the rings are part of the first piece */
 } alg_map_t;
 
 /* The map for a scratch of up to `bytes`, the same on every rank. False: `bytes` is too small for any algorithm (under
@@ -176,7 +176,7 @@ typedef struct alg_control {
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
     uint32_t reserved;
-    /* Kernel -> host, by a kernel that has waited for 0.2 ms (over a link), and then every 0.1 ms: what it waits in. */
+    /* Kernel -> host, after 0.2 ms of waiting (over a link), and then every 0.1 ms: what it waits in. */
     uint64_t wait_id;    /* alg_call_t's `id`, or its low bits (alg_limit) */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;  /* another value each time */
@@ -291,7 +291,7 @@ typedef struct alg_call {
     void *output;
     uint64_t count;
     alg_type_t type;
-    alg_op_t op;                /* where it reduces */
+    alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     /* Several calls of a collective that has part_bytes, in place of root, buffers and count. They progress side by
@@ -325,27 +325,26 @@ typedef struct alg_algorithm {
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the call's kernels on `stream` (a cudaStream_t) of the current device: no allocation, legal in capture.
-     * Returns a cudaError_t; NULL without CUDA. */
+    /* Enqueue the call's kernels on `stream` (a cudaStream_t) of the current device: no allocation, legal in capture. A
+     * cudaError_t; NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Run the kernel to its end in the calling thread; with blocks > 1, each block in a thread of its own. Returns an
+    /* Run the kernel to its end in the calling thread; with blocks > 1, each block in a thread of its own. An
      * alg_status_t; unless OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
     /* Load the kernels for this number of ranks into the current device, so that no later launch blocks behind a
-     * waiting kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
+     * waiting kernel of another rank in this process. A cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
     /* The most bytes of such a call, whatever its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* Not 0: each block takes longer where this rank's buffers are unaligned or its input is multiplied first
-     * (ALG_PREMUL_SUM), so the rank's grid has so many blocks at least. */
+    /* Not 0: blocks take longer where this rank's buffers are unaligned or its input is multiplied first
+     * (ALG_PREMUL_SUM), so the rank's grid has so many at least. */
     uint32_t unaligned_blocks;
     /* A rank's blocks and threads are its own choice. */
     bool any_grid;
     /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
     bool spare_blocks;
-    /* ALG_SEND_RECV: those messages of a call that are `bulk` go by bulk copies; the others as by the other algorithm
-     * of this memory. */
+    /* ALG_SEND_RECV: a call's `bulk` messages go by bulk copies, the others as by this memory's other algorithm. */
     bool bulk_messages;
     /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
      * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */

@@ -34,9 +34,8 @@ void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
  * launch before all have posted that they took it: only then is it armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
-/* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer. `id` is the same on all ranks, not 0, and
- * unique (make it random). The arming is complete on return. -ENOSYS: no such device or memory here; try another kind.
- * */
+/* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer; complete on return. `id` is the same on all
+ * ranks, not 0, and unique (make it random). -ENOSYS: no such device or memory here; try another kind. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
@@ -53,8 +52,8 @@ int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offer
 int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
 /* Give all memory back, the peers' mappings too, but keep the addresses; -ENOSYS for a scratch that came whole. No
- * kernel of this rank may use it, or begin, before all of its pieces (alg_scratch_pieces) have been made again in the
- * steps above, after all ranks have suspended it; then it is as new. */
+ * kernel of this rank may use it, or begin, until all ranks have suspended it and then made all of its pieces
+ * (alg_scratch_pieces) again in the steps above; then it is as new. */
 int alg_scratch_suspend(alg_scratch_t *scratch);
 /* Bits: pieces that calls may use, or could before it was suspended. */
 uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
@@ -65,9 +64,9 @@ const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);
 bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
 size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 
-/* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms will; complete on
- * return. Step 5, when all ranks have done step 4: check and clear the own mailboxes; -EIO if a word is missing or
- * wrong. `token` is the same on all ranks; each pair's word is made from it. */
+/* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA); complete on return. Step 5, when
+ * all ranks have done step 4: check and clear the own mailboxes; -EIO if a word is missing or wrong. `token` is the
+ * same on all ranks; each pair's word is made from it. */
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
@@ -80,11 +79,11 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 /* The device's life (net_device_life) since it was made; on the host device 0. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
-/* Release it; NULL is allowed. reusable: all its kernels ended well on every rank, so it may go to the pool (if the
- * proof was good and abort and status are still 0); else it is freed: on the host at once, on CUDA by alg_scratch_reap.
- * No kernel of this rank may still use it; one of a peer may. Never blocks. Ranks of one process may release in any
- * order: memory that another of them has mapped lives until that one has released it too. Makes CUDA calls: never call
- * it from a driver callback. */
+/* NULL is allowed. reusable: all its kernels ended well on every rank, so it may go to the pool (if the proof was good
+ * and abort and status are still 0); else it is freed: on the host at once, on CUDA by alg_scratch_reap. No kernel of
+ * this rank may still use it; one of a peer may. Never blocks. Ranks of one process may release in any order: memory
+ * lives until every one of them that has mapped it has released it. Makes CUDA calls: never call it from a driver
+ * callback. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: free what was released and not kept. Waits for every kernel of the devices: call it when none runs that may
  * wait for ever. Memory that a living peer has mapped stays for a later time. */

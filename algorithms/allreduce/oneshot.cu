@@ -4,7 +4,7 @@
  *
  * Data path: input -> this rank's slot at every peer -> each rank adds its own and the slots in rank order -> output.
  * One crossing of the link, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. It wins while latency dominates:
- * up to 192 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes as two-shot, in one crossing,
+ * up to 160 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes as two-shot, in one crossing,
  * but adds twice as many.
  *
  * The data itself shows that it arrived (slots.h), so there is no flag and no barrier. In place needs no copy: a lane

@@ -239,7 +239,7 @@ namespace
 {
 
 /* A reducer (device/launch.h). Bulk copies send the input as it is, so an input that is multiplied first takes the
- * kernel for buffers that are not whole. Ranks may differ in that. */
+ * kernel for buffers that are not whole; ranks may differ in that. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -266,8 +266,8 @@ struct bulk_reducer {
         });
     }
 
-    /* Reduce-scatter of slices into the output, and all-gather there. Slices are whole lines of equal length; the last
-     * ranks' may be shorter, or empty. */
+    /* Reduce-scatter of slices into the output, and all-gather there. Slices are equal whole lines; the last ranks' may
+     * be shorter, or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

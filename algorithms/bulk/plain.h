@@ -96,8 +96,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* By a warp. All vectors of a batch are read before the first is stored: a vector goes where an earlier one came from.
- * */
+/* By a warp. A batch is read before its first vector is stored: a vector goes where an earlier one came from. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)

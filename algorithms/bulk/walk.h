@@ -52,13 +52,12 @@ enum {
     BULK_LINE = 128, /* chunks begin at a multiple of it */
     BULK_STAGE = BULK_CHUNK + BULK_LINE
 };
-/* Of a kernel. */
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
 /* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather; slots stand for channels, and
- * the last word of scatter is ENTRY. A peer already in the next, staged call may have raised a scatter flag, which
- * reads as credit: harmless, since the peer has all of this rank's data. Staged raises a gather flag only after this
- * rank's scatter flag, so no flag of staged reads as DATA. */
+ * the last word of scatter is ENTRY. A scatter flag of a peer already in the next, staged call reads as credit:
+ * harmless, since the peer has all of this rank's data. Staged raises a gather flag only after this rank's scatter
+ * flag, so no flag of staged reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");

@@ -26,7 +26,7 @@
  *   bulk_stage_store    16 bytes into a stage, by a lane
  *   bulk_stored         behind this and lane_warp_sync such stores are there for the warp's lanes
  *   bulk_change, bulk_changed    by each warp that is done with a filled stage, after its stores there; all have
- *   bulk_vector, bulk_byte    16 bytes of a stage, from a multiple of 16 on; one
+ *   bulk_vector, bulk_byte    16 bytes of a stage, from a multiple of 16 on; one byte
  *   bulk_vector_from<W> 16 bytes from any byte of word W of a multiple of 16 on
  *   bulk_settle         until what was loaded before that place is there; waits for no rank
  *   bulk_word           word `index` of those behind `first`

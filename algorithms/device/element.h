@@ -254,7 +254,7 @@ LANE_FN float op_max(float a, float b)
 #endif
 }
 
-/* Of NaN too. */
+/* Flip the sign, of NaN too, if `sign` says so. */
 LANE_FN float op_mirror(float a, uint32_t sign)
 {
     uint32_t w;
@@ -272,8 +272,8 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* A result's NaN is all ones but the sign, whatever the values' NaN were. A GPU's fp32 arithmetic and its conversions
- * to shorter types give no other one. */
+/* A result's NaN is all ones but the sign, whatever the values' NaN were: a GPU's fp32 arithmetic and conversions to
+ * shorter types give no other. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;

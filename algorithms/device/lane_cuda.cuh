@@ -79,8 +79,7 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
 /* The host's abort word is a PCIe read away. A GPU can make some five million such reads a second, and they delay data
  * that comes over the link. So per scratch one waiting lane reads it every LANE_LOOK_NS: the word at ALG_LOOK_OFFSET
  * says when it was last read, or (LANE_STOP) that the kernels are to stop; such a scratch is not used again
- * (scratch_end.c). A warp comes here after LANE_POLLS polls of some 0.8 us, so an abort frees a kernel within 0.5 ms.
- * */
+ * (scratch_end.c). A warp comes here after LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* Leave the call: no kernel behind this one may store. tell: make the peers, which will not get this rank's data, leave

@@ -42,9 +42,8 @@ template <class P> static void *launch_block_main(void *argument)
     return NULL;
 }
 
-/* Run it to its end: blocks 1.. in threads of their own, block 0 here. A block without a thread would leave the peers'
- * block waiting, so then the team is given up. counted: a collective, before which there were `call` of them. An
- * alg_status_t. */
+/* Run it to its end: block 0 here, the others in threads of their own. A block without a thread would leave the peers'
+ * block waiting, so then the team is given up. counted: a collective, `call` of which came before. An alg_status_t. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)

@@ -42,8 +42,8 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* A warp's way through the calls. A row is a vector for each lane of a warp; the warps of all blocks take the rows of
- * all calls in turn. */
+/* A warp's way through the calls. A row is a vector for each lane of a warp; all warps take the rows of all calls in
+ * turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -96,7 +96,7 @@ int alg_list_move_launch(const alg_team_t *team, const alg_call_t *call, void *s
 int alg_list_move_preload(uint32_t nranks);
 }
 
-/* Parts of a call from `first` on. common: the call, of the kernel's units; unit: how many of them an element is. */
+/* Parts of a call from `first` on; common, unit: as of parts_make. */
 static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                                uint32_t first, uint32_t most_threads)
 {
@@ -122,7 +122,7 @@ static int list_launch(const alg_team_t *team, const alg_call_t *call, const ker
     int error = 0;
     for (uint32_t first = 0; first < call->part_count && error == 0; first += PLACES_LIST) {
         const list_t list = list_make(team, call, common, first, most_threads);
-        alg_team_t patient = *team; /* as in parts_launch: another rank may make the calls one by one */
+        alg_team_t patient = *team; /* as in parts_launch */
         patient.limit = lane_limit_times(patient.limit, list.count);
         error = launch_collective(kernel(list), &patient, list, list.call, list.count, stream);
     }
@@ -151,7 +151,7 @@ template <class A> struct list_reducer {
     }
 };
 
-/* One kernel, whether or not the input has a block for every rank. */
+/* Also where the input has one block for all. */
 template <class A> struct list_mover {
     typedef A algorithm;
 

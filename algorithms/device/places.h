@@ -53,7 +53,6 @@ LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
     return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.last) * turns.step) * VEC;
 }
 
-/* For lane_begin. */
 LANE_FN uint64_t turns_held(const turns_t &turns)
 {
     return turns.first | turns.step | turns.last;

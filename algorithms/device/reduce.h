@@ -84,8 +84,8 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x are the others' in their order. A sum
- * is of values times `scale`. */
+/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x the others' in their order. Sums are
+ * of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
@@ -108,7 +108,7 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
 }
 
-/* Results of floats as they are written: a maximum of mirrored values is mirrored back, and NaN has one pattern. */
+/* A maximum of mirrored values is mirrored back, and NaN has one pattern. */
 template <int TYPE, int OPS>
 LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
 {
@@ -146,7 +146,7 @@ LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>
         a[i] = op_divide<false>(a[i], n);
 }
 
-/* This rank's input times its scalar, rounded to the type: the value that it sends and adds itself. */
+/* This rank's input times its scalar, rounded to the type: what it sends and adds itself. */
 template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
 {
     typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];

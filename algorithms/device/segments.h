@@ -10,7 +10,6 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/series.h"
 
-/* The whole call. */
 static inline kernel_call_t kernel_call_make(const alg_call_t &call)
 {
     kernel_call_t k = {};

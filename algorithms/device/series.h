@@ -61,7 +61,7 @@ LANE_FN series_t series_read(const alg_team_t &team)
     return s;
 }
 
-/* Set `continues`: the word is this call's (it has shares), or the predecessor's, of the same collective with a lower
+/* Set `continues`: the word is this call's (it has shares), or a predecessor's of the same collective with a lower
  * root. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {

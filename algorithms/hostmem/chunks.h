@@ -13,7 +13,7 @@
  * data for them, so when a rank begins call e + 2, no rank reads there any more.
  *
  * Flags hold the number of the step over all calls, and are never cleared. A flag is new if it is at most two calls
- * ahead.
+ * ahead of the awaited one.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H

@@ -40,8 +40,7 @@ void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *contro
 const char *alg_relay_fault(const alg_relay_t *relay);
 /* Before a call is launched, or captured. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
-/* Wait until all that kernels have laid out is sent: a kernel ends when it has what it needs, which may be before.
- * Gives up after 5 s. */
+/* Wait until all that kernels have laid out is sent, which may be after their end. Gives up after 5 s. */
 void alg_relay_flush(alg_relay_t *relay);
 /* No call may be under way. Flushes. NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);

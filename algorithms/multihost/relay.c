@@ -130,7 +130,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* A place in the queue is free when all hosts have taken its step, so this rank's entry is the least of theirs. */
+    /* A place in the queue is free when all hosts have taken its step: the own entry is the least of theirs. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h != relay->host && net_network_alive(relay->network, h))

@@ -81,7 +81,6 @@ template <bool ROOTED> LANE_FN uint64_t push_at(const alg_team_t &team, const ke
     return ROOTED ? series_half(team, turn) : turns_at(call.turns, turn.epoch);
 }
 
-/* For lane_begin. */
 template <bool ROOTED> LANE_FN uint64_t push_held(const kernel_call_t &call)
 {
     return ROOTED ? 0 : turns_held(call.turns);

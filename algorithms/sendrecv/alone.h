@@ -127,7 +127,6 @@ template <int GROUP> struct warp_rings {
             to[j] = from[j];
     }
 
-    /* At the end. */
     LANE_FN void write() const
     {
         LANE_UNROLL

@@ -18,7 +18,7 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks of one direction that a block may have taken and that may not move yet; at least two for each peer.
+/* LONG_HELD: chunks of one direction that a block has taken and that may not move yet; at least two for each peer.
  * LONG_PLACES: of a block's list of a direction. LONG_LANE_HELD: the most of a lane. LONG_MOST_SLOTS: of an ordered
  * pair. */
 enum {

@@ -16,8 +16,7 @@
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction and lists those that may move, each when its stage is free: a slow block takes fewer.
- * */
+/* Takes chunks of one direction and lists those that may move, when their stage is free: a slow block takes fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;

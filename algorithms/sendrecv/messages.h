@@ -2,9 +2,9 @@
 /*
  * messages.h - the messages of one launch as its kernel gets them, and the rings that they pass through.
  *
- * Each ordered pair of ranks has some channels, and a channel has a ring in the receiver's scratch: `rows` rows of one
- * vector a lane, then room for an escape word a vector (mark.h). The map and the number of ranks give all, so both ends
- * agree. Four counts of rows, which only grow, say how far a ring has come:
+ * Each ordered pair of ranks has some channels, each with a ring in the receiver's scratch: `rows` rows of one vector a
+ * lane, then room for an escape word a vector (mark.h). The map and the number of ranks give all, so both ends agree.
+ * Four counts of rows, which only grow, say how far a ring has come:
  *   COUNT_SENT      sent; in the sender's own memory (alg_team_t.own_counts)
  *   COUNT_RECEIVED  received; in the receiver's own memory
  *   COUNT_CREDIT    armed again; in the sender's scratch, where the receiver writes it
