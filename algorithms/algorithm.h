@@ -52,7 +52,7 @@ typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_
 size_t alg_type_bytes(alg_type_t type);
 
 /*
- * ---- The scratch of one rank -------------------------------------------------
+ * ---- The scratch of one rank, if it is whole -----------------------------------
  *
  *   0        control: counters of this rank's kernels (never written by peers; of a scratch in the host's memory:
  *            elsewhere, alg_team_t), and the mailboxes of the attach proof
@@ -139,9 +139,9 @@ typedef struct alg_map {
     size_t half_bytes;
     size_t places_offset; /* behind half 1, or short half 1 */
     size_t places_bytes;
-    size_t rings_offset; /* of messages, and their list; behind the places */
+    size_t rings_offset; /* of messages, and their list */
     size_t rings_bytes;
-    size_t flags_offset; /* all from here on is zero at the start */
+    size_t flags_offset; /* staged's and bulk's */
     size_t flags_bytes;
     size_t counts_offset;
     size_t staging_offset;
@@ -268,7 +268,7 @@ typedef struct alg_message {
     bool bulk;     /* by bulk copies, of an algorithm with bulk_messages; alike at both ends */
 } alg_message_t;
 
-/* At most: what a kernel's arguments of 4 KB hold. */
+/* Of a call, at most. A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
 /* Bytes of a part are whole rows of a grid, each the work of a warp. */
 enum { ALG_ROW_BYTES = 512 };

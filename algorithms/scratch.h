@@ -34,8 +34,8 @@ void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
  * launch before all have posted that they took it: only then is it armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
-/* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer; complete on return. `id` is the same on all
- * ranks, not 0, and unique (make it random). -ENOSYS: no such device or memory here; try another kind. */
+/* Step 1: allocate, arm (alg_map_armed), make the offer; complete on return. `id` is the same on all ranks, not 0, and
+ * unique (make it random). -ENOSYS: no such device or memory here; try another kind. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);

@@ -4,8 +4,8 @@
  *
  * A short message's latency includes fetching the code. So there is a kernel for each of 2, 3, 4 and up to 8 ranks, for
  * whole buffers and others (kernel_call_is_whole), and where it reduces for each ops_kind and type; signed and unsigned
- * integers share one (is_unsigned). Lists and calls of parts have kernels for 2 and up to 8 ranks. The host device has
- * fewer, enough to test all code.
+ * integers share one (is_unsigned). Reductions of lists and of parts have kernels for 2 and up to 8 ranks. The host
+ * device has fewer, enough to test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
