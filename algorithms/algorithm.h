@@ -3,8 +3,8 @@
  * algorithm.h - what an algorithm is, and what it is given.
  *
  * The folder's main header; shim/ also includes scratch.h and multihost/multihost.h. An algorithm knows ranks, peer
- * pointers, a scratch map, buffers and a stream; it knows nothing of NCCL's API, of environment variables or of
- * communicator handles. Everything here is plain data that compiles as C17, C++17 and CUDA.
+ * pointers, a scratch map, buffers and a stream, but not NCCL's API, environment variables or communicators. All is
+ * plain data that compiles as C17, C++17 and CUDA.
  */
 #ifndef SHUNT_ALGORITHM_H
 #define SHUNT_ALGORITHM_H
@@ -19,7 +19,7 @@ extern "C" {
 
 #define ALG_MAX_RANKS 8
 
-/* Element types. The values are those of ncclDataType_t; shim/ asserts it. */
+/* The values of ncclDataType_t; shim/ asserts it. */
 typedef enum alg_type {
     ALG_INT8 = 0,
     ALG_UINT8 = 1,
@@ -36,7 +36,7 @@ typedef enum alg_type {
     ALG_TYPE_COUNT = 12
 } alg_type_t;
 
-/* Operators. The first five have the values of ncclRedOp_t; shim/ asserts it. */
+/* The first five have the values of ncclRedOp_t; shim/ asserts it. */
 typedef enum alg_op {
     ALG_SUM = 0,
     ALG_PROD = 1,
@@ -46,44 +46,41 @@ typedef enum alg_op {
     ALG_PREMUL_SUM = 5 /* each rank's input times that rank's own scalar */
 } alg_op_t;
 
-/* Where a team's memory lies and which device runs its kernels. */
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
 
 /* Bytes of one element; 0 for an invalid type. */
 size_t alg_type_bytes(alg_type_t type);
 
-/* ---- The scratch of one rank -------------------------------------------------
+/*
+ * ---- The scratch of one rank, if it is whole -----------------------------------
  *
- *   0            control: counters of this rank's kernels (never written
- *                by peers), and the mailboxes of the attach proof. A scratch
- *                in the host's memory has the counters elsewhere (alg_team_t)
- *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
- *   ...          half 1 |  halves are all-ones ("armed") in every word.
- *   ...          places |  armed, too: short calls, one each in turn (places.h)
- *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h): armed, but
- *                          for what was sent and not yet received. Behind them,
- *                          where there is room, slots of long messages and their
- *                          flags (sendrecv/long.h): all-ones at the start alone
- *   ...          flags  |  staged and bulk: words a channel and peer, whose values
- *   ...          counts |  only grow. Counts: how far each ring has come.
- *   ...          staging|  Data that flags guard: staged's, and in the half where it
- *                          gathers bulk's (bulk/move.h).
+ *   0        control: counters of this rank's kernels (never written by peers; of a scratch in the host's memory:
+ *            elsewhere, alg_team_t), and the mailboxes of the attach proof
+ *   4 KiB    half 0  |  raw data with a sentinel. Between two calls both halves
+ *   ...      half 1  |  are all-ones ("armed") in every word.
+ *   ...      places  |  armed, too: short calls, one each in turn (places.h)
+ *   ...      rings   |  messages of pairs of ranks (sendrecv/ring.h): armed, but for what was sent and not yet
+ *                       received. Then, if there is room, slots and flags of long messages (sendrecv/long.h):
+ *                       all-ones at the start alone
+ *   ...      flags   |  staged and bulk: words a channel and peer, whose values only grow
+ *   ...      counts  |  how far each ring has come
+ *   ...      staging |  data that flags guard: staged's, and in the half where it gathers bulk's (bulk/move.h)
  *
- * Rings and slots of messages have credits of their own. One rule guards all else, whatever a call's
- * collective, layout and grid: a call ends on a rank only after that rank has heard
- * from every rank in that call, directly or through others. A rank that has no data
- * for a peer sends it a notice instead (notice.h; the flags of staged and bulk go to
+ * Rings and slots of messages have credits of their own. One rule guards all else, whatever a call's collective, layout
+ * and grid: a call ends on a rank only after that rank has heard from every rank in that call, directly or through
+ * others. A rank that has no data for a peer sends it a notice instead (notice.h; the flags of staged and bulk go to
  * all ranks anyway). So when any rank begins call e+2, every rank has ended call e.
- *   Halves: call number e (counted on the device) uses only half e & 1, and reads
- * and re-arms every word that peers wrote there: the half is armed everywhere when
- * call e+2 begins. Kernel boundaries order the re-arming before the next data. Short
- * broadcasts, or reduces, of rising roots one after the other count as one call (series.h).
- * Short calls without a root have places of their own, so that one kernel may serve several (places.h).
- *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
- * it leave before their first store, for a peer may still be in that call. Peers are
- * told at ALG_STOP_OFFSET, unless an abort ended the wait.
- *   On the host device a rank may leave, or its process end, as soon as its part is done:
- * what it stored stays. Peers whose call needs more of it leave that call.
+ *
+ * Halves: call number e (counted on the device) uses only half e & 1, and reads and re-arms every word that peers wrote
+ * there: the half is armed everywhere when call e+2 begins. Kernel boundaries order the re-arming before the next data.
+ * Short broadcasts, or reduces, of rising roots in a row count as one call (series.h). Short calls without a root use
+ * places, so that one kernel may serve several (places.h).
+ *
+ * A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind it leave before their first store,
+ * since a peer may still be in that call. Peers are told at ALG_STOP_OFFSET, unless an abort ended the wait.
+ *
+ * On the host device a rank may leave, or its process end, as soon as its part is done: what it stored stays. Peers
+ * whose call needs more of it leave that call.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
@@ -100,12 +97,11 @@ enum {
 /* In the word at ALG_EPOCH_OFFSET: a call was not finished here. */
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
-/* Largest number of the staged algorithm's channels in a call: the warps of 64 blocks of 16, or of 128 blocks of 8. */
+/* The most channels of a staged call: the warps of 64 blocks of 16, or of 128 blocks of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* The same in the host's memory, where a block is a channel. */
+/* In the host's memory, where a block is a channel. */
 enum { ALG_SHM_CHANNELS = 128 };
 
-/* How the ranks of a team reach each other's scratch. */
 typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory, into which the peers store */
     ALG_MEMORY_SHM = 1,  /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
@@ -115,22 +111,21 @@ typedef enum alg_memory {
 } alg_memory_t;
 
 /* A scratch may come in pieces: the first at the start, each other one when a call first needs it, on all ranks. Their
- * addresses are kept free from the start.
+ * addresses are reserved from the start.
  *
- *   first    control, flags, counts, two short halves, which serve the calls of up to short_most bytes, and the places
+ *   first    control, flags, counts, places, and two short halves, for calls of up to short_most bytes
  *   halves   half 0, half 1: longer calls of the same algorithms
  *   rings    messages
  *   staging  staged and bulk
  *
- * A call uses the short halves or the others by its bytes alone, so all ranks use the same ones. Both are guarded by
- * the one number of calls: half e & 1 of either is armed when call e+2 begins. */
+ * A call uses the short halves or the others by its bytes alone, so all ranks use the same ones. The one number of
+ * calls guards both: half e & 1 of either is armed when call e+2 begins. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
 } alg_span_t;
 
-/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. Then a page for the slots of long
- * messages (sendrecv/long.h). */
+/* Counts of the rings: four kinds, 8 bytes for every peer and channel. Then a page for sendrecv/long.h. */
 enum {
     ALG_PAIR_CHANNELS = 512,
     ALG_LONG_OFFSET = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8,
@@ -139,69 +134,68 @@ enum {
 
 typedef struct alg_map {
     alg_memory_t memory;
-    size_t total_bytes;   /* of the whole scratch */
-    size_t half_offset;   /* of half 0; half 1 follows at half_offset + half_bytes */
-    size_t half_bytes;    /* of one half */
-    size_t places_offset; /* behind half 1, or short half 1. All-ones at the start, like the halves and the rings */
+    size_t total_bytes;
+    size_t half_offset; /* of half 0; half 1 follows */
+    size_t half_bytes;
+    size_t places_offset; /* behind half 1, or short half 1 */
     size_t places_bytes;
-    size_t rings_offset; /* of messages, and their list; behind the places */
+    size_t rings_offset; /* of messages, and their list */
     size_t rings_bytes;
-    size_t flags_offset; /* staged's and bulk's flags. All from here on is zero at the start */
+    size_t flags_offset; /* staged's and bulk's */
     size_t flags_bytes;
-    size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
-    size_t staging_offset; /* their data */
+    size_t counts_offset;
+    size_t staging_offset;
     size_t staging_bytes;
     uint32_t pieces;              /* 1: the whole; or ALG_PIECES */
-    alg_span_t piece[ALG_PIECES]; /* offsets and bytes: multiples of 2 MiB, if there are several */
+    alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB, if there are several */
     size_t short_offset;          /* of short half 0, if there are several pieces */
-    size_t short_bytes;           /* of one */
-    uint64_t short_most;          /* the longest call that uses them */
-    bool rings_first;             /* the rings are part of the first piece */
+    size_t short_bytes;
+    uint64_t short_most; /* the longest call that uses them */
+    bool rings_first;    /* the rings are part of the first piece */
 } alg_map_t;
 
-/* The map for a scratch of up to `bytes`. The same on every rank for the same input. Returns false if `bytes` is too
- * small for any algorithm (under 1 MiB). */
+/* The map for a scratch of up to `bytes`, the same on every rank. False: `bytes` is too small for any algorithm (under
+ * 1 MiB). */
 bool alg_map_init(alg_map_t *map, size_t bytes);
 /* Lay the same areas out in pieces, unless the scratch is small. The first has 4 MiB for up to two ranks, else 8; with
- * `rings_first` those of messages, too: for the host device, where a rank may have left before others' first message,
- * and nobody else takes it. */
+ * `rings_first` also the rings: for the host device, where a rank may have left before others' first message, and
+ * nobody else takes it. */
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
 /* What is all-ones at the start in a piece: spans, up to 2 of them. The rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
-/* The same for a scratch in the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold
+/* alg_map_init for a scratch in the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold
  * marked vectors, staging holds data behind flags; all but the rings is zero at the start. */
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
 /* Layout of a rank's own words in memory of its device (alg_team_t.own): the control page, then counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host memory. Private to one rank: no peer
- * touches it. */
+/* Shared by a rank's kernels and its host; no peer touches it. On CUDA: pinned, mapped host memory. */
 typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
     uint32_t reserved;
-    /* Kernel -> host, by a kernel that has waited for 0.2 ms (over a link), and then every 0.1 ms: what it waits in. */
+    /* Kernel -> host, after 0.2 ms of waiting (over a link), and then every 0.1 ms: what it waits in. */
     uint64_t wait_id;    /* alg_call_t's `id`, or its low bits (alg_limit) */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;  /* another value each time */
     uint64_t reserved_too[3];
-    uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as kernels
-                                        address it; 0: no peer to tell */
-    uint64_t stop_here;              /* address of the own words at ALG_STOP_OFFSET; 0: no peer tells */
+    uint64_t stop_at[ALG_MAX_RANKS]; /* this rank's word at ALG_STOP_OFFSET in peer r's scratch, as kernels address it;
+                                        0: no peer to tell */
+    uint64_t stop_here;              /* the own words at ALG_STOP_OFFSET; 0: no peer tells */
 } alg_control_t;
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
-    ALG_STATUS_TIMEOUT = 1,   /* a wait ran past its limit */
+    ALG_STATUS_TIMEOUT = 1,
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs has left, or its process is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;
 
-/* A wait's limit and the call's id in one word, so that a kernel has one argument for the two: with a limit, which is
- * rounded up to ms, the id's low ALG_LIMIT_BITS; without, ALG_LIMIT_NONE and all 63 bits. 0: no limit, no id. */
+/* A wait's limit and the call's id in one kernel argument: with a limit, which is rounded up to ms, the id's low
+ * ALG_LIMIT_BITS; without, ALG_LIMIT_NONE and all 63 bits. 0: no limit, no id. */
 enum { ALG_LIMIT_BITS = 35 };
 #define ALG_LIMIT_NONE (UINT64_C(1) << 63)
 static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
@@ -212,7 +206,7 @@ static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
     return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | (id & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1));
 }
 
-/* What a kernel needs to know of the ranks; passed by value. */
+/* Passed to kernels by value. */
 typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
@@ -220,7 +214,7 @@ typedef struct alg_team {
     uint8_t *own;              /* its control words, in memory of its device: the scratch's head if peers map that */
     uint8_t *own_counts;       /* its counts of the rings, in the same place */
     alg_control_t *control;    /* as the device addresses it */
-    uint64_t limit;            /* of one wait, with the call's id: alg_limit */
+    uint64_t limit;            /* alg_limit */
     uint32_t dependent_launch; /* CUDA: kernels support programmatic dependent launch (code for sm_90 or newer) */
     int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
@@ -233,8 +227,8 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Ranks of several hosts: this team is the ranks of one host, and every host has as many. This rank reaches the
-     * ranks of the same number on other hosts through the relay. */
+    /* Several hosts: the team is the ranks of one host, and every host has as many. This rank reaches the ranks of its
+     * number on other hosts through the relay. */
     uint32_t host;
     uint32_t hosts;          /* 0: one host */
     uint8_t *relay;          /* multihost/relay.h */
@@ -250,23 +244,22 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_SEND_RECV = 8, /* messages between pairs of ranks: not a collective, but used as a key like one */
+    ALG_SEND_RECV = 8, /* messages: not a collective, but used as a key like one */
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
-/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv", as in
- * tables, settings and options; NULL for an invalid value. */
+/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv"; NULL
+ * for an invalid value. */
 const char *alg_collective_name(alg_collective_t collective);
-/* The collective of that name; ALG_COLLECTIVE_COUNT if there is none. */
+/* ALG_COLLECTIVE_COUNT: none has that name. */
 alg_collective_t alg_collective_find(const char *name);
-/* Whether it has an operator, and whether it has a root. */
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* A rank's larger buffer has this many times `count` elements: nranks where every rank has its own block
- * (reducescatter, allgather, alltoall, gather, scatter), else 1. Tables and limits count the bytes of this buffer. */
+/* A rank's larger buffer has this many times `count` elements: nranks where every rank has its own block, else 1.
+ * Tables and limits count the bytes of this buffer. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
-/* One message of ALG_SEND_RECV. Any alignment; never empty. */
+/* Of ALG_SEND_RECV. Any alignment; never empty. */
 typedef struct alg_message {
     void *buffer; /* only read if it is sent */
     uint64_t bytes;
@@ -275,11 +268,10 @@ typedef struct alg_message {
     bool bulk;     /* by bulk copies, of an algorithm with bulk_messages; alike at both ends */
 } alg_message_t;
 
-/* Parts of a call, at most: what a kernel's arguments of 4 KB hold. */
+/* Of a call, at most. A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
 /* Bytes of a part are whole rows of a grid, each the work of a warp. */
 enum { ALG_ROW_BYTES = 512 };
-/* One of several collectives of a call. */
 typedef struct alg_part {
     uint32_t root; /* where the collective has one */
     const void *input;
@@ -291,19 +283,19 @@ typedef struct alg_part {
 typedef struct alg_call {
     alg_collective_t collective;
     uint64_t id; /* 63 bits that kernels that wait tell the host (alg_control_t); the caller puts them into the team */
-    /* A collective. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of
-     * the message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it.
-     * A buffer that the collective does not use on this rank is not touched. */
+    /* A collective. `count` is NCCL's: the elements of a block where every rank has one, else of the message. Buffers
+     * have any alignment that the type allows; they are disjoint, or in place as NCCL defines it. A buffer that the
+     * collective does not use on this rank is not touched. */
     uint32_t root; /* where the collective has one */
     const void *input;
     void *output;
     uint64_t count;
     alg_type_t type;
-    alg_op_t op;                /* where it reduces */
+    alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     /* Several calls of a collective that has part_bytes, in place of root, buffers and count. They progress side by
-     * side, as if they were calls one after the other: on other ranks they may be. None is empty, none is longer than
+     * side, but as if they were calls one after the other: on other ranks they may be. None is empty or longer than
      * part_bytes, and roots rise. The list is the caller's again after the launch. */
     uint32_t part_count; /* up to ALG_MOST_PARTS; 0: the call itself alone */
     const alg_part_t *parts;
@@ -312,9 +304,9 @@ typedef struct alg_call {
      * in number, bytes and order. The launch copies the list. */
     uint32_t message_count;
     const alg_message_t *messages;
-    /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
-     * row's, lowered by `shape`. They may differ of calls with `parts`, as ranks may group calls differently, and
-     * `blocks` where the algorithm has unaligned_blocks. Of messages they are upper limits. shim_share_grant uses
+    /* The grid; all but `blocks` for CUDA alone. A collective's blocks and threads are the same on every rank: the
+     * row's, lowered by `shape`. They may differ for calls with `parts`, as ranks may group calls differently, and
+     * `blocks` where the algorithm has unaligned_blocks. For messages they are upper limits. shim_share_grant uses
      * aligned_blocks, sets the last three, and may change blocks and threads of an algorithm with any_grid. */
     uint32_t blocks;
     uint32_t aligned_blocks; /* without those of unaligned_blocks: the same whenever a program captures the call */
@@ -327,34 +319,32 @@ typedef struct alg_call {
 /* ---- Algorithms ---------------------------------------------------------------- */
 
 typedef struct alg_algorithm {
-    const char *name; /* as in tables, settings and traces */
+    const char *name;
     alg_collective_t collective;
-    /* The most bytes (of alg_collective_blocks; of one message) that one call can move with this scratch; UINT64_MAX:
-     * any. Pure. */
+    /* The most bytes (of alg_collective_blocks; of one message) of a call with this scratch; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the call's kernels on `stream` (a cudaStream_t) of the current device: no allocation, legal in capture.
-     * Returns a cudaError_t; NULL in a build without CUDA. */
+    /* Enqueue the call's kernels on `stream` (a cudaStream_t) of the current device: no allocation, legal in capture. A
+     * cudaError_t; NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Run the kernel to its end in the calling thread; with blocks > 1, its blocks run concurrently in threads of their
-     * own. Returns an alg_status_t; unless OK, the output is undefined. */
+    /* Run the kernel to its end in the calling thread; with blocks > 1, each block in a thread of its own. An
+     * alg_status_t; unless OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels for this number of ranks into the current device now, so that no later launch blocks behind a
-     * waiting kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
+    /* Load the kernels for this number of ranks into the current device, so that no later launch blocks behind a
+     * waiting kernel of another rank in this process. A cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
-    alg_memory_t memory; /* the memory that it works with */
-    /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
+    alg_memory_t memory;
+    /* The most bytes of such a call, whatever its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* Not 0: each block takes longer where this rank's buffers are unaligned or its input is multiplied first
-     * (ALG_PREMUL_SUM), so the rank's grid has so many blocks at least. */
+    /* Not 0: blocks take longer where this rank's buffers are unaligned or its input is multiplied first
+     * (ALG_PREMUL_SUM), so the rank's grid has so many at least. */
     uint32_t unaligned_blocks;
-    /* A rank's blocks and threads are its own affair. */
+    /* A rank's blocks and threads are its own choice. */
     bool any_grid;
     /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
     bool spare_blocks;
-    /* ALG_SEND_RECV: those messages of a call that are `bulk` go by bulk copies; the others as by the other algorithm
-     * of this memory. */
+    /* ALG_SEND_RECV: a call's `bulk` messages go by bulk copies, the others as by this memory's other algorithm. */
     bool bulk_messages;
     /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
      * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */
@@ -362,19 +352,19 @@ typedef struct alg_algorithm {
     uint32_t piece; /* of the scratch, which its calls need; the short ones of ALG_PIECE_HALVES do not */
 } alg_algorithm_t;
 
-/* Lanes of a multiprocessor of which each has 64 of its 65,536 registers (CUDA C++ Programming Guide, compute
- * capability 8.0 to 10.0). */
+/* Lanes of a multiprocessor with 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute capability 8.0 to
+ * 10.0). */
 enum { ALG_ROOM = 1024 };
 
-/* Of a collective: whether all blocks of its buffers begin at multiples of 16 bytes. Ranks may differ. */
+/* Whether all blocks of a collective's buffers begin at multiples of 16 bytes. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* The piece of a scratch that a call of so many bytes (of alg_collective_blocks) needs beside the first;
- * ALG_PIECE_FIRST: none. Pure. */
+/* The piece that a call of so many bytes (of alg_collective_blocks) needs beside the first; ALG_PIECE_FIRST: none.
+ * Pure. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {
     if (map->pieces == 1)
@@ -394,13 +384,13 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
     return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
-/* All algorithms, in registry order. */
+/* In registry order. */
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* Between hosts on the host device, by collective; all-reduce has the exchange instead (multihost/network.cc). Not in
- * the registry, since no table or policy can choose them. */
+/* Between hosts on the host device, by collective; all-reduce has the exchange (multihost/network.cc). Not in the
+ * registry, since no table or policy can choose them. */
 extern const alg_algorithm_t alg_network[];
-/* NULL if there is none of that name. */
+/* NULL: none has that name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);
 
 #ifdef __cplusplus

@@ -3,11 +3,9 @@
  * control_cuda.c - control words on a CUDA device: memory of the host that its kernels reach, so that the host can set
  * the abort word while a spinning kernel fills the device's queues.
  *
- * The page is our own and only registered with CUDA. What CUDA allocates is unmapped when the program resets the
+ * The page is our own and only registered with CUDA: what CUDA allocates is unmapped when the program resets the
  * device, or ends, while it still has communicators; and the proxy (multihost/proxy.c) may look at the words at any
- * time. It is shared, so that a fork does not part the host's page from the device's.
- *
- * Memory: the scratch's, which destroys it.
+ * time. It is shared, so that a fork does not part the host's page from the device's. The scratch owns and destroys it.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

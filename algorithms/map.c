@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.c - the layout of a rank's scratch.
- *
- * It is a pure function: each rank computes it by itself, and all must agree.
+ * map.c - the layout of a rank's scratch: a pure function, on which all ranks must agree.
  */
 #include "algorithms/algorithm.h"
 

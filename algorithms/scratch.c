@@ -2,13 +2,11 @@
 /*
  * scratch.c - build, prove and release the memory of a team.
  *
- * A scratch owns its memory, its mappings of the peers', and its control words. It
- * belongs to one communicator or to the pool. The steps and their order are in
- * scratch.h; the caller makes ranks wait for each other between them.
+ * A scratch owns its memory, its mappings of the peers', and its control words. It belongs to one communicator or to
+ * the pool. Steps and their order: scratch.h; between them the caller makes ranks wait for each other.
  *
- * Drivers report access that containers and virtual machines then refuse, so
- * access is proven: each rank stores a word into every peer's mailbox. Each pair
- * of ranks has a word of its own, so a mapping of the wrong rank's memory is found
+ * Drivers report access that containers and virtual machines then refuse, so access is proven: each rank stores a word
+ * into every peer's mailbox. Each pair of ranks has a word of its own, so a mapping of the wrong rank's memory is found
  * too.
  */
 #define _GNU_SOURCE

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_cuda.c - a scratch on a CUDA device: own memory, arming, proof.
- *
- * All work runs on a stream made for it, which does not synchronize with the
- * program's default stream, and is waited for here.
+ * scratch_cuda.c - a scratch on a CUDA device: own memory, arming, proof. All work runs, and is waited for, on a stream
+ * of its own, which does not synchronize with the program's default stream.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

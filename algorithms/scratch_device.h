@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_device.h - the contents of a scratch, and its few operations that differ
- * between CUDA and the host. Private to scratch*.c and probe.cu.
+ * scratch_device.h - the contents of a scratch, and its operations that differ between CUDA and the host. Private to
+ * scratch*.c and probe.cu.
  */
 #ifndef SHUNT_SCRATCH_DEVICE_H
 #define SHUNT_SCRATCH_DEVICE_H
@@ -54,7 +54,7 @@ struct alg_scratch_ops {
     /* Control words, zeroed: as the host and as the device addresses them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);
     void (*control_destroy)(int ordinal, alg_control_t *host);
-    /* ALG_OWN_BYTES in memory of the device; `arm` fills them. */
+    /* ALG_OWN_BYTES of device memory; `arm` fills them. */
     int (*own_create)(int ordinal, uint8_t **own);
     void (*own_destroy)(int ordinal, uint8_t *own);
     /* Whether kernels of this device support dependent launch (alg_team_t). NULL: no. */
@@ -63,8 +63,8 @@ struct alg_scratch_ops {
     int (*priority)(int ordinal);
     /* alg_map_armed's spans all-ones, the rest zero, of all pieces that are there. */
     int (*arm)(const alg_scratch_t *scratch);
-    /* The same of one piece, without waiting: *arming is set until `armed` has returned 1, or an error; 0: not yet. To
-     * `forget` it ends it here. */
+    /* The same of one piece, without waiting: *arming is set until `armed` has returned 1, or an error; 0: not yet.
+     * `forget` ends it. */
     int (*arm_piece)(const alg_scratch_t *scratch, uint32_t piece, void **arming);
     int (*armed)(const alg_scratch_t *scratch, void **arming, bool forget);
     /* Store as an algorithm's kernel would. */
@@ -75,21 +75,21 @@ struct alg_scratch_ops {
 
 extern const alg_scratch_ops_t alg_scratch_cuda; /* only in builds with CUDA */
 
-/* Its control words (control_cuda.c). */
+/* control_cuda.c */
 int alg_control_create_cuda(int ordinal, alg_control_t **host, alg_control_t **device);
 void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
-/* Launch the proof's kernel on `stream` of the current device; a cudaError_t. */
+/* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* The kernels for the current device were compiled for sm_90 or newer, so they have the wait that a dependent launch
- * needs. Code for an older one that the driver recompiled has not. */
+/* The current device's kernels were compiled for sm_90 or newer, so they have the wait of a dependent launch; code that
+ * the driver recompiled from older has not. */
 bool alg_probe_dependent(void);
 
 /* End a scratch that no pool holds: close and free, or leave that to alg_scratch_reap. */
 void alg_scratch_free(alg_scratch_t *scratch);
-/* Into the pool, which then owns it. */
+/* The pool then owns it. */
 void alg_pool_put(alg_scratch_t *scratch);
-/* Out of the pool; NULL if it is not there. */
+/* NULL: not there. */
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank);
 /* Free idle scratches whose peers' processes are gone. */
 void alg_pool_sweep(void);

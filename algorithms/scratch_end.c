@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can
- * use it.
+ * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
- * The driver's calls that free and unmap wait for every kernel of the device. Such
- * a kernel may wait for a dead peer until its communicator is aborted, maybe later
- * by this very thread. So on CUDA a released scratch is retired: its memory and
- * mappings stay as they are until alg_scratch_reap is called, whose caller knows
- * that no kernel runs there. Then the mappings of the peers' memory go first,
- * which tells the peers; own memory waits in transport until they have done the
- * same.
- *
- * The list owns the retired scratches.
+ * The driver's calls that free and unmap wait for every kernel of the device. Such a kernel may wait for a dead peer
+ * until its communicator is aborted, maybe later by this very thread. So on CUDA a released scratch is retired, into a
+ * list that owns it: its memory and mappings stay until alg_scratch_reap is called, whose caller knows that no kernel
+ * runs there. Then the mappings of the peers' memory go first, which tells the peers; own memory waits in transport
+ * until they have done the same.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

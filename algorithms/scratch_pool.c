@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_pool.c - idle scratches, kept for the next communicator of the same
- * ranks: allocation and mapping are the slow part of a set-up.
+ * scratch_pool.c - idle scratches, kept for the next communicator of the same ranks: allocation and mapping are the
+ * slow part of a set-up.
  *
- * The pool owns its scratches. It is a list, newest first, under one lock; frees
- * (driver calls, maybe slow) happen outside it. A few are kept for each device;
- * the oldest is dropped first.
+ * The pool owns its scratches. It is a list, newest first, under one lock; frees (driver calls, maybe slow) happen
+ * outside it. A few are kept for each device; the oldest is dropped first.
  *
- * All ranks must choose the same scratch. Of several that fit, the newest is
- * offered: all ranks make the communicators of one set in the same order, and if
- * one rank has dropped an older scratch, the newest is still common. An offered
- * scratch stays reserved until the caller takes or leaves it: a set-up may take
- * long, and another may come meanwhile.
+ * All ranks must choose the same scratch. Of several that fit, the newest is offered: all ranks make the communicators
+ * of one set in the same order, and if one rank has dropped an older scratch, the newest is still common. An offered
+ * scratch stays reserved until taken or left: another set-up may come meanwhile.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -48,7 +45,6 @@ static void free_list(alg_scratch_t *list)
     }
 }
 
-/* Move *at from its list to another. */
 static void move(alg_scratch_t **at, alg_scratch_t **list)
 {
     alg_scratch_t *moved = *at;
@@ -57,7 +53,7 @@ static void move(alg_scratch_t **at, alg_scratch_t **list)
     *list = moved;
 }
 
-/* Called with the lock held: remove what exceeds the limit of `added`'s device; it is the first. */
+/* With the lock held: remove what exceeds the limit of the device of `added`, which is the list's first. */
 static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
 {
     uint32_t kept = 0;
@@ -97,7 +93,6 @@ alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank)
     return taken;
 }
 
-/* Reserve the newest that fits; false: there is none. */
 static bool reserve(const alg_set_t *set, uint32_t rank, const alg_map_t *map, alg_scratch_t *copy)
 {
     alg_scratch_t *newest = NULL;

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers,
- * and adds.
+ * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers, and adds.
  *
- * Data path: input -> this rank's slot at every peer -> each rank adds its own and
- * the slots in rank order -> output. One crossing of the link, (n-1) S bytes out
- * of each rank: time = t0 + (n-1) S / B. It wins while latency dominates: up to
- * 192 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes
- * as two-shot, in one crossing, but adds twice as many.
+ * Data path: input -> this rank's slot at every peer -> each rank adds its own and the slots in rank order -> output.
+ * One crossing of the link, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. It wins while latency dominates:
+ * up to 160 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes as two-shot, in one crossing,
+ * but adds twice as many.
  *
- * The data itself shows that it arrived (slots.h), so there is no flag and no
- * barrier. In place needs no copy: a lane sends its own value before it writes
- * that vector.
+ * The data itself shows that it arrived (slots.h), so there is no flag and no barrier. In place needs no copy: a lane
+ * sends its own value before it writes that vector.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"

@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * staged.cu - all-reduce, two-shot push through staging chunks, for messages too
- * large for the halves.
+ * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
- * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o
- * adds in rank order -> output, and every peer's gather staging -> flag -> output.
- * 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data behind flags:
- * only flags are polled and nothing is re-armed, so every type runs alike, and a
- * staging of some MB serves any length.
+ * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
+ * every peer's gather staging -> flag -> output. 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data
+ * behind flags: nothing is re-armed, so every type runs alike, and a staging of some MB serves any length.
  *
- * A warp is a channel: it takes each of its chunks through both crossings alone,
- * and hundreds of channels in different steps keep the link busy. Staging holds
- * one chunk a channel and peer, and no credit crosses the link:
+ * A warp is a channel: it takes each of its chunks through both crossings alone, and hundreds of channels in different
+ * steps keep the link busy. Staging holds one chunk a channel and peer, and no credit crosses the link:
  *
- *   - scatter chunk c+1 goes to owner o after its gather chunk c came from there,
- *     which o sent after it had read scatter chunk c;
- *   - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p
- *     sent after it had read gather chunk c.
+ * - scatter chunk c+1 goes to owner o after its gather chunk c came from there, which o sent after it had read scatter
+ *   chunk c;
+ * - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p sent after it had read gather chunk c.
  *
- * Between two calls: a rank ends when it has every owner's last gather chunk, so
- * every owner has read its whole scatter staging; and it writes gather staging
- * only behind a scatter flag that the reader raised in the new call. That holds
- * for any grids because scatter and gather staging are two fixed halves that never
- * share memory.
+ * Between two calls: a rank ends when it has every owner's last gather chunk, so every owner has read its whole scatter
+ * staging; and it writes gather staging only behind a scatter flag that the reader raised in the new call. That holds
+ * for any grids because scatter and gather staging are two fixed halves.
  *
- * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are
- * never cleared. A flag is new if it is at most two calls ahead of the awaited
- * number; a flag left from an earlier call is behind it.
+ * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are never cleared. A flag is new if it is
+ * at most two calls ahead of the awaited number; a flag left from an earlier call is behind it.
  *
- * The number of channels is the same on all ranks; the number of warps may differ:
- * a warp takes its channels one after the other, in growing order, so the lowest
- * unfinished channel is under way on every rank.
+ * The number of channels is the same on all ranks; the number of warps may differ: a warp takes its channels one after
+ * the other, in growing order, so the lowest unfinished channel is under way on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -48,13 +39,12 @@ enum {
 
 /* A row is one vector of every lane of a channel. */
 typedef struct staged_plan {
-    uint32_t slice;    /* vectors of a rank's slice */
+    uint32_t slice;
     uint32_t channels; /* of the call */
     uint32_t chunks;   /* each channel's, of each slice */
     uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
 } staged_plan_t;
 
-/* Bytes of both stagings with chunks of one row. */
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
@@ -79,13 +69,11 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
 
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
-/* This lane's part of a chunk. */
 typedef struct span {
     uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
     uint32_t rows;
 } span_t;
 
-/* One warp's view of the buffers and the scratch. */
 struct channel {
     uint32_t index, lane, lanes;
     uint32_t vectors; /* of the message */
@@ -97,7 +85,6 @@ struct channel {
                (((uint64_t)phase * ALG_STAGED_CHANNELS + index) * ALG_MAX_RANKS + from) * 8;
     }
 
-    /* This lane's first vector of the chunk that `from` stores at rank `at`. */
     LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
     {
         const uint64_t slot = (uint64_t)other_place(from, at) * plan.channels + index;
@@ -105,7 +92,6 @@ struct channel {
                (slot * plan.rows * lanes + lane) * VEC;
     }
 
-    /* Of chunk c of rank `owner`'s slice. */
     LANE_FN span_t span(uint32_t owner, uint32_t c) const
     {
         const uint32_t begin = owner * plan.slice;
@@ -115,7 +101,6 @@ struct channel {
         return span_t{first, left < plan.rows ? left : plan.rows};
     }
 
-    /* The fence before the flag makes what this channel stored visible to the peers. */
     LANE_FN void raise(const alg_team_t &team, int phase, uint64_t value) const
     {
         lane_warp_sync();
@@ -127,7 +112,7 @@ struct channel {
         }
     }
 
-    /* Wait until every peer has raised its flag to `value`. False: the wait was broken. */
+    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, int phase, uint64_t value) const
     {
         bool broken = false;

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.cu - all-reduce, two-shot push: scatter slices to their owners, which
- * add and send the result to all.
+ * twoshot.cu - all-reduce, two-shot push: scatter slices to their owners, which add and send the result to all.
  *
- * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in
- * rank order -> output slice o, and rank o's gather slot at every peer -> output.
- * Two crossings, 2 (n-1)/n S bytes out of each rank: time = t0 + one crossing + 2
- * (n-1)/n S / B. It wins in the middle: from where n/2 times fewer bytes pay for
- * the second crossing to where the half is full.
+ * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output slice o, and
+ * rank o's gather slot at every peer -> output. Two crossings, 2 (n-1)/n S bytes out of each rank: time = t0 + one
+ * crossing + 2 (n-1)/n S / B. It wins from where n/2 times fewer bytes pay for the second crossing to where the half is
+ * full.
  *
- * The data itself shows that it arrived (slots.h), so there is no barrier. In
- * place needs no copy: a lane writes a vector of the output after it has sent that of
- * the input. The rule of the halves (algorithm.h) holds for the shortest message
- * too: slice 0 is never empty, its owner hears from every rank, and every rank
- * from it.
+ * The data itself shows that it arrived (slots.h), so there is no barrier. In place needs no copy: a lane writes a
+ * vector of the output after it has sent that of the input. The rule of the halves (algorithm.h) holds for the shortest
+ * message too: slice 0 is never empty, its owner hears from every rank, and every rank from it.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.h - what one lane does in two crossings: send slices to their owners,
- * and take results from them. For twoshot.cu, and for multihost/exchange.cu, which
- * visits the other hosts between the two.
+ * twoshot.h - what one lane does in two crossings: send slices to their owners, and take results from them. For
+ * twoshot.cu, and for multihost/exchange.cu, which visits the other hosts in between.
  */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H
@@ -68,7 +67,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Send each to its owner. */
     LANE_FN void put(uint32_t k, const vec16_t x[N]) const
     {
         LANE_UNROLL
@@ -78,7 +76,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Add all ranks' values of the own slice; send the result to all. */
     template <uint32_t ROWS>
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {
@@ -104,7 +101,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return true;
     }
 
-    /* Take every other slice from its owner. */
     template <uint32_t ROWS> LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {
         uint32_t wanted[ROWS];

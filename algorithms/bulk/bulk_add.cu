@@ -1,32 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by
- * bulk copies (bulk.h).
+ * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
- * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag ->
- * stage, where warps add the peers' chunks and the own input -> output.
+ * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add the
+ * peers' chunks and the own input -> output.
  *
- * All-reduce between two ranks is one crossing of the whole input: it moves as many
- * bytes as the two of staged, and nobody waits for a sum to come back. Between more
- * ranks it is a reduce-scatter of slices into the output, and a kernel that gathers them
- * there (move.h).
+ * All-reduce between two ranks is one crossing of the whole input: it moves as many bytes as the two of staged, without
+ * waiting for a sum to come back. Between more ranks it is a reduce-scatter of slices into the output, and a kernel
+ * that gathers them there (move.h).
  *
- * Slots, flags, credit and most roles are those of move.h. The collector loads a chunk
- * of every peer and of the own input into one stage; the adders, two groups of warps that
- * add chunks in turn, leave the sums in the first one's place; the keeper stores these.
+ * Slots, flags, credit and most roles are those of move.h. The collector loads a chunk of every peer and of the own
+ * input into one stage; the adders, two groups of warps that add chunks in turn, leave the sums in the first one's
+ * place; the keeper stores these.
  *
- * A rank sends the very bits that it adds itself (bulk_multiplied), and all ranks add in
- * rank order, or where order does not count (reduce.h), so all have the same sums.
+ * A rank sends the very bits that it adds itself (bulk_multiplied), and all ranks add in rank order, or where order
+ * does not count (reduce.h), so all have the same sums.
  *
- * In place, an all-reduce between two ranks writes where it has to send from. So its adder
- * adds a chunk when the sender of its block, which sends the same chunk, has told that
- * it is complete at the peer. No circle comes of that: the sender waits for credit alone,
- * which is for a lower chunk.
+ * In place, an all-reduce between two ranks writes where it has to send from. So its adder adds a chunk when the sender
+ * of its block, which sends the same chunk, has told that it is complete at the peer. No circle comes of that: the
+ * sender waits for credit alone, which is for a lower chunk.
  */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
 
-/* This rank's contribution, of a vector of its input. */
 template <class R> struct bulk_multiplied {
     const R &r;
 
@@ -41,13 +37,12 @@ template <class R> struct bulk_multiplied {
     }
 };
 
-/* As a constant, if the kernel serves exactly so many. */
 template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
 {
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Own slots to stages: of each chunk the peers' in the order of ranks, and the own input behind them. */
+/* Of each chunk the peers' in the order of ranks, and the own input behind them. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -81,7 +76,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* The chunks of such a stage, joined. The sum replaces the first. */
+/* Joins the chunks of such a stage. The sum replaces the first. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -160,7 +155,6 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     }
 };
 
-/* Between two ranks an all-reduce is one crossing; between more it is a reduce-scatter and an all-gather. */
 static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nranks)
 {
     return collective == ALG_ALL_REDUCE && nranks > 2;
@@ -244,8 +238,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). Bulk copies send the input as it is, so where it is multiplied first the kernel for
- * buffers that are not whole serves. One rank's buffers may be whole, and the other's not. */
+/* A reducer (device/launch.h). Bulk copies send the input as it is, so an input that is multiplied first takes the
+ * kernel for buffers that are not whole; ranks may differ in that. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -272,8 +266,8 @@ struct bulk_reducer {
         });
     }
 
-    /* Reduce-scatter of slices into the output, and all-gather there. Slices are whole lines of equal length; the last
-     * ranks' may be shorter, or empty. */
+    /* Reduce-scatter of slices into the output, and all-gather there. Slices are equal whole lines; the last ranks' may
+     * be shorter, or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

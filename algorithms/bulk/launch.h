@@ -14,7 +14,7 @@
 #include "algorithms/bulk/walk.h"
 #include "algorithms/device/launch.h"
 
-/* Threads of the largest block on a GPU: the same for the compilers of both devices. */
+/* Of the largest block on a GPU: the same for the compilers of both devices. */
 enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
@@ -51,7 +51,7 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
                                     all < (uint32_t)most ? all : (uint32_t)most, stream);
 }
 
-/* Load it into the current device, and let it have the memory. A cudaError_t. */
+/* Load it, and let it have the memory. A cudaError_t. */
 template <class P> static int bulk_preload(kernel_t<P> kernel)
 {
     int most = 0;
@@ -70,7 +70,6 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
     return launch_collective(kernel, team, call, call, 1, stream);
 }
 
-/* There is nothing to load. */
 template <class P> static int bulk_preload(kernel_t<P>)
 {
     return 0;
@@ -99,8 +98,8 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* A ring as long as what the link carries while a chunk goes one way and its credit comes back, some 10 us; with less
- * it would stand still. And the least ring, which has a slot. */
+/* A ring as long as what the link carries while a chunk goes one way and its credit comes back, some 10 us, so that it
+ * never stands still. And the least ring, which has a slot. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
@@ -111,7 +110,6 @@ static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
     return ring >= BULK_FULL_RING ? BULK_MOST_BYTES : ring >= BULK_LEAST_RING ? ring : 0;
 }
 
-/* Of a kernel. It differs between the devices, as the chunks do. */
 static inline uint64_t bulk_segment_bytes(uint32_t chunk)
 {
     return (uint64_t)BULK_MOST_CHUNKS * chunk;

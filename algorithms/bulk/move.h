@@ -1,48 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * move.h - all-gather and all-to-all of long messages with few blocks, by bulk
- * copies (bulk.h).
+ * move.h - all-gather and all-to-all of long messages with few blocks, by bulk copies (bulk.h).
  *
- * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag ->
- * stage -> output. A multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores;
- * nothing is polled but flags, nothing re-armed.
+ * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
+ * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores; only flags are polled, and nothing is re-armed.
  *
- * Data is cut into chunks. The blocks of a rank take them in turn (walk.h); who has
- * taken a chunk sends it to the peers, and receives the peers' chunks of that number.
- * Each pair of ranks has a ring of slots, and chunk c goes through slot c modulo their
- * number, whichever blocks serve it. A slot has two flags, the call's number plus that
- * of a chunk, and never cleared, as staged's. DATA: the chunk has arrived; CREDIT: the
- * chunk may be sent.
+ * Data is cut into chunks. The blocks of a rank take them in turn (walk.h); the block that takes a chunk sends it to
+ * the peers, and receives the peers' chunks of that number. Each pair of ranks has a ring of slots, and chunk c goes
+ * through slot c modulo their number, whichever blocks serve it. A slot has two flags, the call's number plus that of a
+ * chunk, and never cleared, as staged's. DATA: the chunk has arrived; CREDIT: the chunk may be sent.
  *
- * No rank waits in a circle, whatever its number of blocks: the lowest chunk that a
- * rank has yet to receive is the first that the block that took it has left, on both
- * ends. Its slot is free, for what was there before is a lower chunk.
+ * No rank waits in a circle, whatever its number of blocks: the lowest chunk that a rank has yet to receive is the
+ * first that the block that took it has left, on both ends. Its slot is free, for what was there before is a lower
+ * chunk.
  *
- * Between two calls: the ring's first round needs no CREDIT but ENTRY, which a rank
- * gives when it has begun the call: its last kernel has ended then, and has read all
- * that earlier calls sent. So nobody waits at the end of a call for what its peers
- * read. No call is empty, so a rank ends only when it has heard of every rank's chunk 0
- * (algorithm.h). The rings lie in the half of staging that staged gathers in. There
- * staged stores only behind a flag that the reader raised in the same call, too, so
- * either may follow the other.
+ * Between two calls: the ring's first round needs no CREDIT but ENTRY, which a rank gives when it has begun the call:
+ * its last kernel has ended then, and has read all that earlier calls sent. So no rank waits at the end of a call for
+ * its peers' reads. No call is empty, so a rank ends only when it has heard of every rank's chunk 0 (algorithm.h). The
+ * rings lie in the half of staging that staged gathers in. There staged stores only behind a flag that the reader
+ * raised in the same call, too, so either may follow the other.
  *
- * Roles of a block (bulk.h): the lister takes chunks; the loader fills stages from the
- * input, the sender empties them into the peers' slots (and the own block into the
- * output); the herald raises DATA. The taker fills other stages from own slots, the
- * keeper empties them into the output and gives CREDIT. Two watchers look for CREDIT
- * and DATA. The fence before a DATA flag takes microseconds, so the sender leaves it to
- * the herald. Where buffers are not whole (input.h) a shifter stands between the loader
- * and the sender, and the keeper is several warps (plain.h).
+ * Roles of a block (bulk.h): the lister takes chunks; the loader fills stages from the input, the sender empties them
+ * into the peers' slots (and the own block into the output); the herald raises DATA. The taker fills other stages from
+ * own slots, the keeper empties them into the output and gives CREDIT. Two watchers look for CREDIT and DATA. The fence
+ * before a DATA flag takes microseconds, so the sender leaves it to the herald. Where buffers are not whole (input.h) a
+ * shifter stands between the loader and the sender, and the keeper is several warps (plain.h).
  *
- * What crosses the link is ordered so. The sender sees its copies complete, tells the
- * herald, which fences and raises DATA; the watcher sees that and tells the taker, where
- * a fence of the copies' way to memory puts its load behind it. The other way round the
- * keeper sees the load complete and gives CREDIT; the sender learns that, fences
- * likewise, and stores.
+ * Order across the link: the sender sees its copies complete and tells the herald, which fences and raises DATA; the
+ * watcher sees that and tells the taker, where a fence of the copies' way to memory puts its load behind it. The other
+ * way round the keeper sees the load complete and gives CREDIT; the sender learns that, fences likewise, and stores.
  *
- * A wait that is broken ends its role alone. The others find the stop at their next
- * look, and go on until then as if the first were late: data and flags that still go
- * out are right. Each role waits for its own copies before it leaves.
+ * A broken wait ends its role alone. The others find the stop at their next look, and go on until then as if the first
+ * were late: data and flags that still go out are right. Each role waits for its own copies before it leaves.
  */
 #ifndef SHUNT_BULK_MOVE_H
 #define SHUNT_BULK_MOVE_H
@@ -116,7 +105,6 @@ template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_move> = true;
 template <> inline constexpr bool SPARE_BLOCKS<bulk_move> = true;
 template <> inline constexpr uint32_t PIECE<bulk_move> = ALG_PIECE_STAGING;
 
-/* A call that moves data: segments, a kernel each. */
 template <bool EACH> static int bulk_launch_move(const alg_team_t *team, const kernel_call_t &call, void *stream)
 {
     return segments_launch(call, bulk_segment_bytes(BULK_CHUNK), [team, stream](const kernel_call_t &segment) {

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.h - the shifter and the keeper for buffers that are not whole (input.h): warps
- * that move vectors between a stage and memory, or within a stage.
+ * plain.h - the shifter and the keeper for buffers that are not whole (input.h): warps that move vectors between a
+ * stage and memory, or within a stage.
  *
- * Bulk copies reach granules: 16 aligned bytes. So the loader brings all granules of the
- * buffer that a chunk touches, and the shifter moves the chunk to the stage's beginning.
- * What lies in no granule of the buffer, at its two ends, it loads by words. Outputs
- * are written in whole granules, which are read shifted from the stage, and single bytes
- * at both ends of a chunk.
+ * Bulk copies reach granules: 16 aligned bytes. So the loader brings all granules of the buffer that a chunk touches,
+ * and the shifter moves the chunk to the stage's beginning; what lies in no granule, at the buffer's two ends, it loads
+ * by words. Outputs are written in whole granules, read shifted from the stage, and single bytes at both ends of a
+ * chunk.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
 
-/* A group meets the same stages again and again, so it cannot take a stage's next filling for its last one's. */
+/* A group meets the same stages again, so it cannot take a stage's next filling for its last one's. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
@@ -24,9 +23,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of the 16 bytes of a stage from `byte` on. bulk_reading calls f with the one for `byte` and all places whole
- * vectors away: where in a granule they begin is its constant. Found out for each vector, it took longer than the
- * chunk's way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading calls f with the one for `byte` and all places whole vectors away, with
+ * its place in a granule as a constant: found out for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -63,7 +61,6 @@ LANE_FN uint32_t bulk_head(const uint8_t *to, uint32_t bytes)
     return head < bytes ? head : bytes;
 }
 
-/* A stage to memory, by `threads` lanes. */
 LANE_FN void bulk_put(const bulk_ring_t &r, const bulk_at_t &at, uint8_t *to, uint32_t bytes, uint32_t thread,
                       uint32_t threads)
 {
@@ -87,7 +84,6 @@ LANE_FN void bulk_put(const bulk_ring_t &r, const bulk_at_t &at, uint8_t *to, ui
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* What is sent of a vector of the input, where nothing is computed. */
 struct bulk_as_it_is {
     LANE_FN bool changes() const
     {
@@ -100,8 +96,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* By a warp. All vectors of a batch are read before the first is stored: a vector goes where one before it came from.
- */
+/* By a warp. A batch is read before its first vector is stored: a vector goes where an earlier one came from. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)
@@ -138,8 +133,8 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Moves each chunk to the beginning of its stage, with make_vector applied to each vector, and copies this rank's own
- * block to the output. Warps take stages in turn. */
+/* Moves each chunk to the stage's beginning, through make_vector, and copies this rank's own block to the output. Warps
+ * take stages in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -197,7 +192,7 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     }
 };
 
-/* By all lanes of a warp: it has read what it needs of the stage. */
+/* By all lanes of a warp, which has read the stage. */
 LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     lane_warp_sync();
@@ -205,7 +200,7 @@ LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint
         bulk_release(r, at);
 }
 
-/* Stages to the output, by groups of warps in turn. SUM: as of bulk_keeper. */
+/* By groups of warps in turn. SUM: as of bulk_keeper. */
 template <bool SUM> struct bulk_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - what the warps of a block do (move.h, bulk_add.cu): each role has its
- * own walk through the block's chunks, and no step of one waits for another. plain.h has
- * two of them for buffers that are not whole.
+ * roles.h - what the warps of a block do (move.h, bulk_add.cu): each role has its own walk through the block's chunks.
+ * plain.h has two roles for buffers that are not whole.
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
@@ -11,9 +10,8 @@
 
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
-/* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free (or, of more
- * pieces than stages, two rounds before): a block that is slow takes fewer. The next number is taken a chunk ahead,
- * since that takes as long as a load. */
+/* Lists a chunk for the other roles when the stage that it goes to is free (or, of more pieces than stages, two rounds
+ * before): a slow block takes fewer. The next number is taken a chunk ahead, since that takes as long as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -41,8 +39,8 @@ template <int N> struct bulk_lister {
     }
 
     /* ENTRY comes with the first chunk: some sure block always takes that one. A spare block takes none before all
-     * ranks are in the call, and leaves if they are late: the places that it would hold may be those that a rank's call
-     * of another communicator waits for. Once all are in, the call ends whatever else waits. */
+     * ranks are in the call, and leaves if they are late: a rank's call of another communicator may wait for its place.
+     * Once all are in, the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -54,7 +52,6 @@ template <int N> struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* The last block resets the word. */
     LANE_FN bulk_step_t finish()
     {
         if (lane_take_own(word(), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
@@ -94,9 +91,8 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) of memory that a chunk touches and that lie in its buffer as a whole, `rank`'s data:
- * bulk copies reach no others. In a stage they lie so that the chunk begins at byte `shift`, and of its vectors they
- * hold those from `first` up to `end`. */
+/* The granules (16 aligned bytes) that a chunk touches and that lie wholly in its buffer: bulk copies reach no others.
+ * In a stage the chunk begins at byte `shift`; of its vectors the granules hold those from `first` up to `end`. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* in the stage */
@@ -148,7 +144,6 @@ LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint
     }
 }
 
-/* A chunk of a buffer, `rank`'s data. */
 template <bool WHOLE>
 LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block,
                         uint32_t rank, uint32_t chunk, uint32_t offset)
@@ -156,7 +151,6 @@ LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at
     bulk_bring_of<WHOLE>(r, at, block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank), offset);
 }
 
-/* Input to stages. */
 template <bool EACH, bool WHOLE> struct bulk_loader {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -188,8 +182,8 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Tells how many of the block's chunks all peers have raised the flag of: `word`. Each lane looks at another chunk, so
- * that one look finds all. */
+/* Tells how many of the block's chunks have their flag from all peers. Each lane looks at another chunk, so that one
+ * look finds all. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -217,14 +211,13 @@ template <int N, int KIND> struct bulk_watcher {
     }
 };
 
-/* What the next role waits for: what filled a stage; CHANGED: what other lanes made of it. */
 template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk_at_t &at)
 {
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* Stages to the peers. WHOLE: and the own block to the output; else the shifter has it. LAG: copies that may be under
- * way behind the newest. */
+/* WHOLE: also stores the own block to the output; else the shifter does. LAG: copies that may be under way behind the
+ * newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -269,7 +262,6 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         return credited > w.n;
     }
 
-    /* So many are complete. */
     LANE_FN void release(uint32_t complete)
     {
         for (; done < complete; done++) {
@@ -279,8 +271,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Before the role idles, it publishes every complete copy: otherwise two ranks could wait for each other's last
-     * chunks. */
+    /* Before it idles, it publishes complete copies: otherwise two ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -296,7 +287,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for what the sender knows to be complete: each lane for another chunk. */
+/* Raises DATA for what is sent: each lane for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -324,7 +315,7 @@ struct bulk_herald {
     }
 };
 
-/* Whether the next chunk has arrived from all peers. `arrived`: so many have, as far as this role has seen. */
+/* `arrived`: chunks that have arrived from all peers, as far as this role has seen. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -334,7 +325,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first; a stage each. */
+/* Of each chunk the peers' in turn, first the rank that sends to us first; a stage each. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -366,20 +357,20 @@ struct bulk_taker {
     }
 };
 
-/* Stages of the second ring that a chunk takes: one for each peer, or (SUM) one for all. */
+/* Stages of the second ring a chunk: one for each peer, or (SUM) one for all. */
 template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank whose data is in stage `piece` of a chunk: the peers in the taker's order, or (SUM) this rank. */
+/* The rank whose data stage `piece` has: the peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* To `peer`, or (SUM) all: the chunk has left its slot. Its load is over, so this store, which waited for that, needs
- * no fence. Nobody waits for the credit of the last slots. */
+/* To `peer`, or (SUM) all: the chunk has left its slot. This store, which waited for the load's end, needs no fence.
+ * Nobody waits for the credit of the last slots. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)
@@ -400,7 +391,7 @@ LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* Stages to the output. SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
+/* SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - the chunks of a call: which block serves which, where each lies in
- * staging, and the flags that say so.
+ * walk.h - the chunks of a call: which block serves which, where each lies in staging, and its flags.
  *
- * All is derived from the call and the number of ranks, alike on every rank, but for
- * the block that serves a chunk: blocks take chunks in turn, each the next one when it
- * has room for it. Multiprocessors have unequal shares of the link: on H100 24 blocks
- * with equal parts ended between 0.87 and 1.26 times the mean. In turn, all end together.
+ * All but the block that serves a chunk is alike on every rank: blocks take chunks in turn, each the next one when it
+ * has room. Multiprocessors have unequal shares of the link: on H100 24 blocks with equal parts ended between 0.87 and
+ * 1.26 times the mean. In turn, all end together.
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
@@ -20,9 +18,9 @@
  * stage, where a chunk may begin in the midst of a granule (roles.h). BULK_SHORT: the least of a chunk of a message
  * that has fewer than BULK_SHARE long ones. BULK_BATCH: plain.h. BULK_WARPS, BULK_TURNS: warps of a group, and groups
  * that take chunks in turn. BULK_DEPTH, BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms.
- * BULK_MOST_SLOTS: of a ring between two ranks. It is long, since one slow block holds up the whole ring: on two H100
- * an all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's
- * list, so many of its chunks are under way. BULK_PATIENCE: looks of a spare block at ENTRY, an estimated 1 ms. */
+ * BULK_MOST_SLOTS: of a ring between two ranks; many, since one slow block holds up the whole ring: on two H100 an
+ * all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's
+ * list, the most of its chunks under way. BULK_PATIENCE: looks of a spare block at ENTRY, an estimated 1 ms. */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,
@@ -54,19 +52,18 @@ enum {
     BULK_LINE = 128, /* chunks begin at a multiple of it */
     BULK_STAGE = BULK_CHUNK + BULK_LINE
 };
-/* Of a kernel. */
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
 /* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather; slots stand for channels, and
- * the last word of scatter is ENTRY. A peer that is already in the next, staged call may have raised a scatter flag,
- * which reads as credit. That is harmless: the peer has all of this rank's data. Staged raises a gather flag only after
- * this rank's scatter flag, so no flag of staged reads as DATA. */
+ * the last word of scatter is ENTRY. A scatter flag of a peer already in the next, staged call reads as credit:
+ * harmless, since the peer has all of this rank's data. Staged raises a gather flag only after this rank's scatter
+ * flag, so no flag of staged reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Between more than two ranks a sum's stage has a chunk of each. So all chunks are shorter, and what two ranks have in
- * one slot, or one stage on the way out, is cut into so many. */
+/* Between more than two ranks a sum's stage has a chunk of each, so all chunks are shorter: the slot, or stage on the
+ * way out, of two ranks is cut into so many. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -81,7 +78,7 @@ typedef struct bulk_plan {
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are as long as they may be, a slot, but for messages that have few for the blocks. */
+/* Chunks are a slot long, or shorter for messages that have few for the blocks. */
 LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;
@@ -97,14 +94,13 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
     return p;
 }
 
-/* Words of a block (bulk_word). Of its chunks so many are listed, may be sent, are complete at the peers (pieces), are
+/* Words of a block (bulk_word): how many of its chunks are listed, may be sent, are complete at the peers (pieces), are
  * announced there, have arrived, are stored. Then the list: chunk n of the block's at place n % BULK_PLACES. */
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
 /* In the list, instead of a chunk: there are no more. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
-/* What all roles know. */
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
@@ -125,13 +121,11 @@ typedef struct bulk_job {
         return (uint64_t)chunk * plan.chunk;
     }
 
-    /* Of a rank's data. */
     LANE_FN uint64_t data_bytes(uint32_t rank) const
     {
         return rank < full ? plan.bytes : rank == full ? rest : 0;
     }
 
-    /* Of a chunk of these. */
     LANE_FN uint32_t bytes(uint32_t chunk, uint32_t rank) const
     {
         const uint64_t data = data_bytes(rank), begin = at(chunk), left = begin < data ? data - begin : 0;
@@ -178,13 +172,12 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     return j;
 }
 
-/* A role's way through the chunks of its block, in the order in which the block took them. */
+/* A role's way through its block's chunks, in the order in which the block took them. */
 struct walk {
     uint32_t n;     /* the next, of the block's */
-    uint32_t known; /* so many are listed, as far as this role has seen */
+    uint32_t known; /* listed, as far as this role has seen */
     uint32_t chunk; /* the next, of the call's, when `look` has found it */
 
-    /* BULK_MOVED: there is a next one. */
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
         if (n >= known)
@@ -195,7 +188,7 @@ struct walk {
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By all lanes of a warp, alike for all. */
+    /* By all lanes of a warp. */
     LANE_FN bulk_step_t look_together(const bulk_job_t &j)
     {
         const bulk_step_t found = look(j);
@@ -214,7 +207,6 @@ LANE_FN uint32_t bulk_slot_of(const bulk_job_t &j, uint32_t chunk)
     return chunk % j.plan.slots;
 }
 
-/* Where rank `from` stores the chunk at rank `at`. */
 LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint32_t chunk)
 {
     const alg_team_t &team = *j.team;
@@ -222,21 +214,20 @@ LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint
     return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * j.plan.slot;
 }
 
-/* DATA: the chunk has arrived. CREDIT: the chunk may be sent. Both are numbers of chunks, counted from 1 on. */
+/* Flags hold numbers of chunks, counted from 1 on. */
 LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t chunk)
 {
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* This rank has begun the call, so all of its slots are free: the end of the last kernel came before, and so did its
- * reads. */
+/* This rank has begun the call, so all of its slots are free: its last kernel has ended, with all its reads. */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag, or of the ring's first round, which needs no credit, ENTRY. A flag of
- * an earlier call counts nothing; one of the next call counts, for its rank has ended this one. */
+/* Whether every peer has raised the chunk's flag; for CREDIT of the ring's first round, ENTRY. A flag of an earlier
+ * call counts nothing; one of the next call counts, for its rank has ended this one. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

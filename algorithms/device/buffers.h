@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buffers.h - the caller's buffers as vectors of 16 bytes, whatever their
- * alignment and length.
+ * buffers.h - the caller's buffers as vectors of 16 bytes, whatever their alignment and length.
  *
- * Vector v holds bytes 16v .. 16v+15 of the buffer, counted from its first
- * element, so ranks with differently aligned buffers agree on what a vector is.
- * The last one may be short: its rest reads as zero and is never written. A buffer
- * has fewer than 2^32 vectors (64 GiB).
+ * Vector v holds bytes 16v .. 16v+15 of the buffer, so ranks with differently aligned buffers agree on what a vector
+ * is. The last one may be short: its rest reads as zero and is never written. A buffer has fewer than 2^32 vectors (64
+ * GiB).
  */
 #ifndef SHUNT_BUFFERS_H
 #define SHUNT_BUFFERS_H
@@ -41,8 +39,8 @@ LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 /* A vector that ends at least a word before the buffer's end lies in aligned words that end inside the buffer. */
 enum { BUFFER_WORD = 4 };
 
-/* A whole vector at any address, by the aligned words that contain it. The extra bytes at both ends are read and not
- * used: they are another lane's, which may be storing there (in place), or up to 3 bytes before the buffer. */
+/* A whole vector at any address, by the aligned words that contain it. The extra bytes at both ends are not used: they
+ * are another lane's, which may be storing there (in place), or up to 3 bytes before the buffer. */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
     constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
@@ -80,7 +78,6 @@ template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
     }
 }
 
-/* A buffer's last one or two vectors, element by element. */
 template <class E> LANE_COLD_FN vec16_t buffer_load_last(const uint8_t *p, uint64_t rest)
 {
     E e[VEC / sizeof(E)];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: mbarriers for each
- * stage. The block's memory has the words of roles, then barriers of each ring,
- * then their stages. What takes PTX is in bulk_ptx.cuh.
+ * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: mbarriers for each stage. The block's memory has the words of
+ * roles, then barriers of each ring, then their stages. PTX: bulk_ptx.cuh.
  */
 #ifndef SHUNT_BULK_CUDA_CUH
 #define SHUNT_BULK_CUDA_CUH
@@ -143,7 +142,6 @@ typedef struct bulk_block {
 
 enum { BULK_HEAD = 768 }; /* room for the words, and the barriers of all stages */
 
-/* What of it these take. */
 LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
 {
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
@@ -170,8 +168,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Before lane_sync. Of the second ring: how many loads fill a stage, how many warps change it, and how many release it.
- * Of the first it is one each. */
+/* Of the second ring: how many loads fill a stage, how many warps change it, and how many release it. Of the first it
+ * is one each. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

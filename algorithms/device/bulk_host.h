@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_host.h - the vocabulary of bulk.h on the host: plain copies, as late as the
- * words allow. A load copies when it is asked about for the second time; a store
- * reads its stage in bulk_read and writes in bulk_done. So what a GPU does now and
- * then, because a role did not wait, happens here every time.
+ * bulk_host.h - the vocabulary of bulk.h on the host: plain copies, as late as the words allow. A load copies when it
+ * is asked about for the second time; a store reads its stage in bulk_read and writes in bulk_done. So what happens on
+ * a GPU now and then, because a role did not wait, happens here every time.
  */
 #ifndef SHUNT_BULK_HOST_H
 #define SHUNT_BULK_HOST_H
@@ -58,8 +57,8 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
     return r.stage[at.stage].released >= at.round;
 }
 
-/* The first and the last 16 bytes may have some of the neighbouring chunks, which other blocks may store meanwhile: who
- * gets these leaves them out. */
+/* The first and the last 16 bytes may be partly of neighbouring chunks, which other blocks may be storing; the reader
+ * leaves these out. */
 LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     const uint32_t ends = bytes < 2 * VEC ? bytes : (uint32_t)VEC;
@@ -71,7 +70,7 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Two blocks may store into one slot after each other. What orders them, the peer's credit, may come from another
+/* Two blocks may store into one slot after each other. The peer's credit, which orders them, may come from another
  * process, where the thread sanitizer does not look; so the stores are atomic. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
@@ -188,7 +187,6 @@ LANE_FN void bulk_settle(const bulk_ring_t &, const bulk_at_t &, uint32_t)
 
 LANE_FN void bulk_stored()
 {
-    /* There is one lane. */
 }
 
 LANE_FN void bulk_seen()
@@ -228,7 +226,6 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
 
 LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t, uint32_t, uint32_t)
 {
-    /* bulk_make has done it. */
 }
 
 template <class R> LANE_FN void bulk_turn(R &role, bool &moved, bool &ended)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_ptx.cuh - the instructions of bulk copies: memory of the block, its mbarriers,
- * cp.async.bulk. Addresses of 32 bits are in memory of the block.
+ * bulk_ptx.cuh - the instructions of bulk copies: memory of the block, its mbarriers, cp.async.bulk. Addresses of 32
+ * bits are in memory of the block. tests/emulator/ has the same functions for emulated GPUs.
  *
- * Copies use a way to memory of their own (PTX: the async proxy). When a lane has
- * seen that a copy is complete, it sees what the copy wrote, and the copy has read
- * its source. For copies to see what lanes stored it takes a fence of that proxy.
+ * Copies use a way to memory of their own (PTX: the async proxy). When a lane has seen that a copy is complete, it sees
+ * what the copy wrote, and the copy has read its source. For copies to see what lanes stored it takes a fence of that
+ * proxy.
  *
- * Before sm_90 there are no bulk copies: the lane that asks for one makes it itself.
- * Right, but slow; no row has it there. tests/emulator/ has the same functions for
- * emulated GPUs.
+ * Before sm_90 there are no bulk copies: the lane that asks for one makes it itself. Right, but slow; no row has it
+ * there.
  */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
@@ -19,13 +18,11 @@ enum { BULK_ALIGN = 128 };
 extern __shared__ __align__(BULK_ALIGN)
 uint8_t bulk_memory[];
 
-/* Where the block's memory begins. */
 LANE_FN uint32_t bulk_base()
 {
     return (uint32_t)__cvta_generic_to_shared(bulk_memory);
 }
 
-/* Its bytes: those of the launch. */
 LANE_FN uint32_t bulk_room()
 {
     uint32_t bytes;
@@ -33,7 +30,6 @@ LANE_FN uint32_t bulk_room()
     return bytes;
 }
 
-/* As lanes address it. */
 LANE_FN void *bulk_pointer(uint32_t at)
 {
     return __cvta_shared_to_generic(at);
@@ -135,7 +131,7 @@ LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_
 #endif
 }
 
-/* Memory of the block to global memory. The copies of this lane up to bulk_group are a group. */
+/* To global memory. This lane's copies up to bulk_group are a group. */
 LANE_FN void bulk_copy_out(void *to, uint32_t from, uint32_t bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -154,7 +150,6 @@ LANE_FN void bulk_group()
 #endif
 }
 
-/* Until all but the last N groups have read their sources. */
 template <int N> LANE_FN void bulk_wait_read()
 {
 #if __CUDA_ARCH__ >= 900
@@ -162,7 +157,7 @@ template <int N> LANE_FN void bulk_wait_read()
 #endif
 }
 
-/* Until they are complete: this lane sees what they wrote. A fence is what makes other GPUs see it. */
+/* This lane sees what complete copies wrote. A fence makes other GPUs see it. */
 template <int N> LANE_FN void bulk_wait_done()
 {
 #if __CUDA_ARCH__ >= 900

@@ -2,11 +2,10 @@
 /*
  * dispatch.h - the kernel of an algorithm A that serves a call.
  *
- * A short message's latency includes fetching the code. So there is a kernel for each
- * of 2, 3, 4 and up to 8 ranks, for whole buffers and others (kernel_call_is_whole), and
- * where it reduces for each kind of operator (ops_kind) and each type; signed and unsigned
- * integers share one (is_unsigned). Lists and calls of parts have kernels for 2 and up to
- * 8 ranks. The host device has fewer, enough to test all code.
+ * A short message's latency includes fetching the code. So there is a kernel for each of 2, 3, 4 and up to 8 ranks, for
+ * whole buffers and others (kernel_call_is_whole), and where it reduces for each ops_kind and type; signed and unsigned
+ * integers share one (is_unsigned). Reductions of lists and of parts have kernels for 2 and up to 8 ranks. The host
+ * device has fewer, enough to test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
@@ -52,7 +51,7 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* load(kernel) for all that serve this number of ranks, until one returns an error, which is not 0. */
+/* load(kernel) for all that serve this number of ranks, until one returns an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
@@ -64,7 +63,7 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(uin
 /* The most ranks for which A has a kernel of exactly so many, if its argument is a P. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
-/* Of the kernel for nranks: the N for which it is compiled. */
+/* The N for which the kernel for nranks is compiled. */
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
 {
     return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks <= REDUCE_EXACT_RANKS<A, P> ? nranks : ALG_MAX_RANKS;
@@ -93,7 +92,7 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 }
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
-/* CUDA: a file that reduces is compiled once for each type, with ALG_ONE_TYPE, where this is defined for that type, and
+/* CUDA: a file that reduces is compiled once for each type, with ALG_ONE_TYPE, which defines this for that type, and
  * once without: one compilation of all kernels would take minutes. Unoptimised it does not, so the preset quick
  * compiles a file once, with ALG_FEW_KERNELS. */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
@@ -139,7 +138,7 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
     }
 }
 
-/* load(kernel) for all that serve this number of ranks, until one returns an error, which is not 0. */
+/* As move_kernels_each. */
 template <class A, class P, class F> static int reduce_kernels_each(uint32_t nranks, F load)
 {
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {

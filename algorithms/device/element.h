@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.h - conversion between a vector and the type in which its elements are
- * reduced, and the arithmetic there.
+ * element.h - conversion between a vector and the type in which its elements are reduced, and the arithmetic there.
  *
- * An element<TYPE> has `acc`, COUNT of them a vector, and the BYTES of one value.
- * Types below 32 bits are reduced as floats, except 8-bit integers, which stay in
- * their words, four at a time.
+ * An element<TYPE> has `acc`, COUNT of them a vector, and the BYTES of one value. Types below 32 bits are reduced as
+ * floats, except 8-bit integers, which stay in their words, four at a time.
  */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
@@ -33,12 +31,10 @@ template <class T, int SIZE = sizeof(T)> struct element_plain {
     }
 };
 
-/* Four 8-bit integers, which stay in their word. */
 typedef struct bytes4 {
     uint32_t w;
 } bytes4_t;
 
-/* Two 16-bit floats a word. */
 template <class P> struct element_pair {
     typedef float acc;
     enum { COUNT = 8, BYTES = 2 };
@@ -258,7 +254,7 @@ LANE_FN float op_max(float a, float b)
 #endif
 }
 
-/* The sign flipped if `sign` says so, of NaN too. */
+/* Flip the sign, of NaN too, if `sign` says so. */
 LANE_FN float op_mirror(float a, uint32_t sign)
 {
     uint32_t w;
@@ -276,8 +272,8 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* A result's NaN is all ones but the sign, whatever the values' NaN were. A GPU's fp32 arithmetic and its conversions
- * to shorter types give no other one. */
+/* A result's NaN is all ones but the sign, whatever the values' NaN were: a GPU's fp32 arithmetic and conversions to
+ * shorter types give no other. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;

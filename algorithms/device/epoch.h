@@ -2,9 +2,8 @@
 /*
  * epoch.h - the number of a call, kept on the device.
  *
- * A captured graph replays its arguments unchanged, so no argument may number the
- * call. Every lane reads the counter in its own scratch; the ranks' counters agree
- * because they issue the same calls in the same order.
+ * A captured graph replays its arguments unchanged, so no argument may number the call. Every lane reads the counter in
+ * its own scratch; the ranks' counters agree because they issue the same calls in the same order.
  */
 #ifndef SHUNT_EPOCH_H
 #define SHUNT_EPOCH_H
@@ -15,11 +14,10 @@
  *   bit 0      ALG_EPOCH_STOPPED
  *   bits 1-15  shares: blocks that have left this call
  *   bits 16-63 the number of this call
- * It wraps around after 2^48 calls, which is harmless: only the last bits of a call's number and differences of
- * neighbouring ones are used. The staged algorithms number their chunks within a unit (staged.cu, hostmem/chunks.h). */
+ * It may wrap around after 2^48 calls: only a number's last bits and differences of neighbours are used. The staged
+ * algorithms number their chunks within a unit (staged.cu, hostmem/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
-/* The raw counter. Issue independent loads before using the result. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team)
 {
     return lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET));
@@ -31,7 +29,6 @@ LANE_FN bool epoch_stopped(uint64_t epoch)
     return epoch & ALG_EPOCH_STOPPED;
 }
 
-/* Number of this call: a multiple of EPOCH_UNIT. */
 LANE_FN uint64_t epoch_base(uint64_t epoch)
 {
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
@@ -46,16 +43,14 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
 }
 
 /* Once a lane, after its epoch_read. Each block adds its share of a unit when all its lanes have read, so the counter
- * reaches the next number when all blocks have: no lane of this call sees the new value, and none of the next call sees
- * the old one, because its kernel begins after this one ended. No lane waits for the sum. Shares are even, so bit 0
- * stays. */
+ * reaches the next number when all blocks have: no lane of this call sees the new value, and none of the next call the
+ * old one, since its kernel begins after this one ended. No lane waits for the sum. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();
     epoch_add_share(lane, team);
 }
 
-/* Distance of the call's half from half 0. */
 LANE_FN uint64_t epoch_half(const alg_team_t &team, uint64_t epoch)
 {
     return (epoch / EPOCH_UNIT & 1) * team.half_bytes;

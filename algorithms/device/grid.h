@@ -17,8 +17,8 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* For how many blocks of a multiprocessor registers must suffice. Without the bound the compiler spilled some kernels
- * of 1024 threads to make room for two. An algorithm may specialise it for N ranks. */
+/* Blocks of a multiprocessor for which registers must suffice. Without the bound the compiler spilled some kernels of
+ * 1024 threads to make room for two. An algorithm may specialise it for N ranks. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
 /* As alg_algorithm_t.block_room, of kernels whose only need is registers. */
@@ -48,7 +48,7 @@ static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t 
         *blocks = filled > 0 ? (uint32_t)filled : 1;
 }
 
-/* Of this rank's grid: fewer than the call's where its share of the GPU has no room for all. Ranks may differ. */
+/* Fewer than the call's where this rank's share of the GPU has no room for all. Ranks may differ. */
 static inline uint32_t grid_blocks(const alg_call_t *call)
 {
     const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.h - the arguments of a kernel that reduces, prepared once per lane: the
- * caller's buffers as vectors, the pre-multiplier, the order of summation.
+ * input.h - the arguments of a kernel that reduces, prepared once per lane: buffers as vectors, the pre-multiplier, the
+ * order of summation.
  */
 #ifndef SHUNT_INPUT_H
 #define SHUNT_INPUT_H
@@ -10,13 +10,13 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the number of ranks, or its upper bound (EXACT_RANKS), for unrolling loops. WHOLE: buffers are aligned and end
- * with a whole vector, so a load is one instruction, and several are in flight at once. */
+/* N: the number of ranks, or its upper bound (EXACT_RANKS). WHOLE: buffers are aligned and end with a whole vector, so
+ * a load is one instruction, and several are in flight at once. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
     static constexpr mark_t MARK = mark_of(TYPE);
-    /* Whether there are registers for what the way from a peer's data to the output needs. */
+    /* Whether registers suffice for keep. */
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
@@ -28,7 +28,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     alg_type_t type; /* TYPE, or the unsigned type of its size */
     alg_op_t op;
 
-    /* Needs only the arguments: before lane_begin. */
     LANE_FN static reduction make(const alg_team_t &team, const kernel_call_t &call)
     {
         const uint64_t bytes = call.count * E::BYTES;
@@ -60,7 +59,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         op = (alg_op_t)same;
     }
 
-    /* Reads memory: after lane_begin. */
     LANE_FN void begin(const kernel_call_t &call)
     {
         if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM) {
@@ -82,13 +80,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return load_from(input, v);
     }
 
-    /* The same if `wanted`; else undefined. In flight beside earlier loads. */
+    /* If `wanted`; else undefined. In flight beside earlier loads. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
         return load_from_if(wanted, input, v);
     }
 
-    /* The same for a part of the input that is a buffer of its own. */
+    /* Of a part of the input that is a buffer of its own. */
     LANE_FN vec16_t load_from(const buffer_t &part, uint32_t v) const
     {
         return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, v));
@@ -132,16 +130,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* The values of all ranks, joined in rank order by the operator and rounded once; x: the others' values,
-     * overwritten. Ready to send, like a load; its NaN has one pattern, so that the bits of an element depend on the
-     * ranks' values for it alone. */
+    /* The values of all ranks, joined in rank order and rounded once; x: the others', overwritten. Ready to send, like
+     * a load; its NaN has one pattern, so an element's bits depend on the ranks' values for it alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* The same where each value is already the result of several ranks: an average of integers divides their sum by
-     * `all`. */
+    /* Where each value is already the result of several ranks: an average of integers divides their sum by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;

@@ -2,33 +2,27 @@
 /*
  * lane.h - the vocabulary that kernels are written in.
  *
- * A lane is one thread of a kernel. The words below have two implementations:
- * lane_cuda.cuh, and lane_host.h, where a block is a thread with a single lane
- * and device memory is shared memory of the host. A protocol (who writes what,
- * where, when) is written once, in these words, and compiled twice. Tests also run
- * the CUDA code on emulated GPUs (tests/emulator/).
+ * A lane is one thread of a kernel. The words below have two implementations: lane_cuda.cuh, and lane_host.h, where a
+ * block is a host thread with a single lane and device memory is shared memory of the host. So a protocol is written
+ * once. Tests also run the CUDA code on emulated GPUs (tests/emulator/).
  *
- * What a lane keeps lies in structs (reduction, slots, outbox, ...): `make` uses the
- * kernel's arguments alone, so it comes before lane_begin; `held` is for lane_begin;
- * `begin`, or `move`, comes behind it, when the epoch is known.
+ * What a lane keeps lies in structs (reduction, slots, outbox, ...): `make` uses the kernel's arguments alone, so it
+ * comes before lane_begin; `held` is for lane_begin; `begin`, or `move`, comes behind it, when the epoch is known.
  *
  *   lane_t              block, blocks, thread, threads: where this lane stands; grid_block, grid_blocks: in the kernel
- *   lane_part           in a kernel of several calls (parts.h): go on as a lane of call number `part` alone, which
- *                       has the blocks from..to-1
- *   lane_begin          wait until all earlier work of the stream is complete. Before it a kernel may use
- *                       only its arguments. `held`, all values that it has computed from them or'ed together,
- *                       keeps that arithmetic before the wait, where it costs no time. `early`: from here on the
- *                       stream's next kernel may be placed, if it begins with the same wait
+ *   lane_part           go on as a lane of the kernel's call number `part` alone, which has blocks from..to-1 (parts.h)
+ *   lane_begin          wait until all earlier work of the stream is complete. Before it a kernel may use only its
+ *                       arguments. `held`: all values computed from them, or'ed together, which keeps that arithmetic
+ *                       before the wait. `early`: from here on the stream's next kernel may be placed, if it begins
+ *                       with the same wait
  *   lane_keep           by all lanes of a warp that have not returned: keeps an address, which differs from lane to
  *                       lane, in registers, so that it is not computed behind a wait
  *   lane_keep_same      the same for a value that all lanes have alike
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain; stored lines leave the cache first
- *   lane_load_if        lane_load without a branch, so that it is in flight beside earlier loads: if not `wanted`,
- *                       it loads from the address `dummy`
+ *   lane_load_if        lane_load without a branch, in flight beside earlier loads: if not `wanted`, from `dummy`
  *   lane_load_word      4 aligned bytes of them; other lanes may be storing those bytes that the caller does not use
  *   lane_store_part     an element of them, or 4 bytes, aligned; other lanes may load the bytes beside it
- *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;
- *                       two puts are not ordered. The value itself shows that it arrived
+ *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole; two puts are not ordered
  *   lane_poll           16 bytes of own scratch that a peer puts
  *   lane_put_word, lane_poll_word     the same with 4 bytes
  *   lane_rearm*         own scratch back to the sentinel, after its value was read
@@ -43,11 +37,11 @@
  *   lane_fetch          16 bytes of a peer's scratch there
  *   lane_sync           all lanes of the block
  *   lane_sync_any       the same; true on all of them if true on any
- *   lane_warp_sync      all lanes of the warp: lane_warp_size of them
- *   lane_warp_any, lane_warp_least    the same; true on all if true on any; the least x of them
+ *   lane_warp_sync, lane_warp_any     the same of the warp: lane_warp_size lanes
+ *   lane_warp_least     the least x of the warp
  *   lane_read_own, lane_read_both     words of the own rank's control page and counts: one, two neighbours
  *   lane_write_own, lane_add_own, lane_or_own     the same, stored; not ordered with other stores
- *   lane_take_own       the word as it was; it is `n` more now
+ *   lane_take_own       adds `n` to such a word; returns what it was
  *   lane_wait_begins    the time limit counts from here
  *   lane_awaits         ranks (bits) that the next lane_stop waits for; default: all
  *   lane_stop           called while waiting, after each poll of all awaited data: true when the wait must end

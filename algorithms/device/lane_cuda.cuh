@@ -11,13 +11,13 @@
 #define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
-/* Rarely run code stays out of line: fetching code is part of a short message's latency. */
+/* Out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
 /* PTX ISA: add, fma, mul and max of f32 give the NaN 0x7fffffff, and the maximum of both zeros is +0. */
 #define LANE_ANY_ORDER true
 
-/* More is of no use, since a GPU's other lanes are ahead, too; but between two ranks push puts SLOTS_ROWS ahead. */
+/* A GPU's other lanes are ahead, too; but between two ranks push puts SLOTS_ROWS ahead. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
@@ -66,13 +66,11 @@ LANE_FN void lane_warp_sync()
     __syncwarp();
 }
 
-/* True on every lane of the warp if it is true on any. */
 LANE_FN bool lane_warp_any(bool x)
 {
     return __any_sync(0xffffffffu, x);
 }
 
-/* The least x of the warp. */
 LANE_FN uint32_t lane_warp_least(uint32_t x)
 {
     return __reduce_min_sync(0xffffffffu, x);
@@ -81,12 +79,11 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
 /* The host's abort word is a PCIe read away. A GPU can make some five million such reads a second, and they delay data
  * that comes over the link. So per scratch one waiting lane reads it every LANE_LOOK_NS: the word at ALG_LOOK_OFFSET
  * says when it was last read, or (LANE_STOP) that the kernels are to stop; such a scratch is not used again
- * (scratch.c). A warp comes here after LANE_POLLS polls of some 0.8 us, so an abort frees a kernel within half a
- * millisecond. (With a read by every warp in turn, a peer 0.3 ms late cost 0.2 ms more: docs/lab/kernels.md.) */
+ * (scratch_end.c). A warp comes here after LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* Leave the call: no kernel behind this one may store. tell: make the peers, which will not get this rank's data, leave
- * it too (after an abort the program aborts them). The word in the peer's scratch orders nothing. */
+ * it too (after an abort the program aborts them); that word orders nothing. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -126,7 +123,7 @@ LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
     return any;
 }
 
-/* Tell the host what this scratch's kernels wait in: three posted writes in LANE_LOOK_NS. */
+/* Three posted writes in LANE_LOOK_NS. */
 LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t call_id, uint64_t now)
 {
     control->wait_id = call_id;
@@ -180,7 +177,6 @@ LANE_FN void lane_wait_begins(lane_t &lane)
     lane.deadline = 0;
 }
 
-/* A kernel here does not learn which ranks are gone. */
 LANE_FN void lane_awaits(lane_t &, uint32_t)
 {
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_host.h - the vocabulary of lane.h on the host: a block is a thread with one
- * lane, scratch is shared memory.
+ * lane_host.h - the vocabulary of lane.h on the host: a block is a thread with one lane, scratch is shared memory.
  *
- * Puts and re-arming release, polls acquire. So happens-before orders here what a
- * kernel boundary orders on CUDA (algorithm.h), and the thread sanitizer can
- * follow it. Words are 8 bytes, or 4, and always whole.
+ * Puts and re-arming release, polls acquire. So happens-before orders here what a kernel boundary orders on CUDA
+ * (algorithm.h), and the thread sanitizer can follow it. Words are 8 bytes, or 4, and always whole.
  */
 #ifndef SHUNT_LANE_HOST_H
 #define SHUNT_LANE_HOST_H
@@ -186,7 +184,6 @@ LANE_FN uint64_t lane_flag(const void *p)
 
 LANE_FN void lane_sync()
 {
-    /* One lane a block. */
 }
 
 LANE_FN bool lane_sync_any(bool x)
@@ -196,7 +193,6 @@ LANE_FN bool lane_sync_any(bool x)
 
 LANE_FN void lane_warp_sync()
 {
-    /* One lane a warp. */
 }
 
 LANE_FN bool lane_warp_any(bool x)
@@ -257,8 +253,7 @@ LANE_FN void lane_awaits(lane_t &lane, uint32_t ranks)
     lane.awaited = ranks;
 }
 
-/* Leave the call: no call behind this one may store. tell: make the peers, which will not get this rank's data, leave
- * it too (after an abort the program aborts them). */
+/* As on CUDA. */
 LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 {
     lane_or_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -301,7 +296,7 @@ LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
     return missed;
 }
 
-/* Check which ranks are lost; returns the status that ends the wait. */
+/* Returns the status that ends the wait. */
 LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
 {
     const uint32_t missed = lane_missed(lane, team);
@@ -310,7 +305,7 @@ LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
     return !missed ? ALG_STATUS_OK : missed & gone ? ALG_STATUS_PEER_DEAD : ALG_STATUS_PEER_LEFT;
 }
 
-/* Tell the host what this scratch's kernels wait in. Several lanes may do so at once: each tells the truth. */
+/* Several lanes may do so at once: each tells the truth. */
 LANE_FN void lane_tell(const alg_team_t &team)
 {
     alg_control_t *control = team.control;

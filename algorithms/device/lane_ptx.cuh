@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - accesses to memory on CUDA, and the instructions of dependent launch.
- * All inline PTX of the kernels is here, but for bulk copies (bulk_ptx.cuh); each
- * wrapper says who supplies the ordering.
- *
- * tests/emulator/ has the same functions for emulated GPUs.
+ * lane_ptx.cuh - accesses to memory on CUDA, and the instructions of dependent launch: all inline PTX of the kernels
+ * but bulk copies (bulk_ptx.cuh). Each wrapper says who supplies the ordering. tests/emulator/ has the same functions
+ * for emulated GPUs.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
-/* griddepcontrol.wait: until all earlier work of the stream is complete and visible. Without the launch attribute it
- * returns at once. The assembler would move all arithmetic behind it, to its use: a branch on `held`, which is never 0,
- * keeps the arithmetic for `held` before it. early: let the successor in (alg_call_t). */
+/* Without the launch attribute griddepcontrol.wait returns at once. The assembler would move all arithmetic behind it,
+ * to its use: a branch on `held`, which is never 0, keeps the arithmetic for `held` before it. */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -23,9 +20,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* p, which differs from lane to lane, is computed here and stays in registers: for what is needed behind lane_begin or
- * a poll, where a short call waits for each instruction. Without it the assembler computes addresses where they are
- * used; it cannot see that a lane gets its own value back. All lanes of a warp that have not returned call it. */
+/* For what is needed behind lane_begin or a poll: the assembler computes addresses where they are used, and cannot see
+ * that a lane gets its own value back here. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -34,7 +30,6 @@ LANE_FN void lane_keep(uint8_t *&p)
     p = (uint8_t *)((uint64_t)high << 32 | low);
 }
 
-/* The same for a value that all lanes of the warp have alike, such as an argument. */
 LANE_FN void lane_keep_same(uint32_t &x)
 {
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
@@ -59,9 +54,8 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
 }
 
 /* The assembler moves the use of an earlier load up to before a branch, and waits for it there. So a load behind a
- * branch (or a predicate, which it turns into one) is not in flight beside it, which costs 0.2 us of a short message;
- * and it would move a plain load down behind the branch of its user. Needs no order: the input is constant, as for
- * lane_load. */
+ * branch (or a predicate, which it turns into one) is not in flight beside it: 0.2 us of a short message; and it would
+ * move a plain load down behind the branch of its user. Needs no order, as lane_load. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
@@ -95,7 +89,7 @@ LANE_FN void lane_put_word(void *p, uint32_t w)
     asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
 }
 
-/* ld.relaxed.sys: sees a peer's put some time after it was made; each 8 bytes of it are whole. */
+/* ld.relaxed.sys: sees a peer's put some time later; each 8 bytes of it are whole. */
 LANE_FN vec16_t lane_poll(const void *p)
 {
     uint64_t lo, hi;
@@ -121,8 +115,8 @@ LANE_FN void lane_rearm_word(void *p)
     *(uint32_t *)p = SENTINEL;
 }
 
-/* Staging: lane_raise and lane_flag order these accesses. The store is weak; the load must not be served by L1, which a
- * peer's stores do not invalidate. */
+/* Staging: lane_raise and lane_flag order these. The store is weak; the load must not be served by L1, which a peer's
+ * stores do not invalidate. */
 LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
@@ -188,7 +182,6 @@ LANE_FN vec16_t lane_fetch(const void *p)
 }
 #endif
 
-/* Words of the control page, and counts. */
 LANE_FN uint64_t lane_read_own(const uint64_t *p)
 {
     uint64_t w;

@@ -8,18 +8,17 @@
  * TYPE: an alg_type_t. OPS: an ops_kind. If it moves data, whose count is then in bytes:
  *   template <int N, bool WHOLE, bool EACH>
  *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
- * EACH: the input has a block for every rank. N: the number of ranks; above EXACT_RANKS,
- * their upper bound. WHOLE: kernel_call_is_whole.
+ * EACH: the input has a block for every rank. N: the number of ranks; above EXACT_RANKS, their upper bound. WHOLE:
+ * kernel_call_is_whole.
  *
  * Its other members are for the host:
  *   MOST_THREADS: of a block
  *   segment_bytes(team, call): the most bytes of a block that one kernel takes
  *   max_bytes(collective, ...), shape(collective, ...): as in alg_algorithm_t
  *
- * A file ends with an ALG_ENTRIES for each such struct, and an ALG_DESCRIBE for each
- * collective that it serves. The file is compiled for CUDA, which gives the functions
- * NAME_launch and NAME_preload, and for the host, which gives the descriptors that refer
- * to them.
+ * A file ends with an ALG_ENTRIES for each such struct, and an ALG_DESCRIBE for each collective that it serves.
+ * Compiled for CUDA it gives the functions NAME_launch and NAME_preload; for the host, the descriptors that refer to
+ * them.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -41,9 +40,8 @@ template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
-/* The functions of A's kernels that reduce, and of those that move data: `launch` puts the kernels of a call on the
- * stream, or on the host device runs them; `preload` loads all of them. A library has the versions for CUDA and for the
- * host, which the namespace keeps apart. */
+/* The functions of A's kernels: `launch` puts those of a call on the stream, or on the host device runs them; `preload`
+ * loads all. A library has versions for CUDA and for the host, which the namespace keeps apart. */
 namespace
 {
 
@@ -102,8 +100,7 @@ template <class A> struct mover {
 
 /* ---- Entries and descriptors ------------------------------------------------------------- */
 
-/* ALG_ENTRIES(name, K), where K is reducer<A>, say: CUDA's name_launch and name_preload.
- * ALG_DESCRIBE(symbol, title, collective, memory, name): the descriptor that registry.def lists. */
+/* ALG_ENTRIES(name, K): K is reducer<A>, say. ALG_DESCRIBE: the descriptor that registry.def lists. */
 
 #ifdef __CUDACC__
 

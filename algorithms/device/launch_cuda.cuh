@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_cuda.cuh - kernels on CUDA, and how they are launched. launch_host.h has the
- * same for the host device.
+ * launch_cuda.cuh - kernels on CUDA, and how they are launched (host device: launch_host.h).
  */
 #ifndef SHUNT_LAUNCH_CUDA_CUH
 #define SHUNT_LAUNCH_CUDA_CUH
@@ -9,7 +8,7 @@
 #include "algorithms/device/grid.h"
 #include "algorithms/device/kernel_call.h"
 
-/* P: what a kernel gets beside the team, by value: a kernel_call_t, or several. */
+/* P: a kernel_call_t, or several. */
 template <class P> using kernel_t = void (*)(alg_team_t, P);
 
 #include "algorithms/device/start_cuda.cuh"
@@ -32,10 +31,9 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-/* Put it on the stream. Dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
- * that one allows it (lane_begin, which also waits for its end). On H200 it saves 0.25 us a call
- * (docs/lab/kernels.md), and as much again where grids trigger it early. Priority: beside matrix products our
- * blocks take the next free place. A cudaError_t. */
+/* Put it on the stream; a cudaError_t. Dependent launch, which saves 0.25 us a call (docs/lab/kernels.md): blocks may
+ * be placed while the stream's last kernel drains, or earlier where that one allows it (lane_begin, which also waits
+ * for its end). Priority: beside matrix products our blocks take the next free place. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
                        size_t shared_bytes, void *stream)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_host.h - kernels on the host device, and how they are run: a block is a
- * thread. launch_cuda.cuh has the same for CUDA.
+ * launch_host.h - kernels on the host device, and how they are run: a block is a thread (CUDA: launch_cuda.cuh).
  */
 #ifndef SHUNT_LAUNCH_HOST_H
 #define SHUNT_LAUNCH_HOST_H
@@ -10,7 +9,7 @@
 
 #include "algorithms/device/kernel_call.h"
 
-/* P: what a kernel gets beside the team: a kernel_call_t, or several. */
+/* P: a kernel_call_t, or several. */
 template <class P> using kernel_t = void (*)(lane_t, const alg_team_t &, const P &);
 
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
@@ -43,9 +42,8 @@ template <class P> static void *launch_block_main(void *argument)
     return NULL;
 }
 
-/* Run it to its end: blocks 1.. in threads of their own, block 0 here. A block without a thread would leave the peers'
- * block waiting, so then the team is given up. counted: a collective, before which there were `call` of them. An
- * alg_status_t. */
+/* Run it to its end: block 0 here, the others in threads of their own. A block without a thread would leave the peers'
+ * block waiting, so then the team is given up. counted: a collective, `call` of which came before. An alg_status_t. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)
@@ -84,7 +82,6 @@ static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P
     return status;
 }
 
-/* There is nothing to load. */
 template <class P> static int launch_preload(kernel_t<P>)
 {
     return 0;

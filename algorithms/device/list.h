@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective in one kernel: the parts of the call (alg_call_t.parts), which a
- * program has put into a group. What each does on the link: places.h.
+ * list.h - several short calls of one collective in one kernel: the parts of the call (alg_call_t.parts), a program's
+ * group. What each does on the link: places.h.
  *
- * Kernels: push/list_reduce.cu, push/list_move.cu. They cost a long message more than the kernels for one call, but a
+ * Kernels: push/list_reduce.cu, push/list_move.cu. For a long message they are slower than those for one call, but a
  * list saves launches, and all its calls cross the link at once.
  */
 #ifndef SHUNT_LIST_H
@@ -26,14 +26,14 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
 }
 
 /* The number of the list's first call. A block may read the epoch when block 0 has left: that has added the units of
- * all calls but for the shares of blocks still to leave, so the upper half of the shares' bits is set. */
+ * all calls less the shares of blocks still to leave, so the upper half of the shares' bits is set. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
     return epoch_base(epoch) - left * EPOCH_UNIT;
 }
 
-/* Once a lane, after its epoch_read, as epoch_leave. */
+/* As epoch_leave. */
 LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t &list)
 {
     lane_sync();
@@ -42,8 +42,8 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* A warp's way through the calls. A row is a vector for each lane of a warp; the warps of all blocks take the rows of
- * all calls in turn. */
+/* A warp's way through the calls. A row is a vector for each lane of a warp; all warps take the rows of all calls in
+ * turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -53,7 +53,7 @@ typedef struct list_walk {
         return {0, lane.block * warps + lane.thread / lane_warp_size(), lane.blocks * warps};
     }
 
-    /* Whether it has another row; width: bytes of an element. */
+    /* width: bytes of an element. */
     LANE_FN bool stays(const list_t &list, uint32_t width)
     {
         for (; part < list.count; part++) {
@@ -71,14 +71,12 @@ typedef struct list_walk {
         row += warps;
     }
 
-    /* This lane's vector in the row. */
     LANE_FN uint32_t vector(const lane_t &lane) const
     {
         return row * lane_warp_size() + lane.thread % lane_warp_size();
     }
 } list_walk_t;
 
-/* The call at which the walk is, as if it were alone. */
 LANE_FN kernel_call_t list_call(const list_t &list, const list_walk_t &w, uint32_t width)
 {
     kernel_call_t call = parts_one(list.call, list.part[w.part]);
@@ -98,7 +96,7 @@ int alg_list_move_launch(const alg_team_t *team, const alg_call_t *call, void *s
 int alg_list_move_preload(uint32_t nranks);
 }
 
-/* Parts of a call from `first` on. common: the call, of the kernel's units; unit: how many of them an element is. */
+/* Parts of a call from `first` on; common, unit: as of parts_make. */
 static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                                uint32_t first, uint32_t most_threads)
 {
@@ -117,7 +115,6 @@ static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, c
     return list;
 }
 
-/* kernel(list): the one for it. */
 template <class F>
 static int list_launch(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                        uint32_t most_threads, void *stream, F kernel)
@@ -125,7 +122,7 @@ static int list_launch(const alg_team_t *team, const alg_call_t *call, const ker
     int error = 0;
     for (uint32_t first = 0; first < call->part_count && error == 0; first += PLACES_LIST) {
         const list_t list = list_make(team, call, common, first, most_threads);
-        alg_team_t patient = *team; /* as in parts_launch: another rank may make the calls one by one */
+        alg_team_t patient = *team; /* as in parts_launch */
         patient.limit = lane_limit_times(patient.limit, list.count);
         error = launch_collective(kernel(list), &patient, list, list.call, list.count, stream);
     }
@@ -135,7 +132,6 @@ static int list_launch(const alg_team_t *team, const alg_call_t *call, const ker
 namespace
 {
 
-/* Kernels of lists for push/list_reduce.cu and push/list_move.cu. */
 template <class A> struct list_reducer {
     typedef A algorithm;
     typedef list_t argument;
@@ -155,7 +151,7 @@ template <class A> struct list_reducer {
     }
 };
 
-/* One kernel, whether or not the input has a block for every rank. */
+/* Also where the input has one block for all. */
 template <class A> struct list_mover {
     typedef A algorithm;
 
@@ -174,8 +170,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h) for calls alone, S for short ones of as many ranks as it has kernels for, and the
- * functions above for lists. */
+/* K (reducer or mover, launch.h): for calls alone. S: for short ones of as many ranks as it has kernels for. LAUNCH,
+ * PRELOAD: for lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

@@ -2,16 +2,13 @@
 /*
  * mark.h - how a value shows that it has arrived.
  *
- * Scratch is all-ones before a peer's value lands there, so a sent value must
- * never be all-ones:
- *
- *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and
- *                becomes another NaN by losing its top bit.
+ * Scratch is all-ones before a peer's value lands there, so a sent value must never be all-ones:
+ *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and becomes another NaN by losing its
+ *                top bit.
  *   MARK_DOUBLE  fp64: the same with 8 bytes.
- *   MARK_ESCAPE  integers, and data that is only moved, use every pattern: each word
- *                travels xor WHITE; words that all-ones would stand for travel as
- *                ESCAPED, and a vector with such a word is followed by an escape word
- *                that tells which words these were.
+ *   MARK_ESCAPE  integers, and data that is only moved, use every pattern: each word travels xor WHITE; words that
+ *                all-ones would stand for travel as ESCAPED, and an escape word that tells which these were follows
+ *                their vector.
  */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H
@@ -39,7 +36,6 @@ static const uint32_t ESCAPED = SENTINEL - 1;
  * int32 it is -6455341. */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
-/* To and from the words that travel. */
 LANE_FN void mark_whiten(vec16_t &v)
 {
     LANE_UNROLL
@@ -54,8 +50,8 @@ LANE_FN uint32_t mark_top(const vec16_t &v)
     return low > high ? low : high;
 }
 
-/* The escape word of a whitened vector with mark_top >= ESCAPED, made fit to be sent: bit i says that word i was
- * all-ones, bit 4 that the escape word is valid. */
+/* Makes a whitened vector with mark_top >= ESCAPED fit to be sent. The escape word: bit i: word i was all-ones; bit 4:
+ * valid. */
 LANE_FN uint32_t mark_escape(vec16_t &v)
 {
     uint32_t escape = 1u << 4;
@@ -67,7 +63,7 @@ LANE_FN uint32_t mark_escape(vec16_t &v)
     return escape;
 }
 
-/* Make v fit to be sent. MARK_ESCAPE: returns the escape word, or 0 if none is needed. */
+/* Make v fit to be sent; returns the escape word, or 0 if none is needed. */
 template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
 {
     if constexpr (MARK == MARK_DOUBLE) {
@@ -97,7 +93,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* The reverse, for a vector that has arrived: unescape it, then whiten it. */
+/* The reverse: unescape a vector that has arrived, then whiten it. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

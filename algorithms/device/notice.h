@@ -2,13 +2,10 @@
 /*
  * notice.h - "I am in this call", to a peer that gets no data from this rank.
  *
- * The rule that guards the scratch (algorithm.h) needs every rank to hear from
- * every other in each call. Where a collective has a root, some pairs exchange
- * nothing, and a root could run ahead and store into a half that a slow peer still
- * reads. So each such pair (in rooted/ every pair) exchanges a vector of zeros at
- * the end of the call's half of scratch, and waits for it at the call's end.
- *
- * A rank's first block sends and takes notices, one lane a peer.
+ * The rule that guards the scratch (algorithm.h) needs every rank to hear from every other in each call. Where a
+ * collective has a root, some pairs exchange nothing, and a root could run ahead and store into a half that a slow peer
+ * still reads. So each such pair (in rooted/ every pair) exchanges a vector of zeros at the end of the call's half of
+ * scratch, and waits for it at the call's end. A rank's first block sends and takes notices, one lane a peer.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -17,7 +14,6 @@
 #include "algorithms/device/mark.h"
 #include "algorithms/device/peers.h"
 
-/* Scratch for notices, at the end of what a call uses of its half. */
 LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 {
     return (uint64_t)(nranks - 1) * VEC;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts.h - several broadcasts, or reduces, in one kernel: each is a part of the
- * call (alg_call_t.parts) and has some of the blocks, in which the algorithm's `run`
- * serves it like a call of its own. Why that is right on ranks that make them one by
+ * parts.h - several broadcasts, or reduces, in one kernel: each is a part of the call (alg_call_t.parts) and has some
+ * of the blocks, in which the algorithm's `run` serves it like a call of its own. Why other ranks may make them one by
  * one: series.h.
  *
- * An ALG_ENTRIES of a parts_reducer or parts_mover serves calls with parts, and without.
- * The same file needs an ALG_ENTRIES of reducer<A>, which makes A's kernels for calls without.
+ * An ALG_ENTRIES of a parts_reducer or parts_mover serves calls with parts, and without. The same file needs an
+ * ALG_ENTRIES of reducer<A>, which makes A's kernels for calls without.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
@@ -21,7 +20,6 @@ typedef struct parts {
     alg_part_t part[ALG_MAX_RANKS];
 } parts_t;
 
-/* A part as a call; common: what all parts have in common. */
 LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part_t &part)
 {
     kernel_call_t call = common;
@@ -45,8 +43,8 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 /* Reductions of three ranks and more have one kernel: a type has many, and compiling them takes long. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
-/* Each part gets a block, and of the others as many as its length is worth. common: the call, of the kernel's units;
- * unit: how many of them an element is. most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
+/* Each part gets a block, and a share of the others by its length. common: the call, of the kernel's units; unit: how
+ * many of them an element is. most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
 static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &common, uint32_t most_threads,
                                  uint64_t most_bytes)
 {
@@ -77,7 +75,6 @@ static inline bool parts_are_whole(const kernel_call_t &common, const alg_part_t
     return whole;
 }
 
-/* One kernel for all of them. */
 static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team, const parts_t &p, void *stream)
 {
     /* All parts begin to wait at once, but another rank may make the calls one by one. */

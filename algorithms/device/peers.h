@@ -7,8 +7,7 @@
 
 #include "algorithms/device/lane.h"
 
-/* The rank `step` places after `rank`. Peers are visited from rank + 1 on, so that all ranks do not store to one GPU at
- * once. */
+/* Peers are visited from rank + 1 on, so that all ranks do not store to one GPU at once. */
 LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
 {
     const uint32_t r = team.rank + step;

@@ -2,11 +2,10 @@
 /*
  * places.h - where short calls lie in the scratch, so that a list of them may be one kernel.
  *
- * Programs group short all-reduces, reduce-scatters, all-gathers and all-to-alls. One rank may make the calls of a
- * group in one kernel (list.h), and another rank one by one. So each has a number of its own and goes over the link as
- * it would alone. A kernel sends all of its calls before it takes any, so they need different slots: each call of up to
- * places_room bytes a block, in a list or alone, uses one of PLACES places, in turn by its number. Longer calls and
- * those with a root use the halves (algorithm.h).
+ * One rank may make the short calls of a group in one kernel (list.h), and another rank one by one. So each has a
+ * number of its own and goes over the link as it would alone. A kernel sends all of its calls before it takes any, so
+ * they need different slots: each call of up to places_room bytes a block, in a list or alone, uses one of PLACES
+ * places, in turn by its number. Longer calls and those with a root use the halves (algorithm.h).
  *
  * Why a rank never stores over what a peer has yet to read: a kernel has at most PLACES_LIST calls. A rank that begins
  * a kernel with call a has ended call a-1, which its peer sent in a kernel that began behind call a-1-PLACES_LIST. So
@@ -25,7 +24,7 @@ enum { PLACES = 32, PLACES_LIST = 16 };
 static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.last is a mask");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
-/* Of a block of a short call, with room for escapes whatever the type; 0: none. */
+/* The most bytes of a short call's block, with room for escapes whatever the type; 0: none. */
 static inline uint64_t places_room(const alg_team_t *team)
 {
     const uint64_t vector = slots_bytes(MARK_ESCAPE, team->nranks - 1, 4) / 4;
@@ -37,7 +36,6 @@ static inline bool places_serve(const alg_team_t *team, const alg_call_t *call)
     return call->count * alg_type_bytes(call->type) <= places_room(team);
 }
 
-/* Of short calls. */
 static inline turns_t places_turns(const alg_team_t *team)
 {
     return {(uint32_t)((team->places_offset - team->half_offset) / VEC), (uint32_t)(team->places_bytes / PLACES / VEC),
@@ -49,13 +47,12 @@ static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t 
     return places_serve(team, call) ? places_turns(team) : turns_t{0, (uint32_t)(team->half_bytes / VEC), 1};
 }
 
-/* From half 0 to the slots of the call with that number, which epoch_read gave. */
+/* From half 0 to the call's slots. */
 LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
     return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.last) * turns.step) * VEC;
 }
 
-/* For lane_begin. */
 LANE_FN uint64_t turns_held(const turns_t &turns)
 {
     return turns.first | turns.step | turns.last;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reduce.h - the values of all ranks, joined by an operator.
- *
- * 8- and 16-bit floats add in fp32 and round once; the caller gives the order (rank
- * 0 .. n-1), so every algorithm gives the same bits.
+ * reduce.h - the values of all ranks, joined by an operator. 8- and 16-bit floats add in fp32 and round once; the
+ * caller gives the order (rank 0 .. n-1), so every algorithm gives the same bits.
  */
 #ifndef SHUNT_REDUCE_H
 #define SHUNT_REDUCE_H
@@ -14,8 +12,8 @@
 /* A kernel for N ranks serves exactly N where N <= EXACT_RANKS, and any number up to N above. */
 enum { EXACT_RANKS = 4 };
 
-/* Kernels come in three kinds, so that a short message does not fetch code that its operator does not use: sum and avg;
- * max and min; the rest, which switch on the operator. */
+/* Three kinds of kernels, so that a short message does not fetch code that its operator does not use: sum and avg; max
+ * and min; the rest, which switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -23,15 +21,15 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* Unsigned integers use the kernels of signed ones: they add and multiply alike, and ordering_of and
+/* Unsigned integers use the kernels of signed ones: they add and multiply alike; ordering_of and
  * reduce_average_integers handle the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* For an average of floats each value is divided by this power of two before it is added, so that no sum leaves the
- * range where the average does not. */
+/* Values of an average of floats are divided by this power of two first, so that no sum leaves the range where the
+ * average does not. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
@@ -86,8 +84,8 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x are the others' in their order. A sum
- * is of values times `scale`. */
+/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x the others' in their order. Sums are
+ * of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
@@ -110,7 +108,7 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
 }
 
-/* Results of floats as they are written: a maximum of mirrored values is mirrored back, and NaN has one pattern. */
+/* A maximum of mirrored values is mirrored back, and NaN has one pattern. */
 template <int TYPE, int OPS>
 LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
 {
@@ -119,7 +117,6 @@ LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::C
         a[i] = op_one_nan(OPS == OPS_MAX ? op_mirror(a[i], order.odd) : a[i]);
 }
 
-/* The average of floats from the sum of their shares. */
 template <int TYPE, int N>
 LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks)
 {
@@ -133,7 +130,6 @@ LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::
         a[i] = op_fma(a[i], a[i], rest);
 }
 
-/* The average of integers from the sum over all ranks. */
 template <int TYPE, int N>
 LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks,
                                      alg_type_t type)
@@ -150,7 +146,7 @@ LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>
         a[i] = op_divide<false>(a[i], n);
 }
 
-/* This rank's input times its scalar, rounded to the type: the value that it sends and adds itself. */
+/* This rank's input times its scalar, rounded to the type: what it sends and adds itself. */
 template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
 {
     typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - which rank sends to which, for each collective but all-reduce: senders
- * give each taker its block, or the same to all. All that differs between
- * collectives is here, so that one algorithm serves them all.
+ * route.h - which rank sends to which, for each collective but all-reduce: senders give each taker its block, or the
+ * same to all. One algorithm serves all collectives, since all that differs between them is here.
  */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segments.h - a call's kernels: one, or where the scratch has no room for a whole
- * block, one for each segment.
+ * segments.h - a call's kernels: one, or where the scratch has no room for a whole block, one for each segment.
  */
 #ifndef SHUNT_SEGMENTS_H
 #define SHUNT_SEGMENTS_H
@@ -11,7 +10,6 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/series.h"
 
-/* The whole call. */
 static inline kernel_call_t kernel_call_make(const alg_call_t &call)
 {
     kernel_call_t k = {};
@@ -34,7 +32,7 @@ static inline kernel_call_t kernel_call_make(const alg_call_t &call)
     return k;
 }
 
-/* The same for algorithms that move data, whatever its type. */
+/* For algorithms that move data, whatever its type. */
 static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
 {
     kernel_call_t k = kernel_call_make(call);
@@ -53,7 +51,7 @@ static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
 }
 
 /* The kernel serves the calls of the roots first..last of a series, or is in none. Slots of a series' broadcasts are as
- * long as a half of scratch allows, which is `most` bytes. */
+ * long as a half of scratch allows: `most` bytes. */
 static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
 {
     call.series = series_of(call.collective, first, last);
@@ -61,8 +59,7 @@ static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, u
         call.slot_vectors = (uint32_t)(most / VEC);
 }
 
-/* launch(kernel call) for each segment, of up to `most` bytes of a block, until one returns an error, which is not 0.
- */
+/* launch(kernel call) for each segment, of up to `most` bytes of a block, until one returns an error (not 0). */
 template <class F> static int segments_launch(const kernel_call_t &whole, uint64_t most, F launch)
 {
     const uint64_t width = alg_type_bytes(whole.type), bytes = whole.count * width;

@@ -1,31 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * series.h - broadcasts of rising roots, one after the other, share a half of
- * scratch; so do reduces.
+ * series.h - broadcasts of rising roots, one after the other, share a half of scratch; so do reduces.
  *
- * Programs group one of each root to gather, or to reduce and scatter, parts of
- * unequal length. One rank may run such calls in one kernel, side by side (parts.h),
- * and another rank one by one. So what a call does on the link depends only on the
- * order of calls. If each used a half of its own, the second could not begin before
- * the first has heard from every rank (algorithm.h), nor the third before the first
- * has ended. So the calls of a series have one number and one half: when the first may
- * begin, all may. Each uses words of the half that no other one does:
- *   - A broadcast uses the root's slot at the other ranks. Slots are as long as a half
- *     allows (kernel_call_t.slot_vectors), whatever the message.
- *   - A reduce uses the slots at its root.
- *   - Each root has its own notices (push.h).
- * In each call all ranks hear from each other. So when a rank begins the call behind a
- * series, every rank is in the series or behind it.
+ * One rank may run such calls, which a program has grouped, in one kernel, side by side (parts.h), and another rank one
+ * by one. So what a call does on the link depends only on the order of calls. If each used a half of its own, the
+ * second could not begin before the first has heard from every rank (algorithm.h), nor the third before the first has
+ * ended. So the calls of a series have one number and one half: when the first may begin, all may. Each uses words of
+ * the half that no other one does:
+ * - A broadcast uses the root's slot at the other ranks. Slots are as long as a half allows
+ *   (kernel_call_t.slot_vectors), whatever the message.
+ * - A reduce uses the slots at its root.
+ * - Each root has its own notices (push.h).
  *
- * A call continues its predecessor's series if that has the same collective and a lower
- * root. Only the device knows the predecessor, for graphs are replayed in any order: the
- * word at ALG_SERIES_OFFSET has the number of the last series, its collective and its
- * last root. A call that continues a series leaves the epoch alone.
+ * In each call all ranks hear from each other. So when a rank begins the call behind a series, every rank is in the
+ * series or behind it.
  *
- * No block may misread the word after another block of its kernel has changed it. A call
- * that begins a series stores its own number, which no predecessor can have. In one that
- * continues a series each block adds its share, as in epoch_leave; a word with shares
- * belongs to the call itself.
+ * A call continues its predecessor's series if that has the same collective and a lower root. Only the device knows the
+ * predecessor, since graphs are replayed in any order: the word at ALG_SERIES_OFFSET has the number of the last series,
+ * its collective and its last root. A call that continues a series leaves the epoch alone.
+ *
+ * No block may misread the word after another block of its kernel has changed it. A call that begins a series stores
+ * its own number, which no predecessor can have. In one that continues a series each block adds its share, as in
+ * epoch_leave; a word with shares belongs to the call itself.
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
@@ -54,11 +50,10 @@ LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 }
 
 typedef struct series {
-    uint64_t epoch, word; /* as they were read */
-    bool continues;       /* the call continues its predecessor's series */
+    uint64_t epoch, word;
+    bool continues;
 } series_t;
 
-/* Of the call, and of its predecessor. Issue independent loads before using the result. */
 LANE_FN series_t series_read(const alg_team_t &team)
 {
     series_t s;
@@ -66,7 +61,7 @@ LANE_FN series_t series_read(const alg_team_t &team)
     return s;
 }
 
-/* Set `continues`: the word is this call's (it has shares), or the predecessor's, of the same collective with a lower
+/* Set `continues`: the word is this call's (it has shares), or a predecessor's of the same collective with a lower
  * root. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {
@@ -95,7 +90,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
                                : 1);
 }
 
-/* How far the call's half lies behind half 0. */
+/* From half 0 to the call's half. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));

@@ -2,13 +2,9 @@
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *
- * A set of nranks - 1 slots of `vectors` vectors, one for each peer in rank order,
- * lies at the same place in every rank's scratch; a second set may follow it. A
- * peer puts into its slot, the owner takes. Taking includes re-arming, the rule of
- * algorithm.h for all users of the halves.
- *
- * A lane finds its places in all slots from the arguments, before lane_begin; when
- * the epoch is known, they move to the call's half.
+ * A set of nranks - 1 slots of `vectors` vectors, one for each peer in rank order, lies at the same place in every
+ * rank's scratch; a second set may follow it. A peer puts into its slot, the owner takes, and re-arms (algorithm.h). A
+ * lane finds its places before lane_begin; when the epoch is known, they move to the call's half.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -17,8 +13,8 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
-/* Vectors that a lane of N ranks loads, and polls, in one go. Two make 512 threads as fast as 1024, and two blocks of
- * 512 fit a multiprocessor. For more ranks it is not measured. */
+/* Vectors that a lane of N ranks loads, and polls, in one go. Two make 512 threads as fast as 1024, and two such blocks
+ * fit a multiprocessor. Not measured for more ranks. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t SLOTS_ROWS = N == 2 ? 2 : 1;
 #else
@@ -50,7 +46,6 @@ template <mark_t MARK, int N> struct slots {
         return (ranks() - 1) * vectors;
     }
 
-    /* `first` is the lane's first vector in each slot. */
     LANE_FN static slots make(const alg_team_t &team, uint32_t sets, uint32_t vectors, uint32_t first)
     {
         slots s;
@@ -71,8 +66,7 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* For lane_begin. Kernels of two ranks need the registers that the addresses of escape words, which are rare, would
-     * take. */
+    /* Kernels of two ranks need the registers that the addresses of escape words, which are rare, would take. */
     LANE_FN uint64_t held()
     {
         if (N == 2)
@@ -88,7 +82,6 @@ template <mark_t MARK, int N> struct slots {
         lane_keep(from);
     }
 
-    /* By the bytes of epoch_half. */
     LANE_FN void move(uint64_t bytes)
     {
         each([bytes](uint8_t *&p) { p += bytes; });
@@ -109,7 +102,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* Send x to the rank i places after us. Values other than integers have been cleaned before (input.h). */
+    /* To the rank i places after us. Values other than integers have been cleaned before (input.h). */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
@@ -133,14 +126,13 @@ template <mark_t MARK, int N> struct slots {
             lane_put_word(to_word[i] + (uint64_t)k * 4, escape);
     }
 
-    /* Every slot. */
     LANE_FN uint32_t all() const
     {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Wait for the vector of every slot j with `wanted >> j & 1`, into x. All are polled together, so their loads are
-     * in flight at once. False: the wait was broken. */
+    /* Wait for the vector of every slot j with `wanted >> j & 1`. All are polled together, so their loads overlap.
+     * False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
@@ -190,7 +182,6 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* The same for slot j alone. */
     LANE_FN bool take_one(lane_t &lane, const alg_team_t &team, uint32_t j, uint32_t k, vec16_t &x) const
     {
         lane_wait_begins(lane);
@@ -206,7 +197,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* The escape word of x; x shows that it is on its way. */
+    /* x shows that its escape word is on its way. */
     LANE_FN static bool take_escape(lane_t &lane, const alg_team_t &team, uint8_t *word, vec16_t &x)
     {
         uint32_t escape;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start_cuda.cuh - how a kernel gets onto a stream. tests/emulator/ has the same function
- * for emulated GPUs.
+ * start_cuda.cuh - how a kernel gets onto a stream. tests/emulator/ has the same function for emulated GPUs.
  */
 #ifndef SHUNT_START_CUDA_CUH
 #define SHUNT_START_CUDA_CUH

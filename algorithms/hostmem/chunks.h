@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chunks.h - longer messages through the host's memory: chunk by chunk, raw data
- * behind flags. What matters over PCIe:
+ * chunks.h - longer messages through the host's memory: chunk by chunk, raw data behind flags. What matters over PCIe:
  *
- *   - a rank's flags to a block of ours lie in one line of our own scratch, so one
- *     warp waits for all of them with one load, and lets the block go on;
- *   - one fence and one flag a step serve all peers: flag c + 1 says that chunk c
- *     was posted and chunk c - 1 fetched;
- *   - chunk c + 1 is posted before flag c is waited for, so that a GPU stores while
- *     it loads.
+ * - a rank's flags to a block of ours lie in one line of our own scratch, so one warp waits for all of them with one
+ *   load, and lets the block go on;
+ * - one fence and one flag a step serve all peers: flag c + 1 says that chunk c was posted and chunk c - 1 fetched;
+ * - chunk c + 1 is posted before flag c is waited for, so that a GPU stores while it loads.
  *
- * A block is a channel, and its own flags order its memory. An outbox holds
- * SHM_CHUNKS chunks, for each rank that gets its own: chunk c + 1 replaces c - 2
- * after flag c came from all ranks, which had fetched that by then. Calls use two
- * such areas in turn, as they do halves (algorithm.h): a rank raises flags to all
- * others in each call, even without data for them, so when a rank begins call e +
- * 2, no rank reads there any more.
+ * A block is a channel, and its own flags order its memory. An outbox holds SHM_CHUNKS chunks, for each rank that gets
+ * its own: chunk c + 1 replaces c - 2 after flag c came from all ranks, which had fetched that by then. Calls use two
+ * such areas in turn, as they do halves (algorithm.h): a rank raises flags to all others in each call, even without
+ * data for them, so when a rank begins call e + 2, no rank reads there any more.
  *
- * Flags hold the number of the step counted over all calls, and are never cleared.
- * A flag is new if it is at most two calls ahead of the awaited one.
+ * Flags hold the number of the step over all calls, and are never cleared. A flag is new if it is at most two calls
+ * ahead of the awaited one.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
@@ -91,13 +86,11 @@ LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t s
     return p;
 }
 
-/* This lane's part of a chunk. */
 typedef struct shm_span {
     uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
     uint32_t rows;
 } shm_span_t;
 
-/* One block's view of the outboxes. */
 struct shm_channel {
     uint32_t index, lane, lanes;
     uint64_t chunks, sums; /* where the call's area of chunks begins, and that of sums, in every scratch */
@@ -127,7 +120,6 @@ struct shm_channel {
         return at(team, from, chunks, slot);
     }
 
-    /* The same for sums. */
     LANE_FN uint8_t *sum(const alg_team_t &team, uint32_t from, uint32_t c) const
     {
         return at(team, from, sums, c % SHM_SUMS);
@@ -164,7 +156,7 @@ struct shm_channel {
         }
     }
 
-    /* Wait until every peer has raised its flag to `value`. False: the wait was broken. */
+    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         bool broken = false;

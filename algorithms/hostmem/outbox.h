@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outbox.h - short messages through the host's memory: a rank writes once, into
- * its own outbox, and its peers read there.
+ * outbox.h - short messages through the host's memory: a rank writes once, into its own outbox, and its peers read
+ * there.
  *
- * Over PCIe a store is posted and cheap, a load is a round trip of some 1.5 us. A
- * flag behind the data would cost two more of them, for its fence and its load. So
- * each unit of 16 bytes has 12 bytes of data and the number of the call as its
- * mark, and shows by itself that it arrived. Nothing is re-armed, and every type
- * travels unchanged.
+ * Over PCIe a store is posted, and a load is a round trip of some 1.5 us. A flag behind the data would cost two more,
+ * for its fence and its load. So each unit of 16 bytes has 12 bytes of data and the number of the call as its mark.
+ * Nothing is re-armed, and every type travels unchanged.
  *
- * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every rank
- * has ended call e (algorithm.h), so no rank reads there any more.
+ * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every rank has ended call e (algorithm.h), so
+ * no rank reads there any more.
  *
- * A mark comes again after 2^31 calls. A unit unused since then would look new, so
- * each call clears one unit behind those it uses, in turn. The hole
- * that a rank's own section leaves is never read.
+ * A mark comes again after 2^31 calls. A unit unused since then would look new, so each call clears one unit behind
+ * those it uses, in turn. The hole that a rank's own section leaves is never read.
  *
- * A lane has three vectors at a time, which take four units. Those of a warp form
- * a tile, so that each of its stores and loads is of whole lines.
+ * A lane has three vectors at a time, which take four units. Those of a warp form a tile, so that each of its stores
+ * and loads is of whole lines.
  */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
@@ -45,13 +42,13 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* Vectors that fit so many bytes, for any size of tile. */
+/* For any size of tile. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
 }
 
-/* For a call of one crossing: the bytes it may move, and its grid. Each rank's block has a section. */
+/* For a call of one crossing: its most bytes, and its grid. Each rank's block has a section. */
 static inline uint64_t outbox_most_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks)
 {
     const uint32_t sections = route_input_has_blocks(collective) ? nranks : 1;
@@ -71,7 +68,7 @@ LANE_FN uint32_t outbox_mark(uint64_t epoch)
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
 }
 
-/* One lane's view of the outboxes of all ranks, in the call's half. */
+/* One lane's view of all outboxes, in the call's half. */
 template <int N> struct outbox {
     uint8_t *to;                /* ours */
     const uint8_t *from[N - 1]; /* [j]: that of the rank at place j of the others */
@@ -83,7 +80,6 @@ template <int N> struct outbox {
         return (N <= EXACT_RANKS ? N : nranks) - 1;
     }
 
-    /* From the arguments alone: before lane_begin. */
     LANE_FN static outbox make(const lane_t &l, const alg_team_t &team)
     {
         outbox o;
@@ -144,14 +140,13 @@ template <int N> struct outbox {
         lane_post(at + OUTBOX_VECTORS * lanes * VEC, vec16_t{{x.v[0].w[3], x.v[1].w[3], x.v[2].w[3], mark}});
     }
 
-    /* Every other rank, by its position among them. */
     LANE_FN uint32_t all() const
     {
         return (1u << peers()) - 1;
     }
 
-    /* Wait for tile `tile` + r * `step` of every other rank r whose position is in `missing`, into x. All missing tiles
-     * are polled together, so their loads are in flight at once. False: the wait was broken. */
+    /* Wait for tile `tile` + r * `step` of every other rank r whose position is in `missing`, into x. Polls all missing
+     * tiles together, so their loads overlap. False: the wait was broken. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -196,9 +191,9 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank that sends nothing in a call posts only the first unit of its half, which tells that it is in this call; a
- * rank that gets no data from it waits for that unit. So every rank hears from all others in each call (algorithm.h),
- * and a root does not run ahead of a peer that still reads. */
+/* A rank that sends nothing in a call posts only the first unit of its half, as a notice; a rank that gets no data from
+ * it waits for that unit. So every rank hears from all others in each call (algorithm.h), and a root does not run ahead
+ * of a peer that still reads. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -206,8 +201,7 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Wait until the ranks of the set are in this call: one lane each, of the warp with the least data. False: the wait was
- * broken. */
+/* Wait until `ranks` are in this call: one lane each, of the warp with the least data. False: the wait was broken. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;

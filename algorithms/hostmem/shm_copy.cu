@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter through the
- * host's memory for longer messages, chunk by chunk (chunks.h).
+ * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter through the host's memory for longer messages, chunk
+ * by chunk (chunks.h).
  *
- * Data path: input chunk -> own outbox (a block for each rank: a section each) ->
- * flag -> the takers' outputs. Data that all ranks take is written once.
- *
- * In place needs no copy: a rank's own block is not stored, and no other one is
+ * Data path: input chunk -> own outbox (a block for each rank: a section each) -> flag -> the takers' outputs. Data
+ * that all ranks take is written once. In place needs no copy: a rank's own block is not stored, and no other one is
  * loaded.
  */
 #include "algorithms/device/buffers.h"
@@ -16,7 +14,6 @@
 struct shm_copy {
     enum { MOST_THREADS = 512 };
 
-    /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
     template <int N, bool WHOLE, bool EACH> struct view {
         shm_channel ch;
         const uint8_t *input;

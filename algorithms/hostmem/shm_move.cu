@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter through the
- * host's memory in one crossing.
+ * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter through the host's memory in one crossing.
  *
- * Data path: input -> own outbox (a block for each rank: section o) -> the takers'
- * outputs. Data that all ranks take is written once. Every type travels unchanged,
- * so data arrives bit for bit.
- *
- * In place needs no copy: a rank's own block is not stored, and no other one is
+ * Data path: input -> own outbox (a block for each rank: section o) -> the takers' outputs. Data that all ranks take is
+ * written once, and arrives bit for bit. In place needs no copy: a rank's own block is not stored, and no other one is
  * loaded.
  */
 #include "algorithms/device/buffers.h"
@@ -17,7 +13,6 @@
 struct shm_move {
     enum { MOST_THREADS = 512 };
 
-    /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
     template <int N, bool WHOLE, bool EACH> struct view {
         outbox<N> o;
         const uint8_t *input;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_oneshot.cu - all-reduce, reduce-scatter, reduce through the host's memory in
- * one crossing: each rank posts its input into its outbox, fetches its part from
- * all others' outboxes, and adds.
+ * shm_oneshot.cu - all-reduce, reduce-scatter, reduce through the host's memory in one crossing: each rank posts its
+ * input into its outbox, fetches its part from all others' outboxes, and adds.
  *
- * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each
- * taker adds in rank order -> output. All-reduce: 4/3 S written, 4/3 (n-1) S read
- * over each GPU's PCIe link. It wins while the crossing dominates.
- *
- * In place needs no copy: a lane posts its own vectors before it stores there, and
- * both are at the same position of their blocks.
+ * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output.
+ * All-reduce: 4/3 S written, 4/3 (n-1) S read over each GPU's PCIe link. It wins while the crossing dominates. In place
+ * needs no copy: a lane posts its own vectors before it stores there, and both are at the same position of their
+ * blocks.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -18,7 +15,6 @@
 struct shm_oneshot {
     enum { MOST_THREADS = 512 };
 
-    /* What one lane needs besides its outboxes. */
     template <class R, int N> struct view {
         R r;
         outbox<N> o;

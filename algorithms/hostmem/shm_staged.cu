@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_staged.cu - all-reduce, reduce-scatter, reduce through the host's memory for
- * longer messages, chunk by chunk (chunks.h).
+ * shm_staged.cu - all-reduce, reduce-scatter, reduce through the host's memory for longer messages, chunk by chunk
+ * (chunks.h).
  *
- * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank
- * order -> output; but for reduce-scatter also -> its outbox -> flag -> output of
- * every peer, or of the root. All-reduce: S written, 2 (n-1)/n S read over each
- * GPU's PCIe link. Both crossings overlap: in step c the scattered chunk c is
- * added while the sums of chunk c - 1 are fetched.
+ * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; but for
+ * reduce-scatter also -> its outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2 (n-1)/n S
+ * read over each GPU's PCIe link. Both crossings overlap: in step c the scattered chunk c is added while the sums of
+ * chunk c - 1 are fetched.
  *
- * An outbox holds two chunks of sums, at the same place in all calls. The sums of
- * chunk c replace those of c - 2 after flag c came from every rank, which had fetched
- * c - 2 by then. The first sums of a call are posted after a flag of that call came
- * from every rank, which had fetched all sums of the call before.
+ * An outbox holds two chunks of sums, at the same place in all calls. The sums of chunk c replace those of c - 2 after
+ * flag c came from every rank, which had fetched c - 2 by then. The first sums of a call are posted after a flag of
+ * that call came from every rank, which had fetched all sums of the call before.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -21,7 +19,6 @@
 struct shm_staged {
     enum { MOST_THREADS = 512 };
 
-    /* What one lane needs besides its channel. */
     template <class R, int N> struct view {
         R r;
         shm_channel ch;

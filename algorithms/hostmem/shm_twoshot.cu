@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_twoshot.cu - all-reduce through the host's memory in two crossings: rank r
- * reads slice r of all others' inputs, adds, and posts the sum into its outbox,
- * where all read it.
+ * shm_twoshot.cu - all-reduce through the host's memory in two crossings.
  *
- * Data path: input slice o -> section o of the own outbox -> rank o adds in rank
- * order -> output, and section o of rank o's outbox -> output of every peer. 4/3 S
- * written, 8/3 (n-1)/n S read over each GPU's PCIe link, against the 4/3 (n-1) S
- * of one crossing.
- *
- * In place needs no copy: a lane posts its input at a position before it stores
- * there.
+ * Data path: input slice o -> section o of the own outbox -> rank o adds in rank order -> output, and section o of rank
+ * o's outbox -> output of every peer. 4/3 S written, 8/3 (n-1)/n S read over each GPU's PCIe link, against the 4/3
+ * (n-1) S of one crossing. In place needs no copy: a lane posts its input at a position before it stores there.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -25,7 +19,6 @@ struct shm_twoshot {
         return (vectors + nranks - 1) / nranks;
     }
 
-    /* What one lane needs besides its outboxes. */
     template <class R, int N> struct view {
         R r;
         outbox<N> o;

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.cu - all-reduce of ranks on several hosts, in one kernel: a reduce-scatter
- * within each host, an exchange of the slice among the ranks that own it on all hosts,
- * an all-gather within each host.
+ * exchange.cu - all-reduce of ranks on several hosts, in one kernel: a reduce-scatter within each host, an exchange of
+ * the slice among the ranks that own it on all hosts, an all-gather within each host.
  *
- * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the
- * relay -> every other host's inbox (by the proxy, relay.h) -> rank o there adds the
- * hosts' sums in the order of the hosts -> output, and its peers' gather slots -> output.
- * The sum of a host is rounded to the type before it travels. For averages of floats the
- * host's average travels, since their sum may be out of range. Where each host has one rank
- * there is nothing but the exchange.
+ * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> every other host's inbox
+ * (by the proxy, relay.h) -> rank o there adds the hosts' sums in the order of the hosts -> output, and its peers'
+ * gather slots -> output. The sum of a host is rounded to the type before it travels. For averages of floats the host's
+ * average travels, since their sum may be out of range. With one rank a host there is only the exchange.
  *
- * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own
- * slice goes in steps, of which RELAY_AHEAD are on their way at a time. This rank's sums
- * wait in its staging, each for the lane that made it. In place needs no copy, as in
- * two-shot: a lane posts or sends its input at a position before it stores there.
+ * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own slice goes in steps,
+ * RELAY_AHEAD under way at a time. This rank's sums wait in its staging, each for the lane that made it. In place needs
+ * no copy, as in two-shot: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -29,8 +25,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     static constexpr bool AVERAGES = local_t::R::MARK != MARK_ESCAPE; /* hosts send averages of floats */
 
     local_t t;
-    one_host_t rank_sum;    /* of this host's ranks */
-    hosts_t host_sum;       /* of the hosts' sums */
+    one_host_t rank_sum;
+    hosts_t host_sum;
     uint32_t own;           /* vectors of this rank's slice */
     uint32_t first, stride; /* the lane's, within a step */
     uint32_t steps;
@@ -84,7 +80,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return left < STEP_VECTORS ? left : (uint32_t)STEP_VECTORS;
     }
 
-    /* Of the vector k after the lane's first one of step c. */
     LANE_FN uint64_t place(uint32_t c, uint32_t k) const
     {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
@@ -122,7 +117,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return true;
     }
 
-    /* Wait until step c has come from every host. False: the wait was broken. */
+    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint64_t wanted = tag(c);
@@ -140,7 +135,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return !lane_sync_any(broken);
     }
 
-    /* Add the hosts' sums of step c; store the result, and send it to the peers. */
     LANE_FN void add(const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c), shares = AVERAGES ? team.hosts : team.hosts * t.s.ranks();

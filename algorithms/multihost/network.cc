@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.cc - the collectives between hosts, but for all-reduce (exchange.cu), on the
- * host device.
+ * network.cc - the collectives between hosts, but for all-reduce (exchange.cu), on the host device.
  *
- * Data path: a segment of the input -> the window of each peer that wants it ->
- * output, where ranks that reduce add all ranks' values in rank order, rounded once:
- * the same bits as on one host. Ranks of one host are peers like the others.
+ * Data path: a segment of the input -> the window of each peer that wants it -> output, where ranks that reduce add all
+ * ranks' values in rank order, rounded once: the same bits as on one host. Ranks of one host are peers like the others.
  *
- * A step sends one segment to every peer, of no bytes where there is nothing to
- * send, and ends when every peer's has come and all own ones are written. Step s uses
- * half s & 1 of the windows. A peer sends its step s + 1 only after it has read what step
- * s put into its window, so a rank that has received s + 1 may use that half for s + 2.
+ * A step sends one segment to every peer, of no bytes where there is nothing to send, and ends when every peer's has
+ * come and all own ones are written. Step s uses half s & 1 of the windows. A peer sends its step s + 1 only after it
+ * has read what step s put into its window, so a rank that has received s + 1 may use that half for s + 2.
  *
- * After a wait that ran out of time, and after a peer has left, the connections are
- * closed: that is how the others learn of it.
+ * After a wait that ran out of time, and after a peer has left, the connections are closed, which tells the others.
  */
 #include "algorithms/multihost/multihost.h"
 
@@ -110,7 +106,6 @@ template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const k
         r.store(v, r.load(v));
 }
 
-/* All ranks' contributions, to the call's output. */
 template <int TYPE, int OPS>
 static void combine(const alg_team_t &team, const kernel_call_t &part, const uint8_t *const *source)
 {
@@ -153,7 +148,6 @@ static void stage(alg_hosts_t *hosts, const alg_call_t *call, uint32_t peer, con
     kernel[call->type][ops_kind(call->op)](hosts->team, part);
 }
 
-/* Own values are staged. */
 static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint8_t *output, uint64_t count)
 {
     static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const kernel_call_t &,

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.c - the threads that serve all relays of a process (multihost.h).
+ * proxy.c - the threads that serve all relays of a process (multihost.h). Relays are their callers'.
  *
- * The proxy looks at all relays, and passes on what kernels lay out. Between hosts that
- * are reached by sockets each byte is copied into one and out of another, and that is what
- * bounds long messages. So a second thread, the reader, takes over what comes while long
- * steps are found; without them it sleeps, and the proxy reads.
+ * The proxy looks at all relays, and passes on what kernels lay out. Between hosts that are reached by sockets each
+ * byte is copied into one and out of another, which bounds long messages. So a second thread, the reader, takes over
+ * what comes while long steps are found; without them it sleeps, and the proxy reads.
  *
- * The list of relays changes under the locks of both; each thread holds its own while it
- * goes through the list once, and gives it away in between. The proxy's comes first.
- *
- * Memory: none; relays are their callers'.
+ * The list of relays changes under the locks of both; each thread holds its own while it goes through the list once,
+ * and gives it away in between. The proxy's comes first.
  */
 #define _GNU_SOURCE
 #include "algorithms/multihost/proxy.h"
@@ -126,8 +123,8 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Until a call is launched, or for a while: what a peer sends meanwhile must be read, or its system takes this one for
- * dead (TCP_USER_TIMEOUT). Under the lock. */
+/* Until a call is launched, or for 1 s: what a peer sends meanwhile must be read, or its system takes this one for dead
+ * (TCP_USER_TIMEOUT). Under the lock. */
 static void sleep_until_call(void)
 {
     bool due = false;

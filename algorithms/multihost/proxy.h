@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.h - a relay's state, what the proxy's threads do with it, and what they offer.
- * Private to relay.c and proxy.c.
+ * proxy.h - a relay's state, and the functions that relay.c and proxy.c have for each other.
  */
 #ifndef SHUNT_PROXY_H
 #define SHUNT_PROXY_H
@@ -27,11 +26,11 @@ struct alg_relay {
     bool copies;            /* this process copies the bytes: the network uses sockets */
     alg_control_t *control; /* NULL until it is served. Under the proxy's lock */
     step_t queue[RELAY_QUEUE];
-    uint64_t laid;                /* steps found so far */
+    uint64_t laid;
     uint64_t put[ALG_MAX_RANKS];  /* steps given to the network, by host; own entry: the slowest host's */
-    uint64_t call;                /* number of the next step's call */
-    uint32_t step;                /* number of the next step in its call */
-    uint64_t last_tag;            /* tag of the last step found; 0: none */
+    uint64_t call;                /* of the next step */
+    uint32_t step;                /* of the next step, in its call */
+    uint64_t last_tag;            /* of the last step found; 0: none */
     uint64_t kernels_begun;       /* kernels whose last step was found */
     _Atomic uint64_t kernels_due; /* kernels launched */
     atomic_bool captured;
@@ -48,15 +47,12 @@ bool relay_is_due(const alg_relay_t *relay);
 
 /* ---- proxy.c ---- */
 
-/* CLOCK_MONOTONIC. */
 uint64_t proxy_now_ns(void);
-/* Wait for the lock, under which relays are looked at. */
 void proxy_take(void);
 void proxy_give(void);
-/* The proxy looks at the relay from now on. -EAGAIN: there is no thread. */
+/* -EAGAIN: there is no thread. */
 int proxy_add(alg_relay_t *relay);
 void proxy_remove(alg_relay_t *relay);
-/* A call was launched or captured. */
 void proxy_wake(void);
 /* Under the lock: a long step was found. */
 void proxy_call_reader(void);

@@ -2,12 +2,11 @@
 /*
  * relay.c - relays: what the proxy finds in one, and its life (relay.h, multihost.h).
  *
- * The list of relays and what is in them is the proxy's, under one lock that it holds
- * while it looks at all of them once (proxy.c). A look waits for nothing. The landing and
- * the outbox are also the kernels'; words and flags order them.
+ * The list of relays and what is in them is the proxy's, under one lock that it holds while it looks at all of them
+ * once (proxy.c). A look waits for nothing. The landing and the outbox are also the kernels'; words and flags order
+ * them.
  *
- * Memory: a relay owns its memory and its network. The network goes first: nothing
- * lands in memory that is gone.
+ * Memory: a relay owns its memory and its network. The network goes first: nothing lands in memory that is gone.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,7 +34,6 @@ static uint64_t *flag_of(const alg_relay_t *relay, uint32_t host)
     return (uint64_t *)(relay->at + RELAY_FLAGS) + host;
 }
 
-/* All blocks have laid out the step that comes next. */
 static bool find_step(alg_relay_t *relay)
 {
     const uint64_t tag = RELAY_TAG(relay->call, relay->step);
@@ -76,7 +74,6 @@ static bool give_to_network(alg_relay_t *relay, uint32_t host)
     return any;
 }
 
-/* It has sent all that it will. Kernels that need more are told. */
 static void lose(alg_relay_t *relay, uint32_t host)
 {
     const char *fault = net_network_fault(relay->network);
@@ -97,7 +94,6 @@ static void end_network(alg_relay_t *relay)
     net_network_close(network);
 }
 
-/* That host has yet to be sent something. */
 static bool owes_to(const alg_relay_t *relay, uint32_t host)
 {
     return host != relay->host && net_network_alive(relay->network, host) &&
@@ -134,7 +130,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* A place in the queue is free when all hosts have taken its step, so this rank's entry is the least of theirs. */
+    /* A place in the queue is free when all hosts have taken its step: the own entry is the least of theirs. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h != relay->host && net_network_alive(relay->network, h))

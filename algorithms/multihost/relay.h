@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.h - the memory through which a rank's kernels and its process's proxy pass
- * what goes to other hosts, and who may write where in it.
+ * relay.h - the memory through which a rank's kernels and its process's proxy pass what goes to other hosts.
  *
- * It is memory of the host, which kernels, proxy and network all reach. A call goes in
- * steps; step c of call e uses slot c % RELAY_SLOTS of half e & 1, at every host.
- *   - The kernel's blocks lay a step into the slot of the outbox, and each writes its
- *     word of that slot: the step's tag, its bytes, how many blocks there are.
- *   - The proxy waits for the words of all blocks, and puts the step into the same slot
- *     of the inbox that each other host has for this one, with its tag as the flag.
- *   - The kernel waits for the hosts' flags.
- * Tags grow with every step, so nothing is ever cleared, and a replayed graph needs
- * no call of the host: the proxy knows which tag comes next.
+ * It is memory of the host, which kernels, proxy and network all reach. A call goes in steps; step c of call e uses
+ * slot c % RELAY_SLOTS of half e & 1, at every host.
+ * - The kernel's blocks lay a step into the slot of the outbox, and each writes its word of that slot: the step's tag,
+ *   its bytes, how many blocks there are.
+ * - The proxy waits for the words of all blocks, and puts the step into the same slot of the inbox that each other host
+ *   has for this one, with its tag as the flag.
+ * - The kernel waits for the hosts' flags.
  *
- * Why a slot is free when it is used again. A kernel lays step c + RELAY_AHEAD after it has
- * taken step c of every host; each of them had taken c - RELAY_AHEAD by then, and so had
- * been sent it. That is RELAY_SLOTS = 2 RELAY_AHEAD steps apart. And when call e + 2
- * begins, every rank has ended call e (algorithm.h).
+ * Tags grow with every step, so nothing is ever cleared, and a replayed graph needs no call of the host: the proxy
+ * knows which tag comes next.
+ *
+ * Why a slot is free when it is used again: a kernel lays step c + RELAY_AHEAD after it has taken step c of every host;
+ * each of them had taken c - RELAY_AHEAD by then, and so had been sent it. That is RELAY_SLOTS = 2 RELAY_AHEAD steps
+ * apart. And when call e + 2 begins, every rank has ended call e (algorithm.h).
  */
 #ifndef SHUNT_RELAY_H
 #define SHUNT_RELAY_H

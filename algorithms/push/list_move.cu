@@ -29,7 +29,6 @@ struct list_copy {
         }
     }
 
-    /* The call at which the walk is, for this lane. */
     template <int N, bool WHOLE> struct one {
         slots<MARK_ESCAPE, N> s;
         const uint8_t *input;

@@ -33,7 +33,6 @@ struct list_add {
         }
     }
 
-    /* The call at which the walk is, for this lane. */
     template <class R, int N> struct one {
         R r;
         slots<R::MARK, N> s;

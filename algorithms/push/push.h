@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * push.h - one crossing: every rank puts its data straight into slots at the ranks
- * that want it, and these poll their slots until it has arrived (slots.h).
+ * push.h - one crossing: every rank puts its data straight into slots at the ranks that want it, and these poll them
+ * (slots.h).
  *
- * Time = t0 + what the busiest link carries / B. A block that has no room in a half
- * of the scratch goes in segments, a launch each: their starts overlap. 64 MB of
- * all-gather, all-to-all and reduce-scatter take 168, 172 and 163 us in 4 segments on
- * 4 H200, and 173, 189 and 202 us in chunks behind flags (docs/lab/kernels.md).
- * Broadcast and reduce, whose root carries the message n - 1 times, win with short
- * messages, and between two ranks; rooted/ has the rest.
+ * Time = t0 + what the busiest link carries / B. A block that has no room in a half of the scratch goes in segments, a
+ * launch each: their starts overlap, which beats chunks behind flags (docs/lab/kernels.md). Broadcast and reduce, whose
+ * root carries the message n - 1 times, win with short messages, and between two ranks; rooted/ has the rest.
  *
- * Short calls without a root (places.h) of two ranks have kernels of their own, SHORT, in which a lane moves one vector
- * after the other, as it always does with more ranks: they have less code.
+ * Short calls without a root (places.h) of two ranks have kernels of their own, SHORT, with less code: a lane moves one
+ * vector after the other, as it always does with more ranks.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
@@ -22,7 +19,6 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/slots.h"
 
-/* What one lane has to know of the call besides its slots. */
 typedef struct push {
     uint32_t sends;    /* bit i: to the rank i places after us */
     uint32_t takes;    /* bit j: from the rank at place j of the others */
@@ -31,14 +27,13 @@ typedef struct push {
     bool has_notices;  /* there are such pairs */
 } push_t;
 
-/* Behind the slots lie the notices of calls with a root: a set for each root. */
+/* Behind the slots: notices of calls with a root, a set for each. */
 LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
 {
     return nranks * notice_bytes(nranks);
 }
 
-/* Without a root every rank sends to all; for a number of ranks that is a constant less code follows. On 4 H200 an
- * all-gather of 1 KB took 1.82 us in a graph with it, else 2.30 (docs/lab/results/push-route-4-h200.csv). */
+/* Without a root every rank sends to all: a constant, so less code (docs/lab/results/push-route-4-h200.csv). */
 template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call, uint32_t nranks)
 {
     if (!ROOTED)
@@ -60,8 +55,7 @@ template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const ke
     return p;
 }
 
-/* ROOTED: the call has a root, and may continue the series of the call before (series.h). Else a series_t has the epoch
- * alone. */
+/* ROOTED: the call may continue a series (series.h). Else a series_t has the epoch alone. */
 template <bool ROOTED> LANE_FN series_t push_read(const alg_team_t &team)
 {
     return ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
@@ -76,20 +70,17 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* Of a block: up to here the kernels of short calls take less time. On 2 H100, us in a graph, theirs and the others':
+/* Of a block: up to here the kernels of short calls are faster. On 2 H100, us in a graph, theirs and the others':
  * reduce-scatters of 8 KiB a block 1.89 and 1.94, of 32 KiB 2.13 and 2.08. */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 
-/* Vectors that a lane loads, and polls, in one go. */
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;
 
-/* From half 0 to the call's slots. */
 template <bool ROOTED> LANE_FN uint64_t push_at(const alg_team_t &team, const kernel_call_t &call, const series_t &turn)
 {
     return ROOTED ? series_half(team, turn) : turns_at(call.turns, turn.epoch);
 }
 
-/* For lane_begin. */
 template <bool ROOTED> LANE_FN uint64_t push_held(const kernel_call_t &call)
 {
     return ROOTED ? 0 : turns_held(call.turns);
@@ -108,7 +99,6 @@ static inline uint64_t push_most_bytes(uint32_t nranks)
     return nranks < 2 ? 0 : (uint64_t)32 << 30;
 }
 
-/* What the descriptors of an algorithm A need (launch.h), but for its segment. */
 template <class A> struct push_limits {
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t nranks, alg_type_t)
     {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one
- * crossing (push.h).
+ * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one crossing (push.h).
  *
- * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for
- * bit: words that would look like an armed slot travel as escapes (mark.h), whatever
- * the type. A lane puts its vectors before it stores what arrived, and both lie
- * at the same place of their blocks, so in place is free.
+ * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that would look like an
+ * armed slot travel as escapes (mark.h), whatever the type. A lane puts its vectors before it stores what arrived, and
+ * both lie at the same place of their blocks, so in place is free.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
@@ -15,10 +13,9 @@
 template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
-    /* What one lane needs. */
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* The addresses of blocks are those of the lane's first vector there, and kept in registers, as is that of the
-         * slots that 3 and 4 ranks poll; more ranks lack registers. */
+        /* Addresses of blocks are those of the lane's first vector there, kept in registers, as is that of the slots
+         * that 3 and 4 ranks poll; more ranks lack registers. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
@@ -56,7 +53,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* Load and put up to ROWS vectors from v; v itself exists. */
+        /* v itself exists. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {
@@ -172,12 +169,10 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     }
 };
 
-/* All-gather and all-to-all. */
 struct push_copy_all : push_copy<false, false> {
 };
 struct push_copy_short : push_copy<false, true> {
 };
-/* Broadcast, gather and scatter. */
 struct push_copy_rooted : push_copy<true, false> {
 };
 

@@ -2,9 +2,8 @@
 /*
  * push_reduce.cu - reduce-scatter and reduce in one crossing (push.h).
  *
- * Data path: input block o -> this rank's slot at rank o (reduce: at the root) ->
- * added there in rank order -> output. A lane puts its vectors before it stores,
- * and both lie at the same place of their blocks, so in place is free.
+ * Data path: input block o -> this rank's slot at rank o (reduce: at the root) -> added there in rank order -> output.
+ * A lane puts its vectors before it stores, and both lie at the same place of their blocks, so in place is free.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
@@ -81,7 +80,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_take(lane, team, notices);
     }
 
-    /* Load and put up to ROWS vectors from v; v itself exists. */
+    /* v itself exists. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
                                  uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])
@@ -122,12 +121,10 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
     }
 };
 
-/* Reduce-scatter. */
 struct push_add_all : push_add<false, false> {
 };
 struct push_add_short : push_add<false, true> {
 };
-/* Reduce. */
 struct push_add_rooted : push_add<true, false> {
 };
 

@@ -2,9 +2,9 @@
 /*
  * broadcast.cu - broadcast in two crossings (rooted.h).
  *
- * Data path: slice o of the root's input -> the root's slot at rank o -> output,
- * and rank o's slot at every other rank but the root -> output there. Data arrives
- * bit for bit: words that would equal the sentinel travel as escapes (mark.h).
+ * Data path: slice o of the root's input -> the root's slot at rank o -> output, and rank o's slot at every other rank
+ * but the root -> output there. Data arrives bit for bit: words that would equal the sentinel travel as escapes
+ * (mark.h).
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"
@@ -29,7 +29,7 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: load from every slice. All loads are in flight at once. */
+        /* Root: from every slice. All loads are in flight at once. */
         LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -45,7 +45,6 @@ struct rooted_broadcast {
             }
         }
 
-        /* Send each to its owner. */
         LANE_FN void send(const alg_team_t &team, uint32_t k, const vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -59,7 +58,6 @@ struct rooted_broadcast {
             }
         }
 
-        /* Take the own slice from the root, and pass it on to the other owners. */
         LANE_FN bool relay(lane_t &lane, const alg_team_t &team, uint32_t k) const
         {
             if (!slices_has(p, team.rank, first + k))
@@ -80,7 +78,6 @@ struct rooted_broadcast {
             return true;
         }
 
-        /* Take every other slice from its owner. */
         LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
         {
             uint32_t wanted = 0;
@@ -102,7 +99,7 @@ struct rooted_broadcast {
         }
     };
 
-    /* EACH is of other collectives: no broadcast has a block for every rank. */
+    /* No broadcast has EACH. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {

@@ -2,10 +2,9 @@
 /*
  * reduce.cu - reduce in two crossings (rooted.h).
  *
- * Data path: slice o of every rank's input, the root's too -> that rank's slot at
- * rank o -> added there in rank order -> rank o's slot at the root -> output. In
- * place needs no copy: a lane sends its vectors before it stores results, and both
- * are at the same positions of the message.
+ * Data path: slice o of every rank's input, the root's too -> that rank's slot at rank o -> added there in rank order
+ * -> rank o's slot at the root -> output. In place needs no copy: a lane sends its vectors before it stores results,
+ * and both are at the same positions of the message.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/rooted/rooted.h"
@@ -30,7 +29,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* Load from every slice but the own. All loads are in flight at once. */
+    /* From every slice but the own. All loads are in flight at once. */
     LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -42,7 +41,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         }
     }
 
-    /* Send each to its owner. */
     LANE_FN void put(const alg_team_t &team, uint32_t k, const vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -52,7 +50,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         }
     }
 
-    /* Add all ranks' values of the own slice; send the result to the root. */
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         if (!slices_has(p, team.rank, first + k))
@@ -71,7 +68,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return true;
     }
 
-    /* Root: take every slice from its owner. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         uint32_t wanted = 0;

@@ -77,7 +77,6 @@ template <int GROUP> struct warp_rings {
         return (uint64_t)width * ring_bytes(it.rows, lane_warp_size());
     }
 
-    /* From a channel's words of counts to the next one's. */
     LANE_FN uint64_t count_step() const
     {
         return (uint64_t)width * 8;
@@ -108,7 +107,6 @@ template <int GROUP> struct warp_rings {
             count[j] += share(rows, j);
     }
 
-    /* The receiver's, at the beginning. */
     LANE_FN void renew(const alg_team_t &team)
     {
         ring_renew_credit(team, it, count, count_step());
@@ -129,7 +127,6 @@ template <int GROUP> struct warp_rings {
             to[j] = from[j];
     }
 
-    /* At the end. */
     LANE_FN void write() const
     {
         LANE_UNROLL
@@ -196,7 +193,6 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             copy_self(team, m, index, lane);
     }
 
-    /* This warp's part of the message to this rank itself. */
     template <int MOST>
     LANE_COLD_FN void copy_self(const alg_team_t &team, const messages<MOST> &m, uint32_t warp, lane_t lane)
     {
@@ -296,7 +292,6 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
-    /* Store rows that have arrived, and arm them again. */
     LANE_FN static void store(const warp_rows &p, uint8_t *to, uint32_t rows, uint8_t *const (&at)[ROWS],
                               vec16_t (&y)[ROWS])
     {

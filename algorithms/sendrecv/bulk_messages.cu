@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_messages.cu - groups with long messages: those that bulk copies carry (long.h),
- * and the others in their rings (mixed.h).
+ * bulk_messages.cu - groups with long messages: those that bulk copies carry (long.h), and the others in their rings
+ * (mixed.h).
  *
- * One kernel serves both, so that no message waits for another one of its group: a block
- * has warps for either kind. Two kernels on branches would both need places at once, and
- * an event each. Which kind a message is follows from its bytes alone (alg_message_t),
- * so both ends agree. A group of short messages has the kernels of pairs.cu.
+ * One kernel serves both, so that no message waits for another one of its group: a block has warps for either kind. Two
+ * kernels on branches would both need places at once, and an event each. A message's bytes alone decide its kind
+ * (alg_message_t), so both ends agree. A group of short messages has the kernels of pairs.cu.
  *
  * On the host device, where a block has one lane, blocks have one kind.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill.h - from a call to the lists that its kernel gets, and the launches of a call
- * with more messages than its kernel's arguments hold.
+ * fill.h - from a call to the lists that its kernel gets, and the launches of a call with more messages than its
+ * kernel's arguments hold.
  */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
@@ -33,7 +33,6 @@ static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
     return 2 * m.peer + (m.send ? MESSAGES_SEND : MESSAGES_RECEIVE) + (bulk && m.bulk ? MESSAGES_LISTS : 0);
 }
 
-/* What messages_fill found. */
 typedef struct filled {
     uint32_t messages, items;
     uint32_t self; /* of these items: of messages to this rank itself */
@@ -41,8 +40,8 @@ typedef struct filled {
     bool aligned;  /* all buffers that go through rings are, to a vector */
 } filled_t;
 
-/* Fill in m, and write its messages to `list`: numbers begin .. begin + share - 1 of each peer and direction. bulk_end:
- * as message_end, of the lists that bulk copies carry; NULL: there are none. */
+/* Fill in m, and write to `list` messages number begin .. begin + share - 1 of each peer and direction. bulk_end: as
+ * message_end, of the lists that bulk copies carry; NULL: there are none. */
 static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
                                      const alg_call_t *call, uint32_t begin, uint32_t share)
 {
@@ -95,7 +94,7 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
     return items;
 }
 
-/* Make it so. All warps then copy the message to this rank itself. */
+/* Group them. All warps then copy the message to this rank itself. */
 static inline void messages_group(messages_head &m, filled_t &f, uint32_t rank, uint32_t group)
 {
     uint32_t begin = 0, items = 0;
@@ -111,9 +110,8 @@ static inline void messages_group(messages_head &m, filled_t &f, uint32_t rank, 
 }
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
- * `launch(begin, share)`, which is given numbers begin .. begin + share - 1 of each peer and direction and returns in
- * `done` how many messages that were. A call too large even for that memory takes several launches. No launch waits for
- * a peer's later launch if all ranks group the same messages; if they do not, the launches may deadlock. */
+ * `launch(begin, share)`, which takes messages as messages_fill and returns their number in `done`. A call too large
+ * for that memory takes several launches, which may deadlock unless all ranks group the same messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -129,7 +127,6 @@ template <class L> static int messages_listed(const alg_team_t *team, const alg_
 
 #ifdef __CUDACC__
 
-/* A piece of the list on its way to memory. */
 typedef struct pairs_piece {
     uint32_t first, count, early;
     message_t message[PAIRS_MANY];
@@ -157,7 +154,7 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
 }
 
 /* The launches of messages_listed. M: the kernel's messages; bulk_end(m): as of messages_fill; launch(m, list, f) puts
- * the kernel of the filled ones on the stream. The list in the host's memory lives as long as this call. */
+ * the kernel on the stream. The list in the host's memory lives as long as this call. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

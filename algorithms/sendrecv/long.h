@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * long.h - messages that bulk copies carry: their chunks, slots and flags, and what the
- * roles of a block know of them (long_roles.h).
+ * long.h - messages that bulk copies carry: their chunks, slots and flags, and what the roles of a block know of them
+ * (long_roles.h).
  *
- * A message is cut into chunks. Chunks of an ordered pair of ranks are numbered from the
- * scratch's first launch on, message after message, so both ends agree on a chunk's
- * number whatever else their groups hold. Chunk c lies in slot c modulo their number, in
- * the receiver's scratch behind the rings. A slot has two flags, each the number of a
- * chunk, and -1 at the start:
+ * A message is cut into chunks. Chunks of an ordered pair of ranks are numbered from the scratch's first launch on,
+ * message after message, so both ends agree on a chunk's number whatever else their groups hold. Chunk c lies in slot c
+ * modulo their number, in the receiver's scratch behind the rings. A slot has two flags, each the number of a chunk,
+ * and -1 at the start:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
- * Both persist, so a launch begins where the last one ended, and a sender ends without
- * its receiver as long as there are slots.
+ * Both persist, so a launch begins where the last one ended, and a sender ends without its receiver as long as there
+ * are slots.
  */
 #ifndef SHUNT_LONG_H
 #define SHUNT_LONG_H
@@ -19,7 +18,7 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks of one direction that a block may have taken and that may not move yet; at least two for each peer.
+/* LONG_HELD: chunks of one direction that a block has taken and that may not move yet; at least two for each peer.
  * LONG_PLACES: of a block's list of a direction. LONG_LANE_HELD: the most of a lane. LONG_MOST_SLOTS: of an ordered
  * pair. */
 enum {
@@ -40,21 +39,21 @@ enum {
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "no place for what plain.h's keeper has yet to tell");
 
 /* Words of this rank (alg_team_t.own_counts), from ALG_LONG_OFFSET on. Of each list (messages.h): chunks of this launch
- * that blocks have taken, 0 between launches; chunks of all launches before. And of the launch: ends of both
- * directions' gates. */
+ * that blocks have taken, 0 between launches; chunks of all launches before. Of the launch: ends of both directions'
+ * gates. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES, "words leave their page");
 
 /* Words of a block (bulk_word), of each direction: chunks that are listed, that no role needs in the list any more, and
- * (LONG_OUT) that are complete at the peer. Then the list. Behind those of both directions: of each list, the number of
- * its launch's first chunk, in two words. */
+ * (LONG_OUT) that are complete at the peer; the list. Then of each list the number of its launch's first chunk, in two
+ * words. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* Slots of an ordered pair of ranks, in what the rings leave free; and where they begin in a rank's scratch. */
+/* Slots of an ordered pair of ranks, in what the rings leave free: where they begin, and how many. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
@@ -67,7 +66,7 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
     return room < LONG_MOST_SLOTS ? (uint32_t)room : (uint32_t)LONG_MOST_SLOTS;
 }
 
-/* What a kernel gets that has bulk copies, too. */
+/* A kernel's argument, with bulk copies. */
 template <int MOST> struct long_messages : messages<MOST> {
     uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first one begins behind all of those */
     uint32_t chunks[MESSAGES_LISTS];
@@ -100,7 +99,6 @@ LANE_FN uint32_t long_entry_chunk(uint32_t entry)
     return entry % (1u << LONG_CHUNK_BITS);
 }
 
-/* What all roles know. */
 template <int MOST> struct long_job {
     const alg_team_t &team;
     const long_messages<MOST> &m;
@@ -122,7 +120,6 @@ template <int MOST> struct long_job {
         return (uint64_t *)(team.own_counts + at);
     }
 
-    /* The number of a chunk of this launch. */
     LANE_FN uint64_t number(int direction, uint32_t peer, uint32_t chunk) const
     {
         const bulk_word_t base = bulk_word(words, LONG_BASE + 2 * (2 * peer + direction));
@@ -134,13 +131,11 @@ template <int MOST> struct long_job {
         return team.scratch[at] + team.rings_offset + long_offset(m.rings, team.nranks, lane_warp_size());
     }
 
-    /* Where rank `from` stores it at rank `at`. */
     LANE_FN uint8_t *slot(uint32_t at, uint32_t from, uint64_t number) const
     {
         return area(at) + ((uint64_t)other_place(from, at) * m.slots + number % m.slots) * BULK_CHUNK;
     }
 
-    /* The flag that `from` raises at rank `at`. */
     LANE_FN uint8_t *flag(int kind, uint32_t at, uint32_t from, uint64_t number) const
     {
         const uint64_t others = team.nranks - 1;
@@ -148,7 +143,6 @@ template <int MOST> struct long_job {
                ((kind * others + other_place(from, at)) * m.slots + number % m.slots) * 8;
     }
 
-    /* Whether the chunk may be sent; or whether it has arrived. */
     LANE_FN bool may_move(int direction, uint32_t peer, uint64_t number) const
     {
         if (peer == team.rank)
@@ -159,17 +153,15 @@ template <int MOST> struct long_job {
     }
 };
 
-/* Of a message. */
 typedef struct long_piece {
     uint8_t *buffer, *other; /* other: to this rank itself, where the message goes */
     uint64_t all, at;        /* bytes of the message, and of it before the chunk */
     uint32_t bytes;
 } long_piece_t;
 
-/* A role's way through its direction's list, and through the messages. */
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
-    uint32_t n, known;                 /* the next of the block's chunks; so many are listed, as far as this has seen */
+    uint32_t n, known;                 /* the next of the block's chunks; those listed, as far as this has seen */
     uint32_t peer, chunk;              /* of the next, when `look` has found it */
     uint32_t of, message, first, next; /* the last peer; its last message, that one's first chunk, and the one behind */
 
@@ -178,7 +170,6 @@ template <int DIRECTION, int MOST> struct long_walk {
         return {j, 0, 0, 0, 0, ALG_MAX_RANKS, 0, 0, 0};
     }
 
-    /* BULK_MOVED: there is a next one. */
     LANE_FN bulk_step_t look()
     {
         if (n >= known) {
@@ -193,7 +184,7 @@ template <int DIRECTION, int MOST> struct long_walk {
         return entry == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By all lanes of a warp, alike for all. */
+    /* By all lanes of a warp. */
     LANE_FN bulk_step_t look_together()
     {
         const bulk_step_t found = look();

@@ -2,27 +2,21 @@
 /*
  * long_roles.h - what the warps of a block do with messages that bulk copies carry.
  *
- * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag
- * -> stage -> buffer. A block has a gate for each direction, which takes chunks of all
- * its peers and holds each until it may move: until its slot is free, or its data is
- * there. Only then it goes to the block's list, from which the other roles work in
- * order. So no role waits for a rank, and no message for another one of its group, on
- * any grid. Of one direction of a pair, the lowest chunk that has not moved is held by
- * some gate, or is the next that one takes.
+ * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. A block
+ * has a gate for each direction, which takes chunks of all its peers and holds each until it may move: until its slot
+ * is free, or its data is there. Only then it goes to the block's list, from which the other roles work in order. So no
+ * role waits for a rank, and no message for another one of its group, on any grid. Of one direction of a pair, the
+ * lowest chunk that has not moved is held by some gate, or is the next that one takes.
  *
- * The roles are those of bulk/roles.h, and what crosses the link is ordered as there
- * (bulk/move.h): the sender sees its copies complete and tells the herald, which fences
- * and raises LONG_DATA; the gate sees that, and the taker fences the copies' way to
- * memory before its load. The keeper sees the load complete and raises LONG_CREDIT; the
- * sender's gate sees that, and the sender fences likewise.
+ * The other roles are those of bulk/roles.h. LONG_DATA and LONG_CREDIT are ordered as DATA and CREDIT (bulk/move.h),
+ * with gates in place of the watchers: the taker and the sender fence after what a gate saw.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction and lists those that may move, each when the stage that it goes to is free: a block
- * that is slow takes fewer. */
+/* Takes chunks of one direction and lists those that may move, when their stage is free: a slow block takes fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -92,7 +86,6 @@ template <int DIRECTION, int MOST> struct long_gate {
         return BULK_MOVED;
     }
 
-    /* Nothing that is held was found to be able to move. */
     LANE_FN bulk_step_t look(bool full)
     {
         uint32_t waits = 0;
@@ -155,7 +148,6 @@ template <int DIRECTION, int MOST> struct long_gate {
     }
 };
 
-/* Buffers to stages. */
 template <bool WHOLE, int MOST> struct long_loader {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -184,8 +176,8 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* Stages to the peers; and (WHOLE) to this rank's own buffers, else the shifter does that. LAG: copies that may be
- * under way behind the newest. */
+/* WHOLE: also stores to this rank's own buffers; else the shifter does. LAG: copies that may be under way behind the
+ * newest. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -212,7 +204,6 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         return BULK_MOVED;
     }
 
-    /* So many are complete. */
     LANE_FN void release(uint32_t complete)
     {
         for (; done < complete; done++) {
@@ -222,7 +213,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    /* Before the role idles, it publishes every complete copy. */
+    /* As bulk_sender. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -238,7 +229,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for what the sender knows to be complete: each lane for another chunk. */
+/* Raises LONG_DATA for what is sent: each lane for another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -276,7 +267,6 @@ template <int MOST> struct long_herald {
     }
 };
 
-/* Own slots to stages. */
 template <int MOST> struct long_taker {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -304,13 +294,13 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* The chunk has left its slot. Its load is over, so this store, which waited for that, needs no fence. */
+/* The chunk has left its slot: as bulk_give_credit, without a fence. */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* Stages to buffers. LAG: as of the sender. */
+/* LAG: as of the sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -347,8 +337,7 @@ template <int LAG, int MOST> struct long_keeper {
 
 /* ---- For buffers that are not whole (bulk/plain.h) ------------------------------------------ */
 
-/* Moves each chunk to the beginning of its stage, and copies messages to this rank itself to their buffers. Warps take
- * stages in turn. */
+/* Moves each chunk to the stage's beginning, and copies messages to this rank itself. Warps take stages in turn. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -399,7 +388,7 @@ template <int MOST> struct long_shifter {
     }
 };
 
-/* Stages to buffers, by groups of warps in turn. */
+/* By groups of warps in turn. */
 template <int MOST> struct long_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -436,7 +425,7 @@ template <int MOST> struct long_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* As of bulk_plain_keeper. */
+        /* As bulk_plain_keeper. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(LONG_IN, LONG_DONE, w.n - behind);

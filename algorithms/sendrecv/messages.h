@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * messages.h - the messages of one launch as its kernel gets them, and the
- * rings that they pass through.
+ * messages.h - the messages of one launch as its kernel gets them, and the rings that they pass through.
  *
- * Each ordered pair of ranks has some channels, and a channel has a ring in the
- * receiver's scratch. A ring has `rows` rows of one vector a lane, then room for an
- * escape word a vector (mark.h). All is derived from the map and the number of ranks,
- * so that both ends agree. Four counts of rows, which only grow, say how far a ring has
- * come:
+ * Each ordered pair of ranks has some channels, each with a ring in the receiver's scratch: `rows` rows of one vector a
+ * lane, then room for an escape word a vector (mark.h). The map and the number of ranks give all, so both ends agree.
+ * Four counts of rows, which only grow, say how far a ring has come:
  *   COUNT_SENT      sent; in the sender's own memory (alg_team_t.own_counts)
  *   COUNT_RECEIVED  received; in the receiver's own memory
  *   COUNT_CREDIT    armed again; in the sender's scratch, where the receiver writes it
@@ -32,7 +29,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* RINGS_PER_LIST: of the rings' bytes, one in so many is for the list of a large group (messages_list). */
+/* RINGS_PER_LIST: one in so many bytes of the rings is for the list of a large group (messages_list). */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -40,18 +37,17 @@ LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
     return (uint64_t)rows * lanes * (VEC + 4);
 }
 
-/* All rings' bytes in a rank's scratch. */
 LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return ring_bytes(r.rows, lanes) * r.channels * (nranks - 1);
 }
 
-/* `bytes` are at least 64 KiB (alg_map_init), so that there is one channel in any case. */
+/* `bytes`: at least 64 KiB (alg_map_init), so there is one channel. */
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* Both ways of a link at once take some 500 warps that send and as many that receive: on 2 H200 a ring of 64 MB
-     * took 274 us with 256 channels, 213 with 512. The host has no link, and no more cores than ranks. */
+    /* Both ways of a link at once take some 500 warps each: on 2 H200 a ring of 64 MB took 274 us with 256 channels,
+     * 213 with 512. The host has no link, and no more cores than ranks. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
@@ -64,7 +60,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     return r;
 }
 
-/* Channels that a message of so many rows takes: the first ones, a row each in turn. */
+/* A message takes the first channels, a row each in turn. */
 LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
 {
     return rows < r.channels ? (uint32_t)rows : r.channels;
@@ -80,9 +76,8 @@ typedef struct message {
     uint64_t bytes;
 } message_t;
 
-/* Lists, one for each peer and direction: list 2p is what goes to rank p, 2p+1 what comes from there. A list's items
- * are the channels that its messages take. (To this rank itself, list 2p copies to the buffers of list 2p+1, which has
- * no items.) */
+/* List 2p is what goes to rank p, 2p+1 what comes from there. A list's items are the channels that its messages take.
+ * (To this rank itself, list 2p copies to the buffers of list 2p+1, which has no items.) */
 enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
 struct messages_head {
@@ -93,7 +88,7 @@ struct messages_head {
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: messages that a kernel's arguments hold; or MESSAGES_LISTED, more, which lie in memory of the device. */
+/* MOST: messages in a kernel's arguments; or MESSAGES_LISTED: more, in memory of the device. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
@@ -103,8 +98,8 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
     const message_t *message;
 };
 
-/* Messages for whose list there is room behind the rings; and where it lies. The next launch on this scratch comes
- * after this one, so there is one list. */
+/* Messages for whose list there is room behind the rings. Launches on a scratch follow one another, so there is one
+ * list. */
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);

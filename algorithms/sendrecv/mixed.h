@@ -2,11 +2,10 @@
 /*
  * mixed.h - the kernel for any messages: several in a list, and several items for a warp.
  *
- * No step waits for a peer: a warp with several items goes on with one as long as it
- * moves, and then to the next. So any grid serves any number of items without a lock-up,
- * and the order in which other ranks list their messages does not matter. (A grid is
- * resident as a whole, as every grid here.) A row that has arrived may have an escape
- * word that has not; its sender has stored it already, so that wait is short.
+ * No step waits for a peer: a warp with several items goes on with one as long as it moves, and then to the next. So
+ * any grid serves any number of items without a deadlock, in whatever order other ranks list their messages. (A grid is
+ * resident as a whole, as every grid here.) A row that has arrived may have an escape word that has not; its sender has
+ * stored it already, so that wait is short.
  */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
@@ -15,7 +14,7 @@
 
 enum { PAIRS_HOST_ITEMS = 64 };
 
-/* Where an item stands. Alike on all lanes of its warp, and kept for it between two steps. */
+/* Where an item stands: alike on all lanes of its warp, and kept between two steps. */
 typedef struct progress {
     uint64_t count;   /* rows that have passed through the ring */
     uint32_t row;     /* of the message: the channel's next */
@@ -40,13 +39,13 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: room for the progress of all items of the lane's block, the same number for each warp. */
+    /* kept: for the progress of all items of the lane's block, the same number for each warp. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
         /* Neighbouring items share a block: a receiver's fences wait for what else its multiprocessor stores, and
-         * the stores of senders take long. */
+         * senders' stores take long. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
         const bool alone = items <= workers; /* every item has a warp of its own */
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
@@ -85,7 +84,6 @@ struct pairs_mixed {
                 continue;
             if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))
                 continue;
-            /* All have been tried. */
             lane_awaits(lane, idle);
             idle = 0;
             if (moved)
@@ -196,7 +194,7 @@ struct pairs_mixed {
         return STEP_MOVED;
     }
 
-    /* What has arrived of the next rows, up to the first that has not. */
+    /* Takes what has arrived, up to the first row that has not. */
     template <int MOST>
     LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const messages<MOST> &m, const item &it,
                                   progress_t &p)

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pairs.cu - sends and receives, all messages of a group in one kernel.
+ * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for the usual groups, mixed.h for all.
  *
- * Data path: buffer -> ring in the receiver's scratch, which may lie in the host's
- * memory -> buffer. A vector tells that it has arrived by not being all-ones, so a
- * message needs no flag; words that would be all-ones on the way travel as escapes
- * (mark.h), and data arrives bit for bit.
+ * Data path: buffer -> ring in the receiver's scratch, which may lie in the host's memory -> buffer. A vector tells
+ * that it has arrived by not being all-ones, so a message needs no flag; words that would be all-ones on the way travel
+ * as escapes (mark.h), and data arrives bit for bit.
  *
- * A message's rows go to the channels in turn: row r to channel r % channels, as
- * its next row. So both ends know from the lengths of the messages alone where
- * each vector lies, whatever else their groups hold. A channel of one direction is
- * an item, which one warp works on. Nothing but the room in a ring (ring.h) waits for
- * the receiver, so a short message is sent before anyone receives.
- *
- * The kernels: alone.h for the usual groups, mixed.h for all.
+ * A message's rows go to the channels in turn: row r to channel r % channels, as its next row. So both ends know from
+ * the lengths of the messages alone where each vector lies, whatever else their groups hold. A channel of one direction
+ * is an item, which one warp works on. A sender waits only for room in a ring (ring.h), so a short message is sent
+ * before anyone receives.
  */
 #include "algorithms/sendrecv/alone.h"
 #include "algorithms/sendrecv/fill.h"
@@ -23,7 +19,7 @@ enum { PAIRS_MOST_THREADS = 512 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
-/* Blocks and threads for so many items, within the call's: few warps a block, which hold each other up. */
+/* For so many items, within the call's: few warps a block, since they hold each other up. */
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -44,8 +40,8 @@ typedef struct pairs_plan {
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* For so many warps: the fewest channels an item with which each item has a warp; they divide a pair's channels, of
- * which there is a power of two. A batch is at most half a ring, since the other half may still be without credit. */
+/* For so many warps: the fewest channels an item with which each item has a warp; they divide a pair's channels, a
+ * power of two. A batch is at most half a ring, since the other half may still be without credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
@@ -154,7 +150,7 @@ static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, v
         [=](listed_t &m, const message_t *, filled_t f) { return pairs_launch(team, call, m, f, stream); });
 }
 
-/* One block may have to keep the progress of all items, the same number for each warp. */
+/* One block may keep the progress of all items, the same number for each warp. */
 template <int MOST> static int pairs_preload_mixed(void)
 {
     const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;
@@ -180,7 +176,7 @@ struct pairs {
         return pairs_launch_listed(team, call, stream);
     }
 
-    /* 0, or not. They serve any number of ranks. */
+    /* They serve any number of ranks. */
     static int preload(uint32_t)
     {
         int error = pairs_preload_mixed<PAIRS_FEW>() | pairs_preload_mixed<PAIRS_MANY>() |
@@ -219,7 +215,7 @@ struct pairs {
         return PAIRS_MOST_BYTES;
     }
 
-    /* Both directions with every peer, at most; what is launched follows the messages. */
+    /* For both directions with every peer; what is launched follows the messages. */
     static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         const uint64_t rows = message_rows(bytes, 32), most = ALG_PAIR_CHANNELS;

@@ -3,10 +3,10 @@
  * ring.h - one channel of a pair of ranks, and rows of a message on their way through its ring.
  *
  * What guards a ring: the receiver arms a row again when it has read it. The sender puts a row only if its count is
- * less than a ring ahead of the credit that the receiver gave it. A launch that receives begins by giving credit for
- * all that earlier ones have received; kernel boundaries, and a fence if the rings lie in the host's memory, order
- * their re-arming before it. Further credit needs a fence, which takes about a microsecond, and is given only while
- * this launch has more than half a ring still to receive.
+ * less than a ring ahead of the receiver's credit. A launch that receives begins by giving credit for all that earlier
+ * ones have received; kernel boundaries, and a fence if the rings lie in the host's memory, order their re-arming
+ * before it. Further credit needs a fence, which takes about a microsecond, and is given only while this launch has
+ * more than half a ring still to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -18,7 +18,7 @@
 
 enum { RING_BATCH = 8 }; /* rows under way in a warp */
 
-/* One channel of one direction, and a lane's place in it. */
+/* One channel of one direction, as a lane sees it. */
 struct item {
     uint32_t list, channel, peer, end; /* end: of its messages */
     bool sends;
@@ -71,7 +71,6 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
 
 /* ---- Rows of a message ------------------------------------------------------------------ */
 
-/* This lane's vectors in up to ROWS rows of a channel. */
 template <int ROWS> struct span {
     buffer_t buffer;
     uint32_t vectors, first, stride; /* vectors of the message; the lane's first one, and from one to the next */
@@ -99,7 +98,6 @@ template <int ROWS> struct span {
     }
 };
 
-/* From `row` on, which is the channel's. */
 template <int ROWS>
 LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rings_t &rings, uint32_t row)
 {
@@ -117,7 +115,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* What is not a whole vector, out of the way of the rest: fetching code takes time. */
+/* What is not a whole vector: apart, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -143,7 +141,7 @@ template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&f
         to[b] = from[b];
 }
 
-/* In flight beside what was loaded before; the rest is not, and comes with span_complete. */
+/* In flight beside earlier loads; the rest comes with span_complete. */
 template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *dummy, vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
@@ -175,7 +173,6 @@ template <int ROWS> LANE_FN void span_store(const span<ROWS> &s, const vec16_t (
     }
 }
 
-/* To and from the words that travel (mark.h). */
 template <int ROWS> LANE_FN void rows_whiten(vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
@@ -217,7 +214,7 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* Of rows that are all whole, to r.vector(b) and r.word(b). */
+/* Of whole rows. */
 template <int ROWS, class R> LANE_FN void ring_put_some(const R &r, uint32_t rows, const vec16_t (&x)[ROWS])
 {
     vec16_t y[ROWS]; /* x and r stay in registers */
@@ -246,8 +243,8 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* The escape words, at word(b), of this lane's vectors `b` with has(b) that have arrived; they are on their way. False:
- * the wait was broken. */
+/* The escape words, at word(b), of this lane's arrived vectors with has(b); they are on their way. False: the wait was
+ * broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -274,7 +271,6 @@ LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it,
     return true;
 }
 
-/* The same for a span, in which there may be none. */
 template <int ROWS>
 LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
                            vec16_t (&x)[ROWS])
@@ -298,9 +294,8 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
 }
 
 /* At the beginning of a launch that receives: credit for all that earlier ones have received, of this channel, and of
- * more whose words are `step` bytes apart. Rings in this GPU's own
- * memory were armed there before this launch began. The host's memory is not this GPU's: only a fence makes the peer
- * see the arming before the credit. */
+ * more whose words are `step` bytes apart. Rings in this GPU's own memory were armed before this launch began. For the
+ * host's memory only a fence makes the peer see the arming before the credit. */
 template <int GROUP>
 LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
 {
@@ -313,22 +308,20 @@ LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uin
         lane_raise(it.credit + j * step, count[j]);
 }
 
-/* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
+/* Rows, a power of two, between credits, since a fence waits for the stores of its multiprocessor. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* Whether credit is due for the rows up to `to`; for those up to `told` it was given before. end: row count when this
- * launch has received everything; the half ring before it is left to the next launch, so that short messages find the
- * other half free. */
+/* Whether credit is due for the rows up to `to`, after that for `told`. end: row count when this launch has received
+ * everything; the half ring before it is left to the next launch, so that short messages find the other half free. */
 LANE_FN bool ring_owes_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
     return to - told >= ring_credit_rows(it) && told + it.rows / 2 < end;
 }
 
-/* Give credit for the rows up to `to`, which the whole warp has armed again: of this channel, and of more whose words
- * are `step` bytes apart. */
+/* Give credit for the rows up to `to`, which the whole warp has armed again; step: as above. */
 template <int GROUP> LANE_FN void ring_give_credit(const item &it, const uint64_t (&to)[GROUP], uint64_t step)
 {
     lane_warp_sync();
