@@ -83,30 +83,18 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* Items, if `group` channels of a list are one, without those of the message to this rank itself. */
-static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group)
-{
-    uint32_t items = 0;
-    for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
-        const uint32_t channels = m.item_end[l] - (l > 0 ? m.item_end[l - 1] : 0u);
-        items += l == 2 * rank + MESSAGES_SEND ? 0 : (channels + group - 1) / group;
-    }
-    return items;
-}
-
-/* Group them. All warps then copy the message to this rank itself. */
-static inline void messages_group(messages_head &m, filled_t &f, uint32_t rank, uint32_t group)
+/* Items, if `group` channels of a list are one, without those of the message to this rank itself; end: as item_end. */
+static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group,
+                                      uint16_t (&end)[MESSAGES_LISTS])
 {
     uint32_t begin = 0, items = 0;
     for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
         const uint32_t channels = m.item_end[l] - begin;
         begin = m.item_end[l];
         items += l == 2 * rank + MESSAGES_SEND ? 0 : (channels + group - 1) / group;
-        m.item_end[l] = (uint16_t)items;
+        end[l] = (uint16_t)items;
     }
-    m.shared_self = f.self > 0;
-    f.items = items;
-    f.self = 0;
+    return items;
 }
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with

@@ -46,19 +46,26 @@ static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uin
 {
     pairs_plan_t plan = {0, 1, f.rows};
     const uint32_t most = m.rings.channels < PAIRS_MOST_GROUP ? m.rings.channels : (uint32_t)PAIRS_MOST_GROUP;
-    while (plan.group < most && messages_items(m, rank, plan.group) > workers)
+    uint16_t end[MESSAGES_LISTS];
+    uint32_t items = messages_items(m, rank, plan.group, end);
+    while (plan.group < most && items > workers) {
         plan.group *= 2;
-    const uint32_t items = messages_items(m, rank, plan.group);
+        items = messages_items(m, rank, plan.group, end);
+    }
     if (items == 0 || items > workers || f.rows == UINT32_MAX || (plan.group > 1 && !f.aligned))
         return plan;
     plan.rows *= plan.group;
     plan.batch = plan.group > 1 ? RING_BATCH : 1;
     while (plan.batch < plan.rows && plan.batch < (uint32_t)RING_BATCH)
         plan.batch *= 2;
-    if (plan.batch / plan.group > m.rings.rows / 2)
+    if (plan.batch / plan.group > m.rings.rows / 2) {
         plan.batch = 0;
-    else
-        messages_group(m, f, rank, plan.group);
+        return plan;
+    }
+    memcpy(m.item_end, end, sizeof end);
+    m.shared_self = f.self > 0;
+    f.items = items;
+    f.self = 0;
     return plan;
 }
 

@@ -397,18 +397,26 @@ static void a_rank_that_has_left_is_told(void **state)
     end_pair(&pair);
 }
 
+/* Rank 1's: a child that waits. */
+static pid_t make_other_process(pair_t *pair)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        for (;;)
+            pause();
+    }
+    pair->view.pid = child;
+    pair->view.start_ticks = 0;
+    return child;
+}
+
 static void a_process_is_seen_to_stop_and_to_end(void **state)
 {
     (void)state;
     pair_t pair = make_pair();
     call(&pair, 0, 8);
-    const pid_t child = fork();
-    if (child == 0) {
-        for (;;)
-            pause();
-    }
-    pair.view.pid = child;
-    pair.view.start_ticks = 0;
+    const pid_t child = make_other_process(&pair);
     assert_int_equal(judge(&pair).cause, RECORD_NOT_CALLED);
     kill(child, SIGSTOP);
     assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
@@ -432,13 +440,7 @@ static void a_rank_that_is_stopped_within_a_list_is_told(void **state)
 {
     (void)state;
     pair_t pair = make_pair();
-    const pid_t child = fork();
-    if (child == 0) {
-        for (;;)
-            pause();
-    }
-    pair.view.pid = child;
-    pair.view.start_ticks = 0;
+    const pid_t child = make_other_process(&pair);
     (void)list(&pair, 0, (const uint64_t[]){8, 9, 0});
     atomic_store(&pair.record[1]->slot->wait_id, call(&pair, 1, 8));
     assert_int_equal(judge(&pair).cause, RECORD_IN_IT);
