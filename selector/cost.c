@@ -215,14 +215,15 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
-/* On more than four GPUs broadcasts and reduces in two steps, and messages above 4 MB, have never run; on three and
- * four longer messages lose where a rank has several (selector/measured/sweep-4-h200.csv). */
+/* On more than two GPUs groups of broadcasts and reduces in two steps were not measured; on more than four messages
+ * above 4 MB have never run; on three and four longer ones lose where a rank has several
+ * (selector/measured/sweep-4-h200.csv). */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
     const bool four = topology->nranks <= 4;
     if (topology->nranks == 2 || cost->load != WHOLE)
         return true;
-    return cost->crossings == 2 ? four : bytes <= (four ? 8.0 : 4.0) * MIB;
+    return cost->crossings == 1 && bytes <= (four ? 8.0 : 4.0) * MIB;
 }
 
 /* Over PCIe: below the least published start of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;

@@ -162,8 +162,8 @@ static void built_in_rows(void **state)
             expect_few_threads(blocks[i], MIB);
         }
         for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
-            expect(messages[i], 384 * KIB, "push");
-            expect(messages[i], 10 * MIB, n == 2 ? "push" : "twoshot");
+            expect(messages[i], 1 * MIB, "push");
+            expect(messages[i], 10 * MIB, n == 2 ? "push" : "nccl");
             expect(messages[i], 128 * MIB, "nccl");
             expect_few_threads(messages[i], MIB);
         }
@@ -360,7 +360,7 @@ static void deterministic(void **state)
     expect(ALG_ALL_REDUCE, 8 * MIB, "twoshot");
     expect(ALG_ALL_REDUCE, 1024 * MIB, "staged");
     assert_int_equal(choose(ALG_ALL_REDUCE, ALG_BFLOAT16, 1024 * MIB).threads, 512); /* as in the row before */
-    expect(ALG_REDUCE, 512 * KIB, "push");
+    expect(ALG_REDUCE, 1 * MIB, "push");
     expect(ALG_REDUCE, 64 * MIB, "twoshot"); /* in one crossing the root's link carries it n-1 times */
     expect(ALG_REDUCE_SCATTER, 1024 * MIB, "bulk");
     plan_of(&wide, "", NULL);
