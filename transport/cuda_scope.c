@@ -129,6 +129,23 @@ void net_device_leave(net_visit_t *visit)
     visit->changed = false;
 }
 
+int net_capture_relax(void)
+{
+    const net_driver_t *driver = net_driver();
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (driver)
+        (void)driver->capture_mode(&mode);
+    return (int)mode;
+}
+
+void net_capture_restore(int mode)
+{
+    const net_driver_t *driver = net_driver();
+    CUstreamCaptureMode before = (CUstreamCaptureMode)mode;
+    if (driver)
+        (void)driver->capture_mode(&before);
+}
+
 #else
 
 int net_device_enter(net_visit_t *visit, int device)
@@ -141,6 +158,16 @@ int net_device_enter(net_visit_t *visit, int device)
 void net_device_leave(net_visit_t *visit)
 {
     (void)visit;
+}
+
+int net_capture_relax(void)
+{
+    return 0;
+}
+
+void net_capture_restore(int mode)
+{
+    (void)mode;
 }
 
 int net_cuda_errno(int cuda_error)

@@ -252,6 +252,9 @@ typedef struct net_visit {
 } net_visit_t;
 int net_device_enter(net_visit_t *visit, int device);
 void net_device_leave(net_visit_t *visit);
+/* Let this thread make calls that captures forbid, and undo that with what was returned. Captures go on. */
+int net_capture_relax(void);
+void net_capture_restore(int mode);
 /* The driver's calls for a collective, with the runtime's streams and events; only with CUDA, in a current context. A
  * cudaError_t; no last error is left. */
 /* *id is 0 outside captures. An invalidated capture is an error. */

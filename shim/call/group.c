@@ -130,6 +130,25 @@ static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
 }
 
+static bool forwards_captured(const shim_group_t *g)
+{
+    for (uint32_t i = 0; i < g->use_count; i++)
+        if (g->uses[i].capture.id != 0 && g->uses[i].track[SHIM_USE_FORWARDED].used)
+            return true;
+    return false;
+}
+
+/* In relaxed mode where the real NCCL may have to connect in a capture, as for a single call (make.c). */
+static ncclResult_t real_outer_end(const shim_real_t *real, ncclSimInfo_t *info)
+{
+    const bool captured = forwards_captured(&shim_group);
+    const int mode = captured ? net_capture_relax() : 0;
+    ncclResult_t result = real_end(real, info);
+    if (captured)
+        net_capture_restore(mode);
+    return result;
+}
+
 ncclResult_t shim_group_forwards(shim_comm_t *comm)
 {
     shim_group_t *g = &shim_group;
@@ -192,7 +211,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
         poison_real(real);
     else if (simulate)
         queue_in_real(real);
-    ncclResult_t result = real_end(real, info);
+    ncclResult_t result = real_outer_end(real, info);
     shim_group.depth = 0;
     if (own != ncclSuccess)
         result = own;

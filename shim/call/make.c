@@ -101,10 +101,15 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* No lock is held here. */
+/* No lock is held here. The real NCCL connects at the first call that it gets, which may be a captured one where Shunt
+ * took the calls before; without relaxed mode it then fails to reach a GPU of the same process (error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
+    const bool captured = call->attached && call->capture.id != 0;
+    const int mode = captured ? net_capture_relax() : 0;
     ncclResult_t result = call->forward(real, call);
+    if (captured)
+        net_capture_restore(mode);
     if (call->ordered && !shim_is_error(result))
         order_after(call, result == ncclInProgress);
     return shim_real_answer(result);

@@ -39,6 +39,7 @@ typedef struct fake_work {
     uint64_t before;            /* works (bits) that have run before it */
     unsigned long long capture; /* captured, so it did not run */
     uint64_t scalar_bits;
+    bool relaxed; /* its thread was allowed calls that captures forbid */
 } fake_work_t;
 
 typedef struct fake {

@@ -42,6 +42,7 @@ struct CUuserObject_st {
 };
 
 fake_t fake;
+static enum cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 static stream_t streams[ALL_STREAMS];
 static unsigned long long next_id;
 static struct CUgraphNode_st nodes[NODES];
@@ -256,7 +257,8 @@ void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits)
                                           .stream = stream,
                                           .before = known_on(s),
                                           .capture = s->capture,
-                                          .scalar_bits = scalar_bits};
+                                          .scalar_bits = scalar_bits,
+                                          .relaxed = capture_mode == cudaStreamCaptureModeRelaxed};
     if (s->capture != 0) {
         struct CUgraphNode_st *node = node_add(FAKE_WORK, s->capture, s->front);
         node->work = fake.works;
@@ -348,11 +350,22 @@ int net_stream_id(void *stream, unsigned long long *id)
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
-    static enum cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
-    enum cudaStreamCaptureMode before = now;
-    now = *mode;
+    enum cudaStreamCaptureMode before = capture_mode;
+    capture_mode = *mode;
     *mode = before;
     return cudaSuccess;
+}
+
+int net_capture_relax(void)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return (int)mode;
+}
+
+void net_capture_restore(int mode)
+{
+    capture_mode = (enum cudaStreamCaptureMode)mode;
 }
 
 /* ---- Captures --------------------------------------------------------------------------------- */
