@@ -13,8 +13,8 @@
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
 /* Three and four ranks: few blocks where they suffice. Long ones by bulk copies, but all-reduces, which these serve
- * slower than NCCL's ring, and calls with a root: in one step these load the root's link n - 1 times. In two steps a
- * long one alone is faster than NCCL's, but those of a group cannot share a kernel, which was not measured. */
+ * slower than NCCL's ring, and calls with a root: in one step these load the root's link n - 1 times. In two steps they
+ * end where NCCL's are faster in a group, in which these share no kernel (selector/measured/roots-34-h200.csv). */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \
@@ -110,6 +110,8 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "network-2x1", 32 * KIB, "exchange", 4, 256, "selector/measured/hosts-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "selector/measured/hosts-steps-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "selector/measured/hosts-steps-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x2", 1 * MIB, "exchange", 16, 512, "selector/measured/hosts-2x2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x2", UINT64_MAX, "nccl", 0, 0, "selector/measured/hosts-2x2-h200.csv"},
 
     SHORT_TWO(ALG_REDUCE_SCATTER),
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 64, 512, SLIM},
@@ -176,18 +178,22 @@ const sel_built_in_t sel_built_in[] = {
     FORWARD(BROADCAST, 2),
     ROW(BROADCAST, 3, 512 * KIB, "push", 32, 1024),
     ROW(BROADCAST, 3, 2 * MIB, "push", 64, 512),
+    ROW(BROADCAST, 3, 24 * MIB, "twoshot", 64, 512),
     FORWARD(BROADCAST, 3),
     ROW(BROADCAST, 4, 512 * KIB, "push", 32, 1024),
     ROW(BROADCAST, 4, 1 * MIB, "push", 64, 512),
+    ROW(BROADCAST, 4, 8 * MIB, "twoshot", 64, 512),
     FORWARD(BROADCAST, 4),
     ON_HOST(REDUCE),
     PUSH_TWO(REDUCE, 24 * MIB),
     FORWARD(REDUCE, 2),
     ROW(REDUCE, 3, 512 * KIB, "push", 32, 1024),
     ROW(REDUCE, 3, 2 * MIB, "push", 64, 512),
+    ROW(REDUCE, 3, 8 * MIB, "twoshot", 64, 512),
     FORWARD(REDUCE, 3),
     ROW(REDUCE, 4, 512 * KIB, "push", 32, 1024),
     ROW(REDUCE, 4, 1 * MIB, "push", 64, 512),
+    ROW(REDUCE, 4, 5 * MIB, "twoshot", 64, 512),
     FORWARD(REDUCE, 4),
     {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, HOST},
     {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, HOST},

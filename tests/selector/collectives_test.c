@@ -163,7 +163,8 @@ static void built_in_rows(void **state)
         }
         for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
             expect(messages[i], 1 * MIB, "push");
-            expect(messages[i], 10 * MIB, n == 2 ? "push" : "nccl");
+            expect(messages[i], 4 * MIB, n == 2 ? "push" : "twoshot");
+            expect(messages[i], 25 * MIB, "nccl");
             expect(messages[i], 128 * MIB, "nccl");
             expect_few_threads(messages[i], MIB);
         }
