@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of an all-reduce between two hosts of one GPU cost, as CSV: the model of docs/hosts.md is made of
+ * What the parts of an all-reduce between two hosts of one GPU cost, as CSV: the model of docs/lab/hosts.md is made of
  * them.
  *
  *   kernel   the kernel on one host: it lays out what it would send, and waits for nobody
