@@ -142,7 +142,8 @@ static bool cuda_capture_end(bench_rank_t *rank, void **graph)
     if (!ok(rank, cudaStreamEndCapture(state->stream, &captured), "cudaStreamEndCapture")) {
         return false;
     }
-    cudaError_t status = cudaGraphInstantiateWithFlags(&made, captured, 0);
+    /* As PyTorch does: else kernels have the priority of the stream that replays them, not their own. */
+    cudaError_t status = cudaGraphInstantiateWithFlags(&made, captured, cudaGraphInstantiateFlagUseNodePriority);
     (void)cudaGraphDestroy(captured);
     if (!ok(rank, status, "cudaGraphInstantiateWithFlags")) {
         return false;
