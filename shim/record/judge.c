@@ -222,8 +222,15 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;
 }
 
+/* A wait is over when another rank has begun the second kernel after it (epoch.h); the watcher notices it later. */
+static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
+{
+    return waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&
+           other->epoch + waiting->epochs < waiting->epoch;
+}
+
 /* Another call that the rank waits in: on this communicator, else the longest wait elsewhere. */
-static void find_wait(const record_view_t *view, record_rank_t *rank)
+static void find_wait(const record_waiting_t *waiting, const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
     const bool alone = !has_other_ranks(view);
@@ -231,13 +238,13 @@ static void find_wait(const record_view_t *view, record_rank_t *rank)
         const record_slot_t *slot = record_slot_at(view->mapped->book, i);
         const uint64_t wait_ns = load(&slot->wait_ns);
         const bool same = slot == view->slot;
-        record_waiting_t waiting;
+        record_waiting_t other;
         if (!in_use(slot) || rank->same_comm || (!same && (!alone || wait_ns < rank->waits_ns)) ||
-            !find_waiting(slot, &waiting) || is_over(slot, &waiting))
+            !find_waiting(slot, &other) || is_over(slot, &other) || (same && is_past(waiting, &other)))
             continue;
         rank->elsewhere = true;
         rank->same_comm = same;
-        rank->waits = waiting.sign;
+        rank->waits = other.sign;
         rank->waits_ranks = atomic_load(&slot->nranks);
         rank->waits_ns = wait_ns;
     }
@@ -368,7 +375,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
     else if (process == RECORD_STOPPED)
         judged.cause = RECORD_HELD;
     else if (lives)
-        find_wait(view, &judged);
+        find_wait(waiting, view, &judged);
     return judged;
 }
 

@@ -227,14 +227,19 @@ static void end_pair(const pair_t *pair)
     shim_record_end(pair->record[1]);
 }
 
-/* Rank 0 waits in its last collective. */
-static record_rank_t judge(const pair_t *pair)
+/* Rank 0 waits in its last collective, a kernel of this number. */
+static record_rank_t judge_at(const pair_t *pair, uint64_t kernel)
 {
     const record_slot_t *slot = pair->record[0]->slot;
     record_made_t made;
     assert_true(record_last(slot, &made));
-    const record_waiting_t waiting = record_waiting_of(slot, record_id(&made.sign), 0);
+    const record_waiting_t waiting = record_waiting_of(slot, record_id(&made.sign), kernel << 16);
     return record_judge(&waiting, slot, &pair->view, 1, net_now_ns());
+}
+
+static record_rank_t judge(const pair_t *pair)
+{
+    return judge_at(pair, 0);
 }
 
 static uint64_t call(const pair_t *pair, uint32_t rank, uint64_t count)
@@ -282,6 +287,25 @@ static void each_cause_is_told(void **state)
     rank = judge(&pair);
     assert_int_equal(rank.cause, RECORD_OTHER_CALL);
     assert_true(rank.other.sign.count == 9);
+    end_pair(&pair);
+}
+
+/* Rank 1 waited in kernel 7; its watcher has not noticed yet that this is over. */
+static void a_wait_two_kernels_ago_is_over(void **state)
+{
+    (void)state;
+    record_made_t made;
+    const pair_t pair = make_pair();
+    call(&pair, 1, 8);
+    assert_true(record_last(pair.record[1]->slot, &made));
+    atomic_store(&pair.record[1]->slot->wait_epoch, UINT64_C(7) << 16);
+    atomic_store(&pair.record[1]->slot->wait_id, record_id(&made.sign));
+    for (uint64_t kernel = 7; kernel <= 9; kernel++) {
+        call(&pair, 0, 8);
+        const record_rank_t rank = judge_at(&pair, kernel);
+        assert_int_equal(rank.cause, kernel == 7 ? RECORD_IN_IT : RECORD_NOT_CALLED);
+        assert_int_equal(rank.elsewhere, kernel == 8);
+    }
     end_pair(&pair);
 }
 
@@ -589,6 +613,7 @@ int main(void)
         cmocka_unit_test(kinds_have_numbers_of_their_own),
         cmocka_unit_test(what_must_be_equal_is_compared),
         cmocka_unit_test(each_cause_is_told),
+        cmocka_unit_test(a_wait_two_kernels_ago_is_over),
         cmocka_unit_test(who_waits_in_a_later_call_has_ended_this),
         cmocka_unit_test(a_list_waits_for_each_of_its_calls),
         cmocka_unit_test(who_waits_in_a_list_is_in_each_of_its_calls),
