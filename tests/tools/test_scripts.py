@@ -273,6 +273,57 @@ def train():
     skips_without_gpus("train-bench")
 
 
+def refuses(name, *arguments):
+    done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/{name}", *arguments], capture_output=True, text=True,
+                          timeout=LIMIT)
+    assert done.returncode == 2 and "error: " in done.stderr, (done.returncode, done.stdout, done.stderr)
+
+
+def rivals():
+    """scripts/rivals-bench: medians, empty columns of what failed, the fastest; a set that fails is left out alone."""
+    from types import SimpleNamespace
+
+    bench = script_module("rivals-bench")
+    times = {("nccl", 1024): [9.0, 7.0, 8.0], ("shunt", 1024): [2.0], ("vllm", 1024): [3.5], ("nccl", 4096): [1.0]}
+    one, two = bench.rows_of(times, (1024, 4096), 2)
+    assert (one["nccl_us"], one["shunt_us"], one["vllm_us"], one["fastest"]) == ("8.00", "2.00", "3.50", "shunt"), one
+    assert (two["shunt_us"], two["windows_us"], two["fastest"]) == ("", "", "nccl"), two
+    assert list(one) == list(two) and len(one) == 3 + sum(map(len, bench.METHODS.values())), one
+
+    def ends(team):
+        if team.name == "torch":
+            raise SystemExit("Traceback\nRuntimeError: no peer\nrivals-bench: torch: rank 0 ended")
+        return team.name
+
+    field = object.__new__(bench.Field)
+    field.limit, field.missing = time.monotonic() + 100, {}
+    field.teams = {name: SimpleNamespace(name=name, kill=lambda: None) for name in ("nccl", "torch", "shunt")}
+    assert field.each(ends, 10) == {"nccl": "nccl", "shunt": "shunt"}, field.missing
+    assert field.missing == {"torch": "rivals-bench: torch: rank 0 ended: RuntimeError: no peer"}, field.missing
+    assert list(field.teams) == ["nccl", "shunt"], field.teams
+    skips_without_gpus("rivals-bench")
+    refuses("rivals-bench", "--set", "none")
+
+
+def clients():
+    """scripts/clients-bench: the slowest rank, the median of the rounds, and what makes results wrong."""
+    bench = script_module("clients-bench")
+
+    def found(ours, theirs, tokens=(1, 2)):
+        return {team: [[{"seconds": seconds, "values": values, "tokens": [1, 2]},
+                        {"seconds": 0.01, "values": [3.0, 4.0], "tokens": list(tokens)}] for seconds in (0.5, 0.1, 0.2)]
+                for team, values in (("shunt", ours), ("nccl", theirs))}
+
+    row, right = bench.row_of("transformers", 2, found([3.0, 4.0], [3.0, 4.0]))
+    assert right and (row["unit"], row["per_s"], row["gain"], row["worst"]) == ("tokens", "5.00", "1.000", "0"), row
+    assert not bench.row_of("transformers", 2, found([3.0, 4.5], [3.0, 4.0]))[1]
+    assert not bench.row_of("transformers", 2, found([3.0, 4.0], [3.0, 4.0], (1, 3)))[1]
+    assert bench.row_of("accelerate-ddp", 2, found([3.0, 4.0], [3.0, 4.0], (1, 3)))[1]
+    assert bench.difference([float("nan")], [1.0]) == float("inf")
+    skips_without_gpus("clients-bench")
+    refuses("clients-bench", "none")
+
+
 def groups():
     """scripts/groups-bench: the slowest group against the first, and against the median of NCCL's."""
     from types import SimpleNamespace
@@ -469,7 +520,7 @@ def check_without_git():
 
 
 CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, readme,
-         groups, train, replay, names_of_teams, offenders, bench_needs_nvcc)
+         groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
