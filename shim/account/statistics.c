@@ -20,6 +20,7 @@
 #include "shim/base/log.h"
 #include "shim/base/pins.h"
 #include "shim/base/settings.h"
+#include "shim/record/record.h"
 #include "transport/transport.h"
 
 enum {
@@ -128,8 +129,7 @@ static void start(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
     has_table_key = pthread_key_create(&table_key, return_table) == 0;
-    const char *stats = shim_settings()->stats;
-    if (stats[0] != '\0' && strcmp(stats, "0") != 0) {
+    if (shim_setting_stats()) {
         atexit(print_at_exit);
         at_quick_exit(print_at_exit); /* only one of both runs */
     }
@@ -438,6 +438,7 @@ char *shim_statistics_text(void)
         host[0] = '\0';
     fprintf(out, "shunt: process=%s machine=%016llx\n", host, (unsigned long long)atomic_load(&machine));
     print_table(out);
+    shim_record_print_waits(out);
     const char *forwards = totals.calls_forwarded > 0 ? shim_pin_forwards() : NULL;
     const char *pin = forwards != NULL ? forwards : shim_pin_caps();
     fprintf(out, "shunt: taken=%llu forwarded=%llu%s%s\n", (unsigned long long)totals.calls_taken,

@@ -360,6 +360,12 @@ uint64_t shim_setting_timeout_ns(bool host)
     return timeout_ms * UINT64_C(1000000);
 }
 
+bool shim_setting_stats(void)
+{
+    const char *stats = shim_settings()->stats;
+    return stats[0] != '\0' && strcmp(stats, "0") != 0;
+}
+
 bool shim_setting_row(uint32_t index, shunt_setting_t *row)
 {
     shim_settings();

@@ -47,6 +47,9 @@ const char *shim_setting_nccl_path(void);
 /* Longest wait in a call, in ns; 0: no limit. */
 uint64_t shim_setting_timeout_ns(bool host);
 
+/* Whether SHUNT_STATS asks for statistics. */
+bool shim_setting_stats(void);
+
 /* Row `index` for shunt_setting; false past the end. */
 bool shim_setting_row(uint32_t index, shunt_setting_t *row);
 

@@ -22,6 +22,7 @@
  */
 #include "shim/call/route.h"
 
+#include "shim/account/ranges.h"
 #include "shim/account/statistics.h"
 #include "shim/base/last_error.h"
 #include "shim/call/check.h"
@@ -183,6 +184,12 @@ static ncclResult_t launch(shim_call_t *call)
     return result;
 }
 
+/* Bytes as in the ranges of the real NCCL, which has its own around forwarded calls. */
+static bool begin_range(const shim_call_t *call)
+{
+    return shim_ranges_wanted() && shim_range_begin(call->function, call->alg.count * alg_type_bytes(call->alg.type));
+}
+
 /* The communicator's device is current. */
 static bool take(shim_call_t *call, ncclResult_t *result)
 {
@@ -197,7 +204,10 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     if (call->alg.count == 0)
         return true;
     shim_note_call(call);
+    const bool ranged = begin_range(call);
     *result = shim_group_depth() > 0 ? queue(call) : launch(call);
+    if (ranged)
+        shim_range_end();
     return true;
 }
 
@@ -234,10 +244,14 @@ static ncclResult_t run_on_host(shim_call_t *call)
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     shim_note_call(call);
     /* A single rank has no peers: as in NCCL, its collectives run at once, even in a group. */
-    if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
-        return shim_group_queue(call);
-    list_message(call);
-    return shim_host_run(call);
+    const bool queued = shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call));
+    if (!queued)
+        list_message(call);
+    const bool ranged = begin_range(call);
+    const ncclResult_t result = queued ? shim_group_queue(call) : shim_host_run(call);
+    if (ranged)
+        shim_range_end();
+    return result;
 }
 
 /* With one rank every collective is an all-reduce; a moving one, of bytes. */

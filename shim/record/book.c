@@ -84,6 +84,7 @@ static void forget_in_child(void)
     g_seen = NULL;
     memset(g_record, 0, sizeof g_record);
     record_watch_forget();
+    record_waits_forget();
 }
 
 static void watch_forks(void)
@@ -223,6 +224,8 @@ void shim_record_end(shim_record_t *record)
         return;
     net_lock_take(&record_lock);
     record->watched = false;
+    for (uint32_t i = 0; i < RECORD_WAITS; i++)
+        record_waits_end(record, &record->wait[i]);
     store(&record->slot->wait_id, 0);
     atomic_store(&record->slot->state, RECORD_ENDED);
     atomic_store_explicit(&record->slot->life, load(&record->slot->life) + 1, memory_order_release);
@@ -238,7 +241,7 @@ shim_record_t *record_number(uint32_t i)
 void record_beat(uint64_t now_ns)
 {
     if (g_book)
-        store(&g_book->beat_ns, now_ns);
+        atomic_store_explicit(&g_book->beat_ns, now_ns, memory_order_release);
 }
 
 void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)

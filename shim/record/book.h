@@ -13,6 +13,8 @@ typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;
     bool reported;
+    uint32_t arrived;                /* ranks (bits) that were seen in the call, ... */
+    uint64_t late_ns[ALG_MAX_RANKS]; /* ... and how long each was not, since the wait began (waits.c) */
 } record_wait_t;
 /* In collectives, in messages beside them, in a forwarded call that a peer has not made. */
 enum { RECORD_WAIT_COLLECTIVE, RECORD_WAIT_MESSAGE, RECORD_WAIT_FORWARDED, RECORD_WAITS };
@@ -44,5 +46,12 @@ void record_beat(uint64_t now_ns);
 bool record_watch_start(void);
 /* In a forked child. */
 void record_watch_forget(void);
+
+/* Note who is late, if the wait was seen at this look: at clock_ns of the watcher, which is now_ns. Under the lock. */
+void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
+/* The wait is over: add it to the sums. Under the lock. */
+void record_waits_end(const shim_record_t *record, record_wait_t *wait);
+/* In a forked child. */
+void record_waits_forget(void);
 
 #endif

@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EPOCH_BITS = 16 }; /* bits below a call's number (algorithms/device/epoch.h) */
-
 static uint64_t load(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
@@ -96,7 +94,8 @@ static bool is_rooted(uint32_t collective)
 /* The real NCCL's calls of the group may be between. Calls of rising roots share an epoch (device/series.h). */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
-    record_waiting_t waiting = {.sign = record_unpack(id, slot->made), .epoch = epoch >> EPOCH_BITS, .epochs = 1};
+    record_waiting_t waiting = {
+        .sign = record_unpack(id, slot->made), .epoch = epoch >> RECORD_EPOCH_BITS, .epochs = 1};
     record_sign_t *first = &waiting.sign;
     record_made_t made;
     waiting.last = first->number;

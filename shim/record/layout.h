@@ -27,7 +27,8 @@ enum {
     RECORD_PAGE = 4096,       /* before the first slot and each slot's ring */
     RECORD_MOST_SLOTS = 1024, /* communicators recorded at a time */
     RECORD_ALGORITHMS = 48,   /* names in the book */
-    RECORD_NAME_BYTES = 24
+    RECORD_NAME_BYTES = 24,
+    RECORD_EPOCH_BITS = 16
 };
 
 /* Each kind of call is numbered from 1. */
@@ -84,9 +85,9 @@ typedef struct record_slot {
     _Atomic uint64_t ended, ended_ns;
     /* By the watcher. */
     _Alignas(64) _Atomic uint64_t wait_id; /* call that its kernels wait in; 0: none known */
-    _Atomic uint64_t wait_epoch;
-    _Atomic uint64_t wait_ns;  /* duration, while the process ran */
-    _Atomic uint64_t mismatch; /* ranks' calls differ, which was reported */
+    _Atomic uint64_t wait_epoch;           /* a call's number is above RECORD_EPOCH_BITS (algorithms/device/epoch.h) */
+    _Atomic uint64_t wait_ns;              /* duration, while the process ran */
+    _Atomic uint64_t mismatch;             /* ranks' calls differ, which was reported */
 } record_slot_t;
 
 /* Page 0. */
@@ -95,7 +96,7 @@ typedef struct record_book {
     _Atomic uint32_t version, slots;
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
-    _Atomic uint64_t beat_ns; /* net_now_ns of the watcher's last round */
+    _Atomic uint64_t beat_ns; /* net_now_ns before the watcher's last look; stored after what it saw */
     struct {
         _Atomic uint64_t address;
         char name[RECORD_NAME_BYTES];

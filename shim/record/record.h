@@ -7,6 +7,8 @@
 #ifndef SHUNT_SHIM_RECORD_H
 #define SHUNT_SHIM_RECORD_H
 
+#include <stdio.h>
+
 #include "shim/record/layout.h"
 #include "transport/transport.h"
 
@@ -65,5 +67,9 @@ void shim_record_ended(shim_record_t *record, uint64_t id);
 bool shim_record_mismatched(const shim_record_t *record);
 /* Called by the watcher, without a lock, when that becomes true of a record. */
 void shim_record_on_mismatch(void (*fail)(void));
+
+/* For SHUNT_STATS: a line for each rank of a communicator that this process's ranks waited for, 1 ms or more at a time,
+ * the one that was waited for the longest first. Nothing where none was. */
+void shim_record_print_waits(FILE *out);
 
 #endif

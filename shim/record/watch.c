@@ -24,6 +24,7 @@ enum {
     PERIOD_MS = 200,   /* while calls are made or waiting */
     IDLE_MS = 500,     /* otherwise: kernels may wait long after their call, and replays make none */
     ACTIVE_MS = 2000,  /* after the last call */
+    SAMPLE_US = 500,   /* SHUNT_STATS: between looks at what kernels tell */
     STALE_MS = 1500,   /* a wait that no kernel has repeated for so long is over */
     WATCHER_MS = 5000, /* a watcher that was silent for so long does not report */
     LINE_BYTES = 1024,
@@ -39,6 +40,7 @@ typedef struct report {
 
 static bool g_running;
 static uint64_t g_clock_ns; /* the watcher's */
+static uint64_t g_woke_ns;  /* net_now_ns at the clock's last step */
 static void (*g_fail)(void);
 static char g_line[REPORTS][LINE_BYTES], g_json[REPORTS][JSON_BYTES]; /* the watcher's alone */
 static uint32_t g_reports;
@@ -131,17 +133,25 @@ static bool is_message(uint64_t id)
     return (id & 15) >= ALG_SEND_RECV;
 }
 
-static void note_wait(record_wait_t *wait, uint64_t id, uint64_t epoch)
+static void end_wait(const shim_record_t *record, record_wait_t *wait)
 {
-    if (wait->id != id || wait->epoch != epoch)
+    record_waits_end(record, wait);
+    *wait = (record_wait_t){0};
+}
+
+static void note_wait(const shim_record_t *record, record_wait_t *wait, uint64_t id, uint64_t epoch)
+{
+    if (wait->id != id || wait->epoch != epoch) {
+        end_wait(record, wait);
         *wait = (record_wait_t){.id = id, .epoch = epoch, .began_ns = g_clock_ns};
+    }
     wait->seen_ns = g_clock_ns;
 }
 
-static void end_stale(record_wait_t *wait)
+static void end_stale(const shim_record_t *record, record_wait_t *wait)
 {
     if (wait->id != 0 && g_clock_ns - wait->seen_ns >= STALE_MS * MS_NS)
-        *wait = (record_wait_t){0};
+        end_wait(record, wait);
 }
 
 /* What kernels published. Blocks that leave a call change the epoch's low bits. */
@@ -155,7 +165,7 @@ static void look_at_kernels(shim_record_t *record)
     const uint64_t id = __atomic_load_n(&control->wait_id, __ATOMIC_RELAXED);
     const uint64_t epoch = __atomic_load_n(&control->wait_epoch, __ATOMIC_RELAXED) >> 16 << 16;
     if (id != 0)
-        note_wait(&record->wait[is_message(id) ? RECORD_WAIT_MESSAGE : RECORD_WAIT_COLLECTIVE], id, epoch);
+        note_wait(record, &record->wait[is_message(id) ? RECORD_WAIT_MESSAGE : RECORD_WAIT_COLLECTIVE], id, epoch);
 }
 
 static const record_slot_t *readable(const record_view_t *view)
@@ -190,7 +200,7 @@ static void look_at_forwarded(shim_record_t *record)
         record->wait[RECORD_WAIT_FORWARDED] = (record_wait_t){0};
         return;
     }
-    note_wait(&record->wait[RECORD_WAIT_FORWARDED], record_id(&made.sign), 0);
+    note_wait(record, &record->wait[RECORD_WAIT_FORWARDED], record_id(&made.sign), 0);
 }
 
 /* The longest wait, for peers and `shunt watch`. */
@@ -294,7 +304,8 @@ static void hang_json(const shim_record_t *record, const record_waiting_t *waiti
 static void report_hang(shim_record_t *record, record_wait_t *wait, bool forwarded, uint64_t now_ns)
 {
     const uint64_t limit_ns = shim_settings()->hang_warn_ms * MS_NS, waited_ns = g_clock_ns - wait->began_ns;
-    if (wait->id == 0 || wait->reported || limit_ns == 0 || waited_ns < limit_ns || wait->seen_ns != g_clock_ns)
+    if (wait->id == 0 || wait->reported || limit_ns == 0 || waited_ns < limit_ns ||
+        g_clock_ns - wait->seen_ns >= PERIOD_MS * MS_NS)
         return;
     record_waiting_t waiting = record_waiting_of(record->slot, wait->id, wait->epoch);
     waiting.forwarded = forwarded;
@@ -415,6 +426,16 @@ static bool has_failed(shim_record_t *record)
     return !atomic_exchange(&record->mismatched, true);
 }
 
+static void look_at_waits(shim_record_t *record, uint64_t now_ns)
+{
+    look_at_kernels(record);
+    for (uint32_t i = 0; i < RECORD_WAITS; i++)
+        end_stale(record, &record->wait[i]);
+    publish(record);
+    for (uint32_t i = 0; i < RECORD_WAIT_FORWARDED; i++)
+        record_waits_look(record, &record->wait[i], g_clock_ns, now_ns);
+}
+
 typedef struct look {
     uint64_t now_ns;
     bool watched, active, failed;
@@ -422,16 +443,13 @@ typedef struct look {
 
 static void look_at(shim_record_t *record, look_t *look)
 {
-    look_at_kernels(record);
+    look_at_waits(record, look->now_ns);
     look_at_forwarded(record);
     const uint64_t entries = atomic_load(&record->slot->entries);
     look->active = look->active || entries != record->entries;
     record->entries = entries;
-    for (uint32_t i = 0; i < RECORD_WAITS; i++) {
-        end_stale(&record->wait[i]);
+    for (uint32_t i = 0; i < RECORD_WAITS; i++)
         look->active = look->active || record->wait[i].id != 0;
-    }
-    publish(record);
     if (record->about.attached)
         compare(record);
     for (uint32_t i = 0; i < RECORD_WAITS; i++)
@@ -444,27 +462,57 @@ static void look_at(shim_record_t *record, look_t *look)
 static look_t look_at_all(uint64_t now_ns)
 {
     look_t look = {.now_ns = now_ns};
-    record_beat(now_ns);
     for (uint32_t i = 0; record_number(i); i++) {
         shim_record_t *record = record_number(i);
         if (record->used && record->watched)
             look_at(record, &look);
     }
+    record_beat(now_ns);
     return look;
+}
+
+/* Under the lock. Returns net_now_ns; the watcher's clock goes on, after a nap. */
+static uint64_t wake(uint64_t nap_ns)
+{
+    const uint64_t now_ns = net_now_ns(), passed_ns = now_ns - g_woke_ns;
+    g_clock_ns += passed_ns < 2 * IDLE_MS * MS_NS ? passed_ns : nap_ns;
+    g_woke_ns = now_ns;
+    return now_ns;
+}
+
+static void sample_waits(uint64_t nap_ns)
+{
+    net_lock_take(&record_lock);
+    const uint64_t now_ns = wake(nap_ns);
+    for (uint32_t i = 0; record_number(i); i++)
+        if (record_number(i)->used && record_number(i)->watched)
+            look_at_waits(record_number(i), now_ns);
+    record_beat(now_ns);
+    net_lock_give(&record_lock);
+}
+
+/* Returns the length of the last nap. */
+static uint64_t sleep_for(uint64_t period_ns)
+{
+    const uint64_t nap_ns = shim_setting_stats() ? SAMPLE_US * UINT64_C(1000) : period_ns;
+    const struct timespec nap = {0, (long)nap_ns};
+    nanosleep(&nap, NULL);
+    for (uint64_t slept_ns = nap_ns; slept_ns < period_ns; slept_ns += nap_ns) {
+        sample_waits(nap_ns);
+        nanosleep(&nap, NULL);
+    }
+    return nap_ns;
 }
 
 static void *watch(void *unused)
 {
-    uint64_t last_ns = net_now_ns(), active_ns = 0;
+    uint64_t active_ns = 0;
+    g_woke_ns = net_now_ns();
     for (look_t look = {.watched = true}; look.watched;) {
         const uint64_t period_ns = (g_clock_ns - active_ns < ACTIVE_MS * MS_NS ? PERIOD_MS : IDLE_MS) * MS_NS;
-        const struct timespec nap = {0, (long)period_ns};
-        nanosleep(&nap, NULL);
+        const uint64_t nap_ns = sleep_for(period_ns);
         net_lock_take(&record_lock);
-        const uint64_t now_ns = net_now_ns(), passed_ns = now_ns - last_ns;
-        last_ns = now_ns;
-        g_clock_ns += passed_ns < 2 * IDLE_MS * MS_NS ? passed_ns : period_ns;
-        look = look_at_all(now_ns);
+        look = look_at_all(wake(nap_ns));
         active_ns = look.active ? g_clock_ns : active_ns;
         g_running = look.watched;
         void (*fail)(void) = look.failed ? g_fail : NULL;

@@ -4,10 +4,10 @@
  * doctor`: opens LIBRARY, forks RANKS processes, and makes CALLS all-reduces of
  * COUNT floats in each. Does not know Shunt.
  *
- * usage: tools_client LIBRARY RANKS COUNT CALLS [SECONDS [gpu]]
+ * usage: tools_client LIBRARY RANKS COUNT CALLS [SECONDS [gpu | late]]
  *
  * RANKS 0: only open it. SECONDS: to sleep at the end. gpu: buffers on the rank's
- * GPU, for the real NCCL.
+ * GPU, for the real NCCL. late: the last rank sleeps 100 ms before each call.
  */
 #include <dlfcn.h>
 #include <nccl.h>
@@ -79,7 +79,9 @@ static int rank_main(shared_t *shared, int rank, char **argv)
 {
     const int ranks = atoi(argv[2]), calls = atoi(argv[4]);
     const size_t count = strtoul(argv[3], NULL, 10);
-    const int seconds = argv[5] != NULL ? atoi(argv[5]) : 0, gpu = argv[5] != NULL && argv[6] != NULL;
+    const int seconds = argv[5] != NULL ? atoi(argv[5]) : 0;
+    const char *how = argv[5] != NULL && argv[6] != NULL ? argv[6] : "";
+    const bool gpu = strcmp(how, "gpu") == 0, late = strcmp(how, "late") == 0 && rank == ranks - 1;
     int (*wait)(void) = NULL;
     float *data = gpu ? on_gpu(rank, count * sizeof *data, &wait) : calloc(count, sizeof *data);
     ncclComm_t comm;
@@ -87,6 +89,7 @@ static int rank_main(shared_t *shared, int rank, char **argv)
         return 1;
     }
     for (int i = 0; i < calls; i++) {
+        usleep(late ? 100000 : 0);
         if (ncclAllReduce_(data, data, count, ncclFloat, ncclSum, comm, NULL) != ncclSuccess) {
             return 1;
         }

@@ -81,7 +81,7 @@ static char *print(const char *text, const tool_times_t *times)
     assert_true(tool_counts_add(text, &counts));
     tool_report_print(stream, &json, &counts, times);
     fclose(stream);
-    free(counts.row);
+    tool_counts_free(&counts);
     return out;
 }
 
@@ -120,6 +120,37 @@ static void sums(void **state)
     free(times.row);
 }
 
+static const char waits[] = "shunt: communicator=%s ranks=3 late_rank=%u waits=%u waited_us=%u lengths_ms=%s\n";
+
+static void waits_are_summed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *communicator;
+        unsigned rank, waits, waited_us;
+        const char *lengths;
+    } lines[] = {{"00000000000000aa", 1, 2, 3500, "1:1,2:1"},
+                 {"00000000000000bb", 2, 1, 9000, "8:1"},
+                 {"00000000000000aa", 0, 1, 2500, "2:1"},
+                 {"00000000000000aa", 1, 3, 7000000, "2:1,32768:2"}};
+    const tool_times_t times = {0};
+    char text[2048];
+    size_t length = (size_t)snprintf(text, sizeof text, "%s", process);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, waits, lines[i].communicator, lines[i].rank,
+                                   lines[i].waits, lines[i].waited_us, lines[i].lengths);
+    char *told = print(text, &times);
+    assert_non_null(strstr(told, "shunt: late ranks: "));
+    assert_non_null(
+        strstr(told, "\n  00000000000000aa      1 of 3          5     7.00 s  1-2 ms: 1, 2-4 ms: 2, 32768- ms: 2\n"
+                     "  00000000000000aa      0 of 3          1    2.50 ms  2-4 ms: 1\n"
+                     "  00000000000000bb      2 of 3          1    9.00 ms  8-16 ms: 1\n"));
+    free(told);
+    told = print(process, &times);
+    assert_null(strstr(told, "late"));
+    free(told);
+}
+
 static void many_captured(void **state)
 {
     (void)state;
@@ -134,7 +165,7 @@ static void many_captured(void **state)
     }
     assert_int_equal(strncmp(told, "1000 calls were captured", 24), 0);
     assert_non_null(strstr(told, "NCCL_GRAPH_MIXING_SUPPORT=0"));
-    free(counts.row);
+    tool_counts_free(&counts);
 }
 
 static void pinned(void **state)
@@ -195,9 +226,9 @@ static void a_file_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_between_sizes), cmocka_unit_test(other_cases), cmocka_unit_test(sums),
-        cmocka_unit_test(nothing_measured),    cmocka_unit_test(pinned),      cmocka_unit_test(many_captured),
-        cmocka_unit_test(a_file_and_back),
+        cmocka_unit_test(known_between_sizes), cmocka_unit_test(other_cases),      cmocka_unit_test(sums),
+        cmocka_unit_test(nothing_measured),    cmocka_unit_test(pinned),           cmocka_unit_test(many_captured),
+        cmocka_unit_test(a_file_and_back),     cmocka_unit_test(waits_are_summed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,29 @@ def report_bench():
     assert done.returncode == 0 and "0 forwarded, by 2 processes" in done.stderr, done
 
 
+def report_waits():
+    """The rank that all others wait for, how often and for how long; nobody where no rank is late."""
+    late, calls, ranks = 3, 10, 4
+    client = (CLIENT, "libnccl.so.2", str(ranks), "1024", str(calls), "0")
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/report.json"
+        done = shunt("run", "--report", "--json", file, "--", *client, "late", **SANITIZED)
+        told = json.loads(pathlib.Path(file).read_text())["waits"]
+    lines = done.stderr.partition("shunt: late ranks: ")[2].splitlines()
+    assert done.returncode == 0 and len(lines) == 2 + len(told), done.stderr
+    first = told[0]
+    assert lines[2].split()[:5] == [first["communicator"], str(late), "of", str(ranks), str(first["waits"])], lines
+    # 100 ms each, less what is not seen at both ends. On a busy machine other ranks are late, too.
+    assert first["rank"] == late and first["ranks"] == ranks, told
+    assert (ranks - 1) * calls / 2 <= first["waits"] <= (ranks - 1) * calls, told
+    assert first["waited_us"] >= 50000 * first["waits"], told
+    assert sum(length["waits"] for length in first["lengths"]) == first["waits"], told
+    assert max(length["from_ms"] for length in first["lengths"]) >= 64, told
+    assert all(row["waited_us"] < first["waited_us"] / 2 for row in told[1:]), told
+    assert any("late ranks" not in run(*client).stderr for _ in range(10))
+    assert "late ranks" not in run(*client, "late", SHUNT_RECORD="0").stderr
+
+
 def report_json(client, folder, where):
     """The same as JSON: in a file, or after the command's output; also of a command that makes no call."""
     file = f"{folder}/report.json"
@@ -167,4 +190,4 @@ def report_signals():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (report, report_bench, report_signals)}[sys.argv[4]]()
+    {case.__name__: case for case in (report, report_bench, report_signals, report_waits)}[sys.argv[4]]()

@@ -77,6 +77,7 @@ TESTS = {
     "NCCL_NET_PLUGIN": ("shim/hosts_test.c", "networks"),
     "NCCL_IB_DISABLE": ("shim/hosts_test.c", "networks"),
     "NCCL_COMM_ID": ("shim/hosts_test.c", "comm_id"),
+    "NCCL_NVTX_DISABLE": ("host/test_ranges.c", "nvtx_disable"),
     "NCCL_COMM_BLOCKING": ("host/test_variables.c", "comm_blocking"),
 }
 

@@ -167,3 +167,15 @@ void tool_version_text(int code, char text[16])
     /* NCCL up to 2.8 counted otherwise; Shunt asks for newer ones. */
     snprintf(text, 16, "%d.%d.%d", code / 10000 % 100, code / 100 % 100, code % 100);
 }
+
+void tool_duration_text(double us, char text[16])
+{
+    const double size = us < 0 ? -us : us;
+    if (size >= 1e6) {
+        snprintf(text, 16, "%.2f s", us * 1e-6);
+    } else if (size >= 1e3) {
+        snprintf(text, 16, "%.2f ms", us * 1e-3);
+    } else {
+        snprintf(text, 16, "%.2f us", us);
+    }
+}

@@ -94,5 +94,7 @@ void tool_warn_of_names(const char *command);
 void tool_forget_variables(void);
 /* "2.28.9" for 22809. */
 void tool_version_text(int code, char text[16]);
+/* "1.50 ms". */
+void tool_duration_text(double us, char text[16]);
 
 #endif

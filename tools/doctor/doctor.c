@@ -96,7 +96,7 @@ static void examine(doctor_t *doctor)
             doctor_command(doctor);
         }
         doctor_bench(doctor);
-        free(doctor->counts.row);
+        tool_counts_free(&doctor->counts);
     }
     doctor->report->complete = true;
 }

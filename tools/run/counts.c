@@ -54,7 +54,7 @@ static uint64_t number(const char *line, const char *key, int base)
     return value != NULL ? strtoull(value, NULL, base) : 0;
 }
 
-/* A process's machine, the calls of one row, or their sum; other lines of the log have no such keys. */
+/* A process's machine, the calls of one row, or their sum, or waits; other lines of the log have no such keys. */
 static bool read_line(const char *line, tool_counts_t *counts)
 {
     tool_count_t row = {0};
@@ -80,7 +80,7 @@ static bool read_line(const char *line, tool_counts_t *counts)
     counts->forwarded += number(line, "forwarded", 10);
     (void)tool_key_word(line, "pinned", counts->pinned, sizeof counts->pinned);
     if (outcome == NULL) {
-        return true;
+        return tool_waits_add(line, &counts->waits);
     }
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         (void)tool_key_word(line, words[i].key, words[i].value, words[i].capacity);
@@ -89,6 +89,13 @@ static bool read_line(const char *line, tool_counts_t *counts)
     row.calls = number(line, "calls", 10);
     row.bytes = number(line, "bytes", 10);
     return put(counts, &row);
+}
+
+void tool_counts_free(tool_counts_t *counts)
+{
+    free(counts->row);
+    free(counts->waits.row);
+    *counts = (tool_counts_t){0};
 }
 
 bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity)

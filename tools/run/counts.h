@@ -12,13 +12,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/run/waits.h"
+
 /* Total of the calls of all processes with the same texts. */
 typedef struct tool_count {
     char collective[16], class_name[32], types[8], size[16], algorithm[24], how[12], outcome[80];
     uint64_t calls, bytes;
 } tool_count_t;
 
-/* Zero is empty; free `row` in the end. */
+/* Zero is empty. */
 typedef struct tool_counts {
     uint32_t processes; /* that made calls */
     uint64_t machine;   /* fingerprint of the last one's; 0: the host device, or no communicator was attached */
@@ -26,12 +28,15 @@ typedef struct tool_counts {
     char pinned[32]; /* NCCL's variable that forwards calls or caps grids, and would not under SHUNT_DETERMINISTIC */
     uint32_t count, capacity;
     tool_count_t *row;
+    tool_waits_t waits;
 } tool_counts_t;
 
 /* The files stats.* of the folder. False: no memory, or no folder. */
 bool tool_counts_read(const char *folder, tool_counts_t *counts);
 /* Add what one file says, which ends with a NUL. */
 bool tool_counts_add(const char *text, tool_counts_t *counts);
+/* Leaves it empty. */
+void tool_counts_free(tool_counts_t *counts);
 /* What a pinned program would gain; false: none is pinned. */
 bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity);
 /* What a program whose calls are in many graphs might gain; false: it has few. */

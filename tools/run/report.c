@@ -84,18 +84,6 @@ static void add(line_t *line, const tool_times_t *times, const tool_count_t *row
 
 /* ---- Text ---- */
 
-static void duration(double us, char text[16])
-{
-    const double size = us < 0 ? -us : us;
-    if (size >= 1e6) {
-        snprintf(text, 16, "%.2f s", us * 1e-6);
-    } else if (size >= 1e3) {
-        snprintf(text, 16, "%.2f ms", us * 1e-3);
-    } else {
-        snprintf(text, 16, "%.2f us", us);
-    }
-}
-
 static bool is_captured(const tool_count_t *row)
 {
     return strcmp(row->how, "captured") == 0;
@@ -112,9 +100,9 @@ static void print_line(FILE *out, const line_t *line)
     const bool taken = tool_count_is_taken(row), captured = is_captured(row);
     char each[16] = "-", all[16] = "-", calls[2][24] = {"-", "-"};
     if (line->known > 0) {
-        duration(line->saved_us / (double)line->known, each);
+        tool_duration_text(line->saved_us / (double)line->known, each);
         if (!captured) {
-            duration(line->saved_us, all);
+            tool_duration_text(line->saved_us, all);
         }
     }
     snprintf(calls[taken ? 0 : 1], sizeof calls[0], "%llu", (unsigned long long)line->calls);
@@ -143,14 +131,14 @@ static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_
         return;
     }
     if (sums[0].calls > 0) {
-        duration(sums[0].saved_us, text);
+        tool_duration_text(sums[0].saved_us, text);
         fprintf(out,
                 "shunt: %s of GPU time saved, all ranks together, by what `shunt tune` measured here; it measured %llu "
                 "of the %llu eager calls' sizes\n",
                 text, (unsigned long long)sums[0].known, (unsigned long long)sums[0].calls);
     }
     if (sums[1].calls > 0) {
-        duration(sums[1].saved_us, text);
+        tool_duration_text(sums[1].saved_us, text);
         fprintf(out,
                 "shunt: each replay of all that was captured saves %s, all ranks together; replays make no calls and "
                 "are not counted\n",
@@ -236,6 +224,7 @@ void tool_report_print(FILE *out, tool_json_t *json, tool_counts_t *counts, cons
     }
     tool_json_end(json, ']');
     json_sums(json, counts, sums);
+    tool_waits_print(out, json, &counts->waits);
 }
 
 void tool_report_times(uint64_t machine, tool_times_t *times)

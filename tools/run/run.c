@@ -38,7 +38,9 @@ static const char help[] =
     "  --no-tune     measure nothing (SHUNT_TUNE=0); otherwise, if an earlier program found no table of these GPUs,\n"
     "                they are measured first, once: at most 6 s for 2 GPUs, 12 s for 8\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
-    "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
+    "                and what that saved, where `shunt tune` measured it on this machine; and which ranks calls "
+    "waited\n"
+    "                for, how long (uses SHUNT_STATS)\n"
     "  --json FILE   write that report as JSON, too (docs/settings.md has the names); with - to standard output, "
     "after\n"
     "                what CMD writes there\n"
@@ -235,7 +237,7 @@ static void print_report(const char *folder, int status, FILE *file)
     tool_json_bool(&json, "complete", whole);
     tool_report_print(stderr, &json, &counts, &times);
     tool_json_end(&json, '}');
-    free(counts.row);
+    tool_counts_free(&counts);
     free(times.row);
 }
 
