@@ -301,6 +301,30 @@ static void captured_successors(void **state)
     }
 }
 
+/* Captured alone, 59 multiprocessors and as many for the successor leave no part of 14 and more to others. */
+static void a_long_lone_graph_leaves_a_part(void **state)
+{
+    (void)state;
+    const alg_algorithm_t wide = {.block_room = room_of_ranks};
+    shim_comm_t comm = {.nranks = 2};
+    shim_share_join(&comm);
+    for (int is_long = 0; is_long < 2; is_long++) {
+        for (int captured = 0; captured < 2; captured++) {
+            for (uint32_t blocks = 58; blocks <= 59; blocks++) {
+                shim_ahead_t ahead = {0};
+                alg_call_t call = call_of(blocks, 512);
+                call.type = ALG_FLOAT32;
+                call.count = is_long ? 1 << 20 : (1 << 20) - 1;
+                grant_to(&comm, &wide, &call, captured ? &ahead : NULL);
+                shim_share_launched(&comm, false);
+                assert_int_equal(call.early, !(is_long && captured && blocks == 59));
+                assert_int_equal(call.most_blocks, 0);
+            }
+        }
+    }
+    shim_share_release(&comm);
+}
+
 /* Two calls of a communicator that need places at once get them, and let no successor in early. */
 static void calls_run_beside_each_other(void **state)
 {
@@ -620,7 +644,8 @@ static void several_reductions(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest first[] = {cmocka_unit_test_setup(alone, fresh)};
+    const struct CMUnitTest first[] = {cmocka_unit_test_setup(alone, fresh),
+                                       cmocka_unit_test_setup(a_long_lone_graph_leaves_a_part, fresh)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(several_reductions),
                                        cmocka_unit_test_setup(next, fresh),
                                        cmocka_unit_test_setup(a_launch_is_not_through, fresh),
