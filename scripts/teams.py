@@ -133,17 +133,18 @@ def program():
     return os.path.basename(sys.argv[0])
 
 
-def report(rows, options, model):
-    """To the screen, and to the file of --csv."""
+def report(rows, options, model, shown=0):
+    """To the screen, but for the first rows that were `shown` before; all rows to the file of --csv."""
     facts = {"model": model,
              "hardware": hardware(options), "multicast": "off (NCCL_NVLS_ENABLE=0)", "rounds": options.rounds,
              "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
              "command": " ".join([f"scripts/{program()}", *sys.argv[1:]])}
-    for name, value in facts.items():
-        print(f"# {name}: {value}")
+    if shown == 0:
+        for name, value in facts.items():
+            print(f"# {name}: {value}")
     widths = [max(len(name), 8) for name in rows[0]]
-    for cells in [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]:
-        print(" ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths)))
+    for cells in [list(rows[0]), *([str(value) for value in row.values()] for row in rows)][shown + (shown > 0):]:
+        print(" ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths)), flush=True)
     if options.csv:
         with open(options.csv, "w", encoding="utf-8", newline="") as file:
             file.writelines(f"# {name}: {value}\n" for name, value in facts.items())
