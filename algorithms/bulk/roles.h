@@ -271,7 +271,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Before it idles, it publishes complete copies: otherwise two ranks could wait for each other's last chunks. */
+    /* Publish complete copies before idling: otherwise two ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)

@@ -201,7 +201,7 @@ struct pairs_mixed {
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* A look that found nothing is repeated at the first row alone: others need the memory more. */
+        /* After a poll that found nothing, only the first row is polled: others need the memory more. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);
