@@ -13,7 +13,7 @@
 
 #include "algorithms/bulk/roles.h"
 
-/* A group meets the same stages again, so it cannot take a stage's next filling for its last one's. */
+/* A group sees every filling of its stages, so it cannot mistake one filling for the one before. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 

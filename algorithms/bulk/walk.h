@@ -78,7 +78,7 @@ typedef struct bulk_plan {
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are a slot long, or shorter for messages that have few for the blocks. */
+/* Chunks are a slot long; shorter in messages of fewer than BULK_SHARE of them. */
 LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;

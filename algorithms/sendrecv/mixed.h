@@ -39,7 +39,7 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: for the progress of all items of the lane's block, the same number for each warp. */
+    /* kept: room for the progress of the block's items, the same number for each warp. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
