@@ -268,7 +268,7 @@ typedef struct alg_message {
     bool bulk;     /* by bulk copies, of an algorithm with bulk_messages; alike at both ends */
 } alg_message_t;
 
-/* Of a call, at most. A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
+/* Limit of a call. A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
 /* Bytes of a part are whole rows of a grid, each the work of a warp. */
 enum { ALG_ROW_BYTES = 512 };
@@ -282,7 +282,7 @@ typedef struct alg_part {
 /* One call. Kernels get a kernel_call_t instead (device/kernel_call.h). */
 typedef struct alg_call {
     alg_collective_t collective;
-    uint64_t id; /* 63 bits that kernels that wait tell the host (alg_control_t); the caller puts them into the team */
+    uint64_t id; /* 63 bits that waiting kernels report (alg_control_t); the caller puts them into the team */
     /* A collective. `count` is NCCL's: the elements of a block where every rank has one, else of the message. Buffers
      * have any alignment that the type allows; they are disjoint, or in place as NCCL defines it. A buffer that the
      * collective does not use on this rank is not touched. */
@@ -312,7 +312,7 @@ typedef struct alg_call {
     uint32_t aligned_blocks; /* without those of unaligned_blocks: the same whenever a program captures the call */
     uint32_t threads;        /* of a block; a multiple of 32 */
     uint32_t most_blocks;    /* that fit this rank's room on its GPU; 0: all */
-    uint32_t sure_blocks;    /* of an algorithm with spare_blocks: that fit it; 0: all */
+    uint32_t sure_blocks;    /* the same for an algorithm with spare_blocks; 0: all */
     uint32_t early;          /* the stream's next kernel may be placed while this one runs */
 } alg_call_t;
 
@@ -344,7 +344,7 @@ typedef struct alg_algorithm {
     bool any_grid;
     /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
     bool spare_blocks;
-    /* ALG_SEND_RECV: a call's `bulk` messages go by bulk copies, the others as by this memory's other algorithm. */
+    /* ALG_SEND_RECV: a call's `bulk` messages go by bulk copies, the others through rings, as with `pairs`. */
     bool bulk_messages;
     /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
      * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */
@@ -352,8 +352,8 @@ typedef struct alg_algorithm {
     uint32_t piece; /* of the scratch, which its calls need; the short ones of ALG_PIECE_HALVES do not */
 } alg_algorithm_t;
 
-/* Lanes of a multiprocessor with 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute capability 8.0 to
- * 10.0). */
+/* Lanes that a multiprocessor holds at 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute
+ * capability 8.0 to 10.0). */
 enum { ALG_ROOM = 1024 };
 
 /* Whether all blocks of a collective's buffers begin at multiples of 16 bytes. Ranks may differ. */

@@ -88,8 +88,8 @@ void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
     map->places_bytes = MIB;
     map->short_bytes = round_down((first - map->short_offset - map->places_bytes) / 2, 4 * KIB);
     map->places_offset = map->short_offset + 2 * map->short_bytes;
-    /* An all-reduce in one step, a broadcast and a reduce have a slot for each peer, with a word more for each four of
-     * integers; 4 KiB are for notices (push.h). The test map.short_calls_fit asks all algorithms. */
+    /* A one-step all-reduce, a broadcast and a reduce have a slot for each peer, where four words of integers take
+     * five; 4 KiB are for notices (push.h). The test map.short_calls_fit checks all algorithms. */
     map->short_most = round_down((map->short_bytes - 4 * KIB) / 5 * 4 / peers, KIB);
     put_piece(map, ALG_PIECE_HALVES, 2 * map->half_bytes);
     map->half_offset = map->piece[ALG_PIECE_HALVES].offset;

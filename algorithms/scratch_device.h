@@ -63,8 +63,8 @@ struct alg_scratch_ops {
     int (*priority)(int ordinal);
     /* alg_map_armed's spans all-ones, the rest zero, of all pieces that are there. */
     int (*arm)(const alg_scratch_t *scratch);
-    /* The same of one piece, without waiting: *arming is set until `armed` has returned 1, or an error; 0: not yet.
-     * `forget` ends it. */
+    /* The same for one piece, without waiting. `armed`: 1: done, 0: not yet, or an error. *arming is set while it is 0;
+     * `forget` clears it. */
     int (*arm_piece)(const alg_scratch_t *scratch, uint32_t piece, void **arming);
     int (*armed)(const alg_scratch_t *scratch, void **arming, bool forget);
     /* Store as an algorithm's kernel would. */
@@ -81,8 +81,8 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* The current device's kernels were compiled for sm_90 or newer, so they have the wait of a dependent launch; code that
- * the driver recompiled from older has not. */
+/* Whether the current device's kernels were compiled for sm_90 or newer: code that the driver makes from older PTX
+ * lacks the wait of a dependent launch. */
 bool alg_probe_dependent(void);
 
 /* End a scratch that no pool holds: close and free, or leave that to alg_scratch_reap. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* descriptor_box.h - a mailbox for file descriptors: a non-blocking unix datagram socket under a name in /dev/shm, mode
- * 0600, since other users could fill an abstract name. The first take removes the name, when all peers have sent; so
+ * 0600, since any user could flood an abstract socket. The first take removes the name, when all peers have sent; so
  * does the close, or a sweep after a crash. A message counts only from a process of this user and with the addressee's
  * token, which the ranks' private segment holds. */
 #ifndef SHUNT_TRANSPORT_DESCRIPTOR_BOX_H

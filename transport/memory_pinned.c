@@ -37,7 +37,7 @@ static int unpin(void *at, int device, uint64_t life)
     return error;
 }
 
-/* The own GPU's node: its stores and flags stay there, and peers read from any node. */
+/* NUMA node of the owner's GPU: its stores stay local; peers may read across nodes. */
 static int node_of(int device)
 {
     char bus[32];

@@ -76,7 +76,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Joins the chunks of such a stage. The sum replaces the first. */
+/* Reduces the chunks of a collector's stage into the first. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;

@@ -88,7 +88,7 @@ static inline bool bulk_is_whole(const kernel_call_t &call)
  * 198, 203 and 208. */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* rank_bytes: of one rank's data. (GPUs cut it into 2 KiB and more.) */
+/* rank_bytes: of one rank's data. A GPU's chunks have at least 2 KiB. */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
     const uint64_t most = rank_bytes / 1024 + 1;

@@ -13,7 +13,7 @@
 
 #include "algorithms/bulk/roles.h"
 
-/* A group meets the same stages again, so it cannot take a stage's next filling for its last one's. */
+/* A group sees every filling of its stages, so it cannot mistake one filling for the one before. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
@@ -241,8 +241,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* This warp's last stage was filled again, so all had emptied it: the other group's stages of that round, too,
-         * but for the one after it. */
+        /* Stages are refilled in order, each after all its readers' release: chunks `depth` or more stages before this
+         * one are stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(BULK_KEPT, w.n - behind);

@@ -182,8 +182,8 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Tells how many of the block's chunks have their flag from all peers. Each lane looks at another chunk, so that one
- * look finds all. */
+/* Publishes how many of the block's chunks have flags from all peers. Each lane polls another chunk, so that one step
+ * finds all. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -271,7 +271,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Before it idles, it publishes complete copies: otherwise two ranks could wait for each other's last chunks. */
+    /* Publish complete copies before idling: otherwise two ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)

@@ -54,10 +54,10 @@ enum {
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
-/* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather; slots stand for channels, and
- * the last word of scatter is ENTRY. A scatter flag of a peer already in the next, staged call reads as credit:
- * harmless, since the peer has all of this rank's data. Staged raises a gather flag only after this rank's scatter
- * flag, so no flag of staged reads as DATA. */
+/* Bulk uses staged's flag words: scatter's for CREDIT, gather's for DATA, with slots in place of channels; scatter's
+ * last word is ENTRY. If a peer is already in a staged call, its scatter flag may read as credit here: harmless, since
+ * the peer has all of this rank's data. In staged, a peer raises a gather flag only after this rank's scatter flag, so
+ * none reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
@@ -78,7 +78,7 @@ typedef struct bulk_plan {
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are a slot long, or shorter for messages that have few for the blocks. */
+/* Chunks are a slot long; shorter in messages of fewer than BULK_SHARE of them. */
 LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;
@@ -220,7 +220,7 @@ LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t c
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* This rank has begun the call, so all of its slots are free: its last kernel has ended, with all its reads. */
+/* Tell a peer that all slots of this rank are free: its last kernel has ended, with all its reads. */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);

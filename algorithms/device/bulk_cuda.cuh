@@ -103,7 +103,7 @@ LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t 
     return bulk_shared_vector(bulk_stage(r, at) + byte);
 }
 
-/* Out of the two granules around: loads of 16 bytes are served without conflicts of banks, single words are not. */
+/* From the two granules around it: loads of 16 bytes have no bank conflicts, loads of single words do. */
 template <int WORD> LANE_FN vec16_t bulk_vector_from(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
     const vec16_t low = bulk_vector(r, at, byte / VEC * VEC), high = bulk_vector(r, at, byte / VEC * VEC + VEC);

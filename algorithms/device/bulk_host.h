@@ -9,7 +9,7 @@
 
 enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
-enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two chunks of two ranks, each anywhere in a granule */
+enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, each begun anywhere in a granule */
 
 typedef struct bulk_stage {
     const uint8_t *from[ALG_MAX_RANKS]; /* of its loads */

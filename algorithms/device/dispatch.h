@@ -51,7 +51,7 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* load(kernel) for all that serve this number of ranks, until one returns an error (not 0). */
+/* Calls load(kernel) for each kernel of this number of ranks, until an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));

@@ -2,8 +2,8 @@
 /*
  * element.h - conversion between a vector and the type in which its elements are reduced, and the arithmetic there.
  *
- * An element<TYPE> has `acc`, COUNT of them a vector, and the BYTES of one value. Types below 32 bits are reduced as
- * floats, except 8-bit integers, which stay in their words, four at a time.
+ * element<TYPE> has `acc`, the type reduced in, COUNT of these in a vector, and BYTES of one value. Types below 32 bits
+ * are reduced as floats, except 8-bit integers: four stay in a word.
  */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H

@@ -96,7 +96,7 @@ int alg_list_move_launch(const alg_team_t *team, const alg_call_t *call, void *s
 int alg_list_move_preload(uint32_t nranks);
 }
 
-/* Parts of a call from `first` on; common, unit: as of parts_make. */
+/* The parts from `first` on; common, most_threads: as of parts_make. */
 static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                                uint32_t first, uint32_t most_threads)
 {

@@ -30,10 +30,10 @@ static const uint32_t ESCAPED = SENTINEL - 1;
 
 /* Masks, labels and padding of -1 are common, and data that needs escapes took up to 1.7 times as long
  * (docs/lab/results/ones-4-h200.csv). So words travel xor a constant, and only ~WHITE and its neighbour, 0xff9d7fd3 and
- * 0xff9d7fd2, need escapes. Programs do not fill memory with these: as bf16 and fp16 both halves are NaNs, and as fp32
- * the word is one, with payloads that no arithmetic gives; as the upper half of an fp64 it is near the type's limit; no
- * byte or half word repeats, so no 8- or 16-bit value fills it, nor does a fraction as the lower half of an fp64; as
- * int32 it is -6455341. */
+ * 0xff9d7fd2, need escapes. Programs do not fill memory with either. As two bf16 or fp16 it is two NaNs; as fp32, a NaN
+ * with a payload that no arithmetic gives; as the upper half of an fp64, near the type's limit; as int32, -6455341 or
+ * its neighbour. No byte or half word repeats in it, as it does in memory filled with an 8- or 16-bit value, and in the
+ * lower half of a fraction in fp64. */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)

@@ -197,7 +197,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* x shows that its escape word is on its way. */
+    /* Wait for x's escape word, and unescape x. */
     LANE_FN static bool take_escape(lane_t &lane, const alg_team_t &team, uint8_t *word, vec16_t &x)
     {
         uint32_t escape;

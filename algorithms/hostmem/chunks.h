@@ -63,7 +63,7 @@ static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *
 /* A row is one vector of every lane of a channel. */
 typedef struct shm_plan {
     uint32_t channels;
-    uint32_t sections; /* parts of a chunk's slot: ranks that get a chunk of their own */
+    uint32_t sections; /* parts of a slot: one a peer if each gets its own chunk, else 1 */
     uint32_t chunks;   /* each channel's */
     uint32_t rows;     /* of a chunk; the last one may be shorter */
 } shm_plan_t;

@@ -70,7 +70,7 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* Of a block: up to here the kernels of short calls are faster. On 2 H100, us in a graph, theirs and the others':
+/* Up to this size of a block the kernels of short calls are faster. On 2 H100, these and the others, us in a graph:
  * reduce-scatters of 8 KiB a block 1.89 and 1.94, of 32 KiB 2.13 and 2.08. */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 

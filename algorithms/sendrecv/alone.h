@@ -33,7 +33,7 @@ struct warp_rows {
     uint64_t step;  /* bytes to that of the next */
     uint32_t whole; /* rows whose vectors are all whole */
     uint32_t all;   /* rows */
-    uint32_t width; /* from one row of the message to the warp's next, and from one of its channels to the next */
+    uint32_t width; /* step between the warp's rows of the message, and between its channels */
 };
 
 /* Of `rows`, those from `first` on that are `width` apart. */
@@ -143,8 +143,8 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
-        /* Short messages: a block has sends and receives, which is faster. LONG: neighbours in the list, so a block
-         * mostly has one direction; a receiver's fences would wait for what the block sends. */
+        /* Short messages: a block mixes sends and receives, which is faster. LONG: it takes neighbours in the list,
+         * mostly of one direction, as a receiver's fences would wait for the block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);

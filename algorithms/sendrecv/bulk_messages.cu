@@ -4,10 +4,10 @@
  * (mixed.h).
  *
  * One kernel serves both, so that no message waits for another one of its group: a block has warps for either kind. Two
- * kernels on branches would both need places at once, and an event each. A message's bytes alone decide its kind
+ * kernels side by side would both need room on the GPU, and an event each. A message's bytes alone decide its kind
  * (alg_message_t), so both ends agree. A group of short messages has the kernels of pairs.cu.
  *
- * On the host device, where a block has one lane, blocks have one kind.
+ * On the host device a block has one lane, so it serves one kind.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
@@ -33,7 +33,7 @@ struct bulk_messages {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }
 
-    /* Whatever the device: where a GPU's rings leave room for the slots that the link needs. */
+    /* On any device: 0 unless a GPU's rings leave room for the slots that the link needs. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         enum { GPU_LANES = 32, GPU_CHUNK = 16 << 10 };

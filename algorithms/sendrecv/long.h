@@ -53,7 +53,7 @@ static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* Slots of an ordered pair of ranks, in what the rings leave free: where they begin, and how many. */
+/* Slots of an ordered pair of ranks, behind the rings: their offset, and their number. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;

@@ -29,7 +29,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* RINGS_PER_LIST: one in so many bytes of the rings is for the list of a large group (messages_list). */
+/* 1/RINGS_PER_LIST of the rings' bytes is for the list of a large group (messages_list). */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -60,7 +60,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     return r;
 }
 
-/* A message takes the first channels, a row each in turn. */
+/* A message's rows go to the first channels in turn. */
 LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
 {
     return rows < r.channels ? (uint32_t)rows : r.channels;

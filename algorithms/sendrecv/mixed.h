@@ -39,7 +39,7 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: for the progress of all items of the lane's block, the same number for each warp. */
+    /* kept: room for the progress of the block's items, the same number for each warp. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
@@ -201,7 +201,7 @@ struct pairs_mixed {
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* A look that found nothing is repeated at the first row alone: others need the memory more. */
+        /* After a poll that found nothing, only the first row is polled: others need the memory more. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);

@@ -40,8 +40,8 @@ typedef struct pairs_plan {
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* For so many warps: the fewest channels an item with which each item has a warp; they divide a pair's channels, a
- * power of two. A batch is at most half a ring, since the other half may still be without credit. */
+/* workers: warps. The fewest channels an item, a power of two, with which each item has a warp. A batch is at most
+ * half a ring, since the other half may still be without credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};

@@ -91,8 +91,8 @@ static void decide(void)
     if (g_host)
         shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
-        shim_warn("this Shunt was built without CUDA, and there are GPUs: every call goes to the real NCCL; build it "
-                  "where nvcc is, or set SHUNT_DEVICE=host for programs whose buffers are the host's memory");
+        shim_warn("this Shunt was built without CUDA, but there are GPUs: every call goes to the real NCCL; build it "
+                  "with nvcc, or set SHUNT_DEVICE=host for programs whose buffers are the host's memory");
 }
 
 bool shim_host_mode(void)

@@ -3,7 +3,7 @@
  * log.c - see log.h. One write(2) a line, so that ranks' lines never mix.
  *
  * The file is opened for appending at the first line; again in a forked child if its path has the process id, and when
- * its number has come to mean another file. Owned until the process ends.
+ * its descriptor now refers to another file. Owned until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/base/log.h"

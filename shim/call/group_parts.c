@@ -46,7 +46,7 @@ static alg_part_t part_of(const alg_call_t *call)
     return (alg_part_t){.root = call->root, .input = call->input, .output = call->output, .count = call->count};
 }
 
-/* A rank that has not made the last call is late for all, so the kernel tells its id. */
+/* The kernel waits until all ranks have made its last call, so it reports that id. */
 static void add_part(shim_group_t *g, shim_comm_t *comm, alg_call_t *call, const alg_call_t *other)
 {
     if (call->part_count == 0) {

@@ -79,7 +79,7 @@ static bool set_message(shim_call_t *call)
            (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
 }
 
-/* False unless the call is certainly valid, and for empty collectives. */
+/* True if the call is certainly valid and not an empty collective. */
 static bool set_call(shim_call_t *call)
 {
     alg_call_t *alg = &call->alg;

@@ -110,7 +110,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* Each replay was launched before its graph went, so it has recorded the event for a wait that comes after. */
+/* Replays were launched before their graphs were destroyed, so a later wait for the event covers them. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;

@@ -3,7 +3,7 @@
  * attach.h - set-up of a communicator: publish before the real init, agree afterwards.
  *
  * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded.
- * Set-ups in a group or non-blocking then wait on a process-wide list for shim_attach_after_group or shim_attach_poll.
+ * A grouped or non-blocking set-up then waits in the process's list for shim_attach_after_group or shim_attach_poll.
  * A set-up ends with its communicator ATTACHED or FORWARD (host mode: ATTACHED or gone).
  */
 #ifndef SHUNT_SHIM_ATTACH_H

@@ -24,8 +24,8 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
-/* Version of the records, the scratch's map and the kernels' protocol. Raise it with each change: ranks of two builds
- * of one version number must not meet. */
+/* Version of the records, the scratch's map and the kernels' protocol. Raise it with each change: it keeps different
+ * builds of one release from attaching. */
 enum { RECORD_LAYOUT = 15 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 

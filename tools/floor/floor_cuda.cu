@@ -205,7 +205,7 @@ static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *secon
     if (!OK(cudaSetDevice((int)a)) || !OK(cudaMemset(first->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()) ||
         !OK(cudaSetDevice((int)b)) || !OK(cudaMemset(second->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()))
         return false;
-    /* The one that answers is there before the clock of the other starts. */
+    /* The answering kernel is launched before the other's clock starts. */
     bounce<<<1, 1, 0, second->stream[0]>>>(second->flag, first->flag, false, second->flag + 1);
     if (!OK(cudaGetLastError()) || !OK(cudaSetDevice((int)a)) || !OK(cudaEventRecord(first->mark[0], first->stream[0])))
         return false;

@@ -7,9 +7,9 @@
  * linker misses the newer names. `shunt run` then preloads the real library behind ours, so that the linker finds
  * them.
  *
- * The NCCL depends on the program. SHUNT_NCCL_PATH comes first. For an ELF file its own dynamic linker tells (--list
- * runs nothing of the program); for Python, the folders of its wheels; otherwise, also for programs that a script
- * starts, the library's own search.
+ * Which NCCL that is depends on the program. SHUNT_NCCL_PATH comes first. Next, an ELF file's dynamic linker is asked
+ * (--list runs nothing of the program). Else, as for Python or what a script starts, the library's own search
+ * decides, with Python's wheels.
  */
 #include "tools/run/behind.h"
 

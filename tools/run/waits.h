@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * waits.h - for which ranks calls waited, of all processes: sums of their statistics' lines (shim/record/waits.c).
+ * waits.h - how long calls waited for which rank: sums of all processes' statistics lines (shim/record/waits.c).
  */
 #ifndef SHUNT_TOOLS_WAITS_H
 #define SHUNT_TOOLS_WAITS_H

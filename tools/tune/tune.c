@@ -340,7 +340,7 @@ uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path
     }
     const uint32_t least = coarse_sizes(options); /* they come first */
     if (tuning.results < least) {
-        fprintf(stderr, "shunt tune: the time ran out after %u of the first %u sizes\n", tuning.results, least);
+        fprintf(stderr, "shunt tune: the time ran out after %u of %u sizes needed\n", tuning.results, least);
         return 0;
     }
     if (!table_path(&tuning, result[0].machine, path)) {

@@ -209,7 +209,7 @@ bool tune_table_is_others(const char *path, const char *class_name);
 
 /* Rows of one collective, number of ranks and class. */
 bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
-/* Results of one collective, number of ranks and type: they follow each other, in order of size. */
+/* Whether both have one collective, number of ranks and type; such results are adjacent, by size. */
 bool tune_same_group(const tune_result_t *a, const tune_result_t *b);
 /* The table's row for a size and kind of type at a row's place: the last that matches, or NULL for the built-in
  * choice. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_file.c - replaces a file atomically, and says beforehand whether that will do. See tune.h.
+ * tune_file.c - replaces a file atomically, and checks beforehand that it can. See tune.h.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -273,7 +273,7 @@ int tune_settle(tune_options_t *options, const bench_machine_t *machine)
         options->eager = true;
         options->to_bytes = options->to_given ? options->to_bytes : MIB;
     } else if (bench_device_cuda == NULL || machine->gpus.count < 2) {
-        fprintf(stderr, "shunt tune: there must be two GPUs at least%s%s\n", machine->gpus.error[0] != '\0' ? ": " : "",
+        fprintf(stderr, "shunt tune: needs at least two GPUs%s%s\n", machine->gpus.error[0] != '\0' ? ": " : "",
                 machine->gpus.error);
         return TOOL_FAILED;
     } else if (options->ranks > machine->gpus.count) {

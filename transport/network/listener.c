@@ -316,7 +316,7 @@ static void *listen_on(void *argument)
             look[i + 1] = (struct pollfd){.fd = listener->guest[i].connection, .events = POLLIN};
         if (poll(look, guests + 1, deaf ? DEAF_MS : strangers ? WIRE_HELLO_MS / 4 : -1) <= 0)
             continue;
-        /* Guests move in the table when one goes: each is looked up by its socket. */
+        /* Guests move in the table when one leaves, so look each up by its socket. */
         for (uint32_t l = 1; l <= guests; l++) {
             for (uint32_t i = 0; look[l].revents && i < listener->guests; i++) {
                 if (listener->guest[i].connection == look[l].fd) {
