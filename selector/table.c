@@ -311,7 +311,8 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
         if (sources->built_in[i]->to_bytes != UINT64_MAX)
             cuts->at[cuts->count++] = sources->built_in[i]->to_bytes + 1;
     }
-    for (uint32_t i = 0; i < SEL_COST_BOUNDS && (!sources->built_in_rows || sources->old); i++)
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS && (!sources->built_in_rows || sources->old || sources->plan->own_only);
+         i++)
         cuts->at[cuts->count++] = sel_cost_bound(i);
     qsort(cuts->at, cuts->count, sizeof cuts->at[0], compare_bytes);
 }

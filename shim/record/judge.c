@@ -221,10 +221,11 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;
 }
 
-/* A wait is over when another rank has begun the second kernel after it (epoch.h); the watcher notices it later. */
+/* A kernel ends only after it has heard from every rank, so a wait is over when another rank has begun the second
+ * kernel after it; the watcher notices that later. How many kernels a call has is known with its count alone. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
-    return waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&
+    return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&
            other->epoch + waiting->epochs < waiting->epoch;
 }
 

@@ -8,7 +8,7 @@
  *   - up to the last look of its own watcher, if none of its kernels had told of a wait in the call by then. A rank
  * that comes last never waits: it is late until the wait ends. The second needs no equal settings: a watcher that looks
  * seldom, or is held up, makes nobody late. Both end when the rank is first seen in the call. Below LEAST_MS that is
- * noise, as kernels tell of a wait after 0.2 ms, and watchers look every SAMPLE_MS (watch.c) or so.
+ * noise, as kernels tell of a wait after 0.2 ms, and watchers look every SAMPLE_US (watch.c) or so.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -59,23 +59,22 @@ static bool is_message(uint32_t collective)
     return collective >= ALG_SEND_RECV;
 }
 
-/* Ranks other than the root may have ended a rooted call before the others begin it, which GPUs do not tell. Calls of
- * a series with several roots, and messages of a group, have partners that no single entry tells. */
+/* Every rank waits for every other in a collective, a rooted one, too (device/notice.h). A kernel of several roots and
+ * a group of messages have partners that no single entry names. */
 static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t *waiting)
 {
     const uint32_t own = 1u << record->about.rank, all = ((1u << record->about.nranks) - 1) & ~own;
     const uint32_t collective = waiting->sign.collective;
-    const bool message = is_message(collective);
     record_made_t made;
-    if (!message && !alg_collective_rooted((alg_collective_t)collective))
-        return (awaited_t){all, all};
+    if (!is_message(collective))
+        return waiting->last != waiting->sign.number && alg_collective_rooted((alg_collective_t)collective)
+                   ? (awaited_t){0}
+                   : (awaited_t){all, all};
     if (waiting->last != waiting->sign.number ||
-        !record_find(record->slot, waiting->sign.kind, waiting->sign.number, &made) || made.place >= ALG_MAX_RANKS)
+        !record_find(record->slot, waiting->sign.kind, waiting->sign.number, &made) || made.place >= ALG_MAX_RANKS ||
+        (made.flags & RECORD_GROUPED))
         return (awaited_t){0};
-    const uint32_t other = 1u << made.place & all;
-    if (message)
-        return (awaited_t){.unseen = made.flags & RECORD_GROUPED ? 0 : other};
-    return other ? (awaited_t){other, other} : (awaited_t){.uncalled = all};
+    return (awaited_t){.unseen = 1u << made.place & all};
 }
 
 typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;

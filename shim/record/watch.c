@@ -429,7 +429,7 @@ static bool has_failed(shim_record_t *record)
 static void look_at_waits(shim_record_t *record, uint64_t now_ns)
 {
     look_at_kernels(record);
-    for (uint32_t i = 0; i < RECORD_WAITS; i++)
+    for (uint32_t i = 0; i < RECORD_WAIT_FORWARDED; i++)
         end_stale(record, &record->wait[i]);
     publish(record);
     for (uint32_t i = 0; i < RECORD_WAIT_FORWARDED; i++)
@@ -496,8 +496,9 @@ static uint64_t sleep_for(uint64_t period_ns)
 {
     const uint64_t nap_ns = shim_setting_stats() ? SAMPLE_US * UINT64_C(1000) : period_ns;
     const struct timespec nap = {0, (long)nap_ns};
+    const uint64_t start_ns = net_now_ns();
     nanosleep(&nap, NULL);
-    for (uint64_t slept_ns = nap_ns; slept_ns < period_ns; slept_ns += nap_ns) {
+    while (net_now_ns() - start_ns < period_ns) { /* on a busy machine a nap takes longer */
         sample_waits(nap_ns);
         nanosleep(&nap, NULL);
     }
