@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm.h - what an algorithm is and what it is given: ranks, peer pointers, a scratch map, buffers and a stream,
- * but no NCCL API, environment variable or communicator. All is plain data that compiles as C17, C++17 and CUDA. This
- * is the folder's main header; shim/ also includes scratch.h and multihost/multihost.h.
+ * algorithm.h - what an algorithm is and what it is given, without NCCL's API, environment variables or communicators.
+ * All is plain data that compiles as C17, C++17 and CUDA. shim/ also includes scratch.h and multihost/multihost.h.
  */
 #ifndef SHUNT_ALGORITHM_H
 #define SHUNT_ALGORITHM_H
@@ -41,7 +40,7 @@ typedef enum alg_op {
     ALG_MAX = 2,
     ALG_MIN = 3,
     ALG_AVG = 4,
-    ALG_PREMUL_SUM = 5 /* each rank multiplies its input by its own scalar, then all add */
+    ALG_PREMUL_SUM = 5 /* the sum of each rank's input times that rank's scalar */
 } alg_op_t;
 
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
@@ -55,9 +54,9 @@ size_t alg_type_bytes(alg_type_t type);
  *   0        control: counters, which no peer writes (those of ALG_MEMORY_SHM: alg_team_t.own), and words of peers
  *   4 KiB    half 0  |  vectors behind a sentinel; between two calls
  *   ...      half 1  |  both halves are all-ones ("armed")
- *   ...      places  |  armed, too: one for each short call, in turn (places.h)
- *   ...      rings   |  messages (sendrecv/ring.h), armed except where a message is under way. Then slots and flags
- *                       of long messages (sendrecv/long.h), all-ones only at the start
+ *   ...      places  |  armed, too: short calls in turn (places.h)
+ *   ...      rings   |  messages (sendrecv/ring.h), armed except where one is under way; then slots and flags of
+ *                       long messages (sendrecv/long.h), all-ones only at the start
  *   ...      flags   |  staged and bulk: a word per channel and peer, which only grows
  *   ...      counts  |  how far each ring has come
  *   ...      staging |  data behind flags: staged, and where it gathers, bulk (bulk/move.h)
@@ -71,7 +70,8 @@ size_t alg_type_bytes(alg_type_t type);
  * short rooted calls counts as one call (series.h).
  *
  * A kernel that leaves a call early sets ALG_EPOCH_STOPPED. Later kernels then leave before their first store, because
- * a peer may still be in that call. Unless an abort ended the wait, it also writes the peers' words at ALG_STOP_OFFSET.
+ * a peer may still be in that call. Unless an abort ended the wait, the kernel also writes the peers' words at
+ * ALG_STOP_OFFSET.
  *
  * On the host device a rank may leave, or its process may end, once its part is done: its stores stay. A peer whose
  * call needs more from that rank leaves the call.
@@ -80,15 +80,14 @@ enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls (epoch.h) */
     ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series (series.h) */
-    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks that this call has handed out; 0 between calls (bulk/roles.h) */
+    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks taken and blocks finished; 0 between calls (bulk/roles.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: ns at which a kernel last read the host's words, or LANE_STOP */
-    ALG_STOP_OFFSET = 512,    /* 8 bytes per rank: peer r stores 1 when it leaves a call early */
-    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives that this rank has ended, for peers */
-    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same count, for this rank */
+    ALG_STOP_OFFSET = 512,    /* 8 bytes per rank: peer r stores 1 when it gives up a call */
+    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended, for peers */
+    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same, for this rank */
     ALG_MAILBOX_OFFSET = 2048 /* 8 bytes per peer, for the attach proof */
 };
 
-/* This bit of the word at ALG_EPOCH_OFFSET: this rank did not finish a call. */
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
 /* The most channels of a staged call, one per warp: 64 blocks of 16 warps, or 128 of 8. */
@@ -100,20 +99,18 @@ typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory that peers store into */
     ALG_MEMORY_SHM = 1,  /* the host's memory: a rank stores into its own, peers load (hostmem/outbox.h) */
     ALG_MEMORY_COUNT = 2,
-    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within each host; between hosts, memory that kernels share
-                                             with their proxy (multihost/relay.h) */
+    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within a host; memory shared with the proxy between hosts
+                                             (multihost/relay.h) */
 } alg_memory_t;
 
-/* A scratch may come in pieces, whose addresses are reserved at the start. All ranks make the first piece at the
- * start, and another one when a call first needs it.
- *
+/* A scratch may come in pieces at reserved addresses. All ranks make the first piece at the start, and another one
+ * when a call first needs it.
  *   first    control, flags, counts, places, and two short halves for calls of up to short_most bytes
  *   halves   half 0, half 1: longer calls of the same algorithms
  *   rings    messages
  *   staging  staged and bulk
- *
- * The bytes of a call alone decide between short halves and halves, so all ranks agree. One counter of calls guards
- * both: half e & 1 of either pair is armed when call e+2 begins. */
+ * A call's bytes alone choose short halves or halves, so all ranks agree. One counter of calls guards both: half e &
+ * 1 of either pair is armed when call e+2 begins. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
@@ -142,17 +139,16 @@ typedef struct alg_map {
     size_t staging_bytes;
     uint32_t pieces;              /* 1 or ALG_PIECES */
     alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB if there are several */
-    size_t short_offset;          /* of short half 0; only with several pieces */
+    size_t short_offset;          /* of short half 0, if there are several pieces */
     size_t short_bytes;
-    uint64_t short_most; /* the longest call in short halves */
-    bool rings_first;    /* the first piece has the rings */
+    uint64_t short_most; /* limit of a call in short halves */
+    bool rings_first;    /* rings are in the first piece */
 } alg_map_t;
 
-/* The map of a scratch of up to `bytes`, equal on every rank. False: under 1 MiB, too small for any algorithm. */
+/* The map of a scratch of up to `bytes`, equal on every rank. False: under 1 MiB. */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* Divide a scratch of 32 MiB or more into pieces. The first has 4 MiB for up to two ranks, else 8 MiB. With
- * `rings_first` it also has the rings: on the host device a rank may have left before its peers send their first
- * message. */
+/* Divide a scratch of 32 MiB or more into pieces. rings_first: the first piece has the rings, for the host device,
+ * where a rank may leave before its peers send their first message. */
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
 /* The spans of a piece that are all-ones at the start, up to 2; the rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
@@ -169,14 +165,13 @@ typedef struct alg_control {
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) that send nothing more */
     uint32_t reserved;
-    /* Kernel -> host: the wait that a kernel is in. On CUDA first after some 0.2 ms, then at most every 0.1 ms. */
+    /* Kernel -> host: a kernel's wait. On CUDA after some 0.2 ms, then at most every 0.1 ms. */
     uint64_t wait_id;    /* alg_call_t.id, or its low bits (alg_limit) */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;  /* changes each time */
     uint64_t reserved_too[3];
-    uint64_t stop_at[ALG_MAX_RANKS]; /* for kernels: address of this rank's word at ALG_STOP_OFFSET in peer r's scratch,
-                                        or 0 */
-    uint64_t stop_here;              /* for kernels: address of this rank's words at ALG_STOP_OFFSET, or 0 */
+    uint64_t stop_at[ALG_MAX_RANKS]; /* for kernels: this rank's word at ALG_STOP_OFFSET in peer r's scratch, or 0 */
+    uint64_t stop_here;              /* for kernels: this rank's words at ALG_STOP_OFFSET, or 0 */
 } alg_control_t;
 
 typedef enum alg_status {
@@ -187,8 +182,8 @@ typedef enum alg_status {
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;
 
-/* A wait's time limit and the call's id in one kernel argument. With a limit, rounded up to ms: the limit above the
- * id's low ALG_LIMIT_BITS. Without: ALG_LIMIT_NONE and 63 bits of the id. 0 means no limit and no id. */
+/* A wait's time limit and the call's id in one kernel argument: the limit in ms, rounded up, above the id's low
+ * ALG_LIMIT_BITS; without a limit, ALG_LIMIT_NONE and 63 bits of the id. 0: no limit, no id. */
 enum { ALG_LIMIT_BITS = 35 };
 #define ALG_LIMIT_NONE (UINT64_C(1) << 63)
 static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
@@ -204,7 +199,7 @@ typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process or CUDA device addresses it */
-    uint8_t *own; /* this rank's control words in its device's memory: scratch[rank], except for ALG_MEMORY_SHM */
+    uint8_t *own;              /* its control words in its device's memory: scratch[rank], except for ALG_MEMORY_SHM */
     uint8_t *own_counts;       /* its ring counts, in the same memory */
     alg_control_t *control;    /* as the device addresses it */
     uint64_t limit;            /* alg_limit */
@@ -220,12 +215,12 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Several hosts: the team is one host's ranks, and every host has as many. The relay connects this rank to the
-     * ranks of its number on other hosts. */
+    /* Several hosts, with equal numbers of ranks: the team is one host's ranks. The relay connects ranks of the same
+     * number. */
     uint32_t host;
     uint32_t hosts;          /* 0: one host */
     uint8_t *relay;          /* multihost/relay.h */
-    struct alg_hosts *every; /* host device: how ranks reach other hosts (multihost/network.cc) */
+    struct alg_hosts *every; /* host device: other hosts (multihost/network.cc) */
 } alg_team_t;
 
 typedef enum alg_collective {
@@ -248,8 +243,8 @@ const char *alg_collective_name(alg_collective_t collective);
 alg_collective_t alg_collective_find(const char *name);
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* A rank's larger buffer has `count` elements times this: nranks where every rank has its own block, else 1. Tables
- * and limits count the bytes of this buffer. */
+/* Elements of a rank's larger buffer, in units of `count`: nranks where every rank has a block, else 1. Tables and
+ * limits count this buffer's bytes. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
 /* A part of an ALG_SEND_RECV: any alignment, never empty. */
@@ -261,9 +256,9 @@ typedef struct alg_message {
     bool bulk;     /* use bulk copies (bulk_messages); equal at both ends */
 } alg_message_t;
 
-/* Parts of a call. One kernel takes ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h) of them. */
+/* The most parts of a call. A kernel takes ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
-/* Bytes that a warp moves in one step: whole rows fill a part. */
+/* Bytes that a warp moves in one step, and the unit of shares of a grid. */
 enum { ALG_ROW_BYTES = 512 };
 typedef struct alg_part {
     uint32_t root; /* of a rooted collective */
@@ -275,11 +270,11 @@ typedef struct alg_part {
 /* One call; kernels get a kernel_call_t (device/kernel_call.h). */
 typedef struct alg_call {
     alg_collective_t collective;
-    uint64_t id; /* 63 bits that waiting kernels report (alg_control_t); the caller puts them into the team */
+    uint64_t id; /* 63 bits, reported by waiting kernels; the caller puts them into the team */
     /* A collective. `count` is NCCL's: elements of a block where every rank has one, else of the message. Buffers
-     * have any alignment that the type allows, and are disjoint or in place as NCCL defines it. A buffer that the
-     * collective does not use on this rank is not touched. */
-    uint32_t root; /* of a rooted collective */
+     * have any alignment that the type allows, are disjoint or in place as NCCL defines it, and are not touched on
+     * ranks where the collective does not use them. */
+    uint32_t root;
     const void *input;
     void *output;
     uint64_t count;
@@ -288,8 +283,8 @@ typedef struct alg_call {
     const void *scalar_pointer; /* ALG_PREMUL_SUM: one element in device memory, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM without pointer: the element's bytes, low end first */
     /* Several calls of a collective with part_bytes, in place of root, buffers and count. They progress side by side
-     * but act like calls in sequence, since other ranks may make them one by one. No part is empty or longer than
-     * part_bytes, and roots rise. The caller may free the list after the launch. */
+     * but act like calls in sequence, which other ranks may make of them. No part is empty or longer than
+     * part_bytes; roots rise. The caller may free the list after the launch. */
     uint32_t part_count; /* up to ALG_MOST_PARTS; 0: no parts */
     const alg_part_t *parts;
     /* Only for ALG_SEND_RECV. Messages progress side by side; those of one pair in one direction arrive in list
@@ -298,9 +293,9 @@ typedef struct alg_call {
     uint32_t message_count;
     const alg_message_t *messages;
     /* The grid; only `blocks` matters on the host device. Ranks agree on a collective's blocks and threads (the
-     * row's, lowered by `shape`), except for calls with `parts`, which ranks may group differently, and for `blocks`
-     * with unaligned_blocks. For messages both are upper limits. shim_share_grant reads aligned_blocks, sets the
-     * last three, and may change blocks and threads of an algorithm with any_grid. */
+     * row's, lowered by `shape`), except with `parts`, which ranks may group differently, and on `blocks` with
+     * unaligned_blocks. Messages take both as upper limits. shim_share_grant reads aligned_blocks, sets the last
+     * three, and may change blocks and threads of any_grid. */
     uint32_t blocks;
     uint32_t aligned_blocks; /* without unaligned_blocks: equal whenever a program captures the call */
     uint32_t threads;        /* per block; a multiple of 32 */
@@ -319,29 +314,29 @@ typedef struct alg_algorithm {
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the call's kernels on `stream` (a cudaStream_t) of the current device, without allocation; legal in
-     * capture. Returns a cudaError_t. NULL without CUDA. */
+    /* Enqueue the kernels on `stream` (a cudaStream_t) of the current device, without allocation; legal in capture.
+     * A cudaError_t; NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Run the call to its end: block 0 in the calling thread, other blocks in threads of their own. Returns an
-     * alg_status_t; unless OK, the output is undefined. */
+    /* Run the call to its end: block 0 in the calling thread, others in their own. An alg_status_t; unless OK, the
+     * output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels for this number of ranks into the current device, because a later load would block behind a
-     * waiting kernel of another rank in this process. Returns a cudaError_t. NULL without CUDA. */
+    /* Load the kernels for this number of ranks into the current device: a later load would block behind a waiting
+     * kernel of another rank in this process. A cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
     /* The most bytes of a part of this call, whatever the call's count; NULL: no parts. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* The least blocks of a rank whose buffers are unaligned or whose input is multiplied first (ALG_PREMUL_SUM),
-     * because such blocks take longer; 0: no such rule. */
+    /* The least blocks of a rank with unaligned buffers or ALG_PREMUL_SUM, which make blocks slower; 0: no such
+     * rule. */
     uint32_t unaligned_blocks;
     /* Ranks may choose different blocks and threads. */
     bool any_grid;
-    /* Blocks beyond sure_blocks leave a call instead of waiting in it for a rank that has not begun it. */
+    /* Blocks beyond sure_blocks leave a call instead of waiting for a rank that has not begun it. */
     bool spare_blocks;
     /* ALG_SEND_RECV: messages marked `bulk` use bulk copies; the others use rings, as `pairs` does. */
     bool bulk_messages;
-    /* The part of a multiprocessor that one block of `threads` takes, out of ALG_ROOM: a power of two. Blocks whose
-     * sum is ALG_ROOM fit one multiprocessor, because the compiler limits their registers. Pure. */
+    /* The part of a multiprocessor that a block of `threads` takes, of ALG_ROOM: a power of two. Blocks whose sum is
+     * ALG_ROOM fit, because the compiler limits their registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
     uint32_t piece; /* that its calls need; short calls of ALG_PIECE_HALVES need only the first */
 } alg_algorithm_t;
@@ -350,14 +345,14 @@ typedef struct alg_algorithm {
  * to 10.0). */
 enum { ALG_ROOM = 1024 };
 
-/* Whether all blocks of both buffers begin at multiples of 16 bytes. Ranks may differ. */
+/* Whether all blocks of both buffers are aligned to 16 bytes. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* The piece that a call of so many bytes (of alg_collective_blocks) needs beside the first; ALG_PIECE_FIRST: none.
+/* The piece that a call of these bytes (of alg_collective_blocks) needs beside the first; ALG_PIECE_FIRST: none.
  * Pure. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {
@@ -380,8 +375,8 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* Algorithms between hosts on the host device, by collective; all-reduce uses the exchange (multihost/network.cc).
- * No table or policy can choose them, so the registry lacks them. */
+/* Between hosts on the host device, by collective; all-reduce uses the exchange (multihost/network.cc). Not in the
+ * registry: no table or policy can choose them. */
 extern const alg_algorithm_t alg_network[];
 /* NULL for an unknown name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_cuda.c - control words on a CUDA device: host memory that kernels read, so that the host can set the abort
- * word while waiting kernels occupy the device.
+ * control_cuda.c - control words on a CUDA device: host memory that kernels read, so that the host can abort kernels
+ * that wait.
  *
- * The page is an mmap that is only registered with CUDA. A page from CUDA's allocator would be unmapped when the
- * program resets the device or ends, while the proxy (multihost/proxy.c) may still read it. MAP_SHARED keeps host and
- * device on the same page after a fork. The scratch owns and destroys the page.
+ * The page is an mmap registered with CUDA. CUDA would unmap a page of its own when the program resets the device or
+ * ends, while the proxy (multihost/proxy.c) may still read it. MAP_SHARED keeps host and device on one page after a
+ * fork. The scratch owns it.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

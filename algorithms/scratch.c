@@ -113,7 +113,6 @@ static bool is_host(net_memory_kind_t kind)
     return kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT;
 }
 
-/* NULL: this build lacks the device or this kind of memory for it. */
 static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
     if (device == ALG_DEVICE_HOST)

@@ -24,13 +24,13 @@ typedef struct alg_set {
     uint64_t hash[2];
 } alg_set_t;
 
-/* The id (never 0) of an idle scratch of this set, rank and map in the pool; 0: none. Every rank posts its answer.
- * If all have the same id, all take it; else all create a scratch and leave this one idle. Until then it is
- * reserved. The pool keeps up to 4 others per device. */
+/* The id (not 0) of an idle scratch of this set, rank and map in the pool; 0: none. Every rank posts its answer. If
+ * all have the same id, all take it; else all create one and leave this one idle. Until then it is reserved. Up to 4
+ * others stay per device. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
-/* Take it out of the pool, armed and with its epoch at 0; complete on return. -ENOENT: not in the pool. A rank may
- * launch only after all ranks have posted that they took it, because only then is it armed everywhere. */
+/* Take it out of the pool, armed, its epoch 0; complete on return. -ENOENT: not in the pool. A rank may launch only
+ * after all ranks have posted that they took it: only then is it armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
 /* Step 1: allocate, arm (alg_map_armed), make the offer; complete on return. `id`: random, not 0, equal on all
@@ -42,17 +42,16 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: map the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* The same steps for another piece (alg_map_t). alg_scratch_piece_armed never waits: 1 when the piece is armed, 0
- * before. A rank opens the piece when all ranks have armed it, and uses it when all have opened it.
- * alg_scratch_piece_end ends the steps; if a rank failed, `grown` is false and the piece is given back. */
+/* The same steps for another piece. alg_scratch_piece_armed never waits: 1: armed, 0: not yet. A rank opens the
+ * piece when all ranks have armed it, and uses it when all have opened it. alg_scratch_piece_end ends the steps. If
+ * a rank failed, `grown` is false: the piece is freed, or stays unused if it is still being armed. */
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES]);
 int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece);
 int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
-/* Give back all memory and mappings, but keep the addresses; -ENOSYS for a scratch of one piece. Before a kernel of
- * this rank may begin again, all ranks must have suspended and then made all alg_scratch_pieces again with the steps
- * above. */
+/* Give back all memory and mappings, but keep the addresses; -ENOSYS for a scratch of one piece. No kernel of this
+ * rank may use it until all ranks have suspended it and then made all alg_scratch_pieces again by the steps above. */
 int alg_scratch_suspend(alg_scratch_t *scratch);
 /* Bits: pieces that calls may use, or could use before alg_scratch_suspend. */
 uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
@@ -64,7 +63,7 @@ bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
 size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 
 /* Step 4: store a word into every peer's mailbox, on CUDA by a kernel; complete on return. Step 5, after all ranks'
- * step 4: check and clear this rank's mailboxes; -EIO if a word is missing or wrong. `token`: equal on all ranks. */
+ * step 4: check and clear this rank's mailboxes; -EIO for a missing or wrong word. `token`: equal on all ranks. */
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
@@ -77,15 +76,15 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 /* net_device_life at creation; 0 on the host device. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
-/* Never blocks, but makes CUDA calls: never call it from a driver callback. NULL is allowed. No kernel of this rank
- * may still use the scratch; a peer's may. reusable: all kernels of it ended well on every rank. It then goes to the
- * pool, if it was proven, and abort and status are 0. Otherwise it is freed: on the host at once, on CUDA by
- * alg_scratch_reap. Memory lives until all ranks of this process that mapped it have released it, in any order. */
+/* Never blocks, but makes CUDA calls, so it is forbidden in driver callbacks. NULL is allowed. No kernel of this
+ * rank may still use the scratch; a peer's may. reusable: all its kernels ended well on every rank. Then it goes to
+ * the pool, if it was proven, and abort and status are 0; else it is freed, on CUDA by alg_scratch_reap. Memory
+ * lives until all ranks of this process that mapped it have released it, in any order. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
-/* CUDA: free what was released and not pooled. It waits for every kernel of the devices, so no kernel may be running
- * that may wait forever. Memory that a living peer has mapped stays for a later call. */
+/* CUDA: free what was released and not pooled. Waits for every kernel of the devices, so none may run that may wait
+ * forever. Memory that a living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
-/* Scratches and relays' memories that wait for alg_scratch_reap, without those that the last reap had to leave to
+/* Scratches and relays' memories that wait for alg_scratch_reap, except those that the last reap left because of
  * peers. */
 uint32_t alg_scratch_retired(void);
 /* Free every idle scratch of the pool that is not reserved. */

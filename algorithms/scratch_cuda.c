@@ -10,7 +10,6 @@
 
 #include "algorithms/scratch_device.h"
 
-/* The current device, and a stream on it. */
 typedef struct cuda_task {
     net_scope_t scope;
     cudaStream_t stream;

@@ -33,13 +33,13 @@ struct alg_scratch {
     uint32_t grown;            /* bits, atomic: pieces that all ranks have */
     void *arming[ALG_PIECES];  /* a piece's arming in progress, or NULL */
     uint8_t *own;              /* alg_team_t.own of ALG_MEMORY_SHM; else NULL */
-    alg_control_t *control;    /* as the host addresses it */
+    alg_control_t *control;
     alg_team_t team;
-    bool suspended;      /* has no memory now */
-    bool proven;         /* all peers' tokens arrived: fit for the pool */
-    alg_scratch_t *next; /* in the pool or the list of retired scratches */
-    uint64_t birth;      /* order of creation in this process */
-    bool offered;        /* reserved by alg_scratch_idle */
+    bool suspended;
+    bool proven; /* all peers' tokens arrived: fit for the pool */
+    alg_scratch_t *next;
+    uint64_t birth; /* order of creation */
+    bool offered;   /* reserved by alg_scratch_idle */
 };
 
 /* The proof: word[p] goes to target[p], unless that is NULL. */
@@ -85,7 +85,6 @@ bool alg_probe_dependent(void);
 
 /* End a scratch outside the pool: free it now, or retire it for alg_scratch_reap. */
 void alg_scratch_free(alg_scratch_t *scratch);
-/* The pool becomes the owner. */
 void alg_pool_put(alg_scratch_t *scratch);
 /* NULL: not in the pool. */
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank);

@@ -2,11 +2,10 @@
 /*
  * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
- * The driver's calls that free and unmap wait for every kernel of the device. Such a kernel may be waiting for a dead
- * peer, until its communicator is aborted, maybe later by this very thread. So on CUDA a released scratch goes to the
- * list of retired scratches, which owns it until a caller of alg_scratch_reap knows that no kernel runs. Then the
- * mappings of peers' memory are closed first, which the peers can see; transport keeps this rank's memory until they
- * have closed theirs.
+ * The driver's frees and unmaps wait for every kernel of the device, and such a kernel may wait for a dead peer until
+ * its communicator is aborted, maybe later by this very thread. So on CUDA a list of retired scratches owns a released
+ * one until a caller of alg_scratch_reap knows that no kernel runs. Mappings of peers' memory are closed first, which
+ * the peers can see; transport keeps this rank's memory until they have done the same.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_pool.c - idle scratches for the next communicator of the same ranks, because allocation and mapping are the
- * slow part of a set-up.
+ * scratch_pool.c - idle scratches for the next communicator of the same ranks: allocation and mapping are the slow part
+ * of a set-up. The pool owns them: a list, newest first, under one lock; frees are slow and happen outside it.
  *
- * The pool owns its scratches: a list, newest first, under one lock. Frees are slow driver calls and happen outside it.
- *
- * All ranks must choose the same scratch. They make the communicators of one set in the same order, so the newest that
- * fits is common, even where one rank has dropped an older one. An offered scratch stays reserved until taken or left,
+ * All ranks must choose the same scratch. They make the communicators of a set in the same order, so the newest that
+ * fits is common even where a rank has dropped an older one. An offered scratch stays reserved until taken or left,
  * because another set-up may come meanwhile.
  */
 #define _GNU_SOURCE

@@ -38,8 +38,8 @@ LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 /* If a word or more follows a vector in the buffer, all aligned words that contain the vector lie inside the buffer. */
 enum { BUFFER_WORD = 4 };
 
-/* Load a vector at any address by the aligned words that contain it. The extra bytes at both ends are ignored:
- * another lane may be storing them (in place), or they are up to 3 bytes before the buffer. */
+/* Load a vector at any address by the aligned words around it. The extra bytes are ignored: other lanes may be
+ * storing them (in place), or they are up to 3 bytes before the buffer. */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
     constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
@@ -55,7 +55,7 @@ template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
     return x;
 }
 
-/* Store aligned words where possible, and elements at both ends, because the bytes beyond belong to other lanes. */
+/* Store whole words where aligned, and elements at both ends: bytes beyond belong to other lanes. */
 template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
 {
     if constexpr (sizeof(E) >= BUFFER_WORD) {
@@ -63,7 +63,7 @@ template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
         for (int i = 0; i < 4; i++)
             lane_store_part(p + BUFFER_WORD * i, x.w[i]);
     } else {
-        const uint32_t head = (uint32_t)(-(uintptr_t)p % BUFFER_WORD); /* bytes before the first aligned word */
+        const uint32_t head = (uint32_t)(-(uintptr_t)p % BUFFER_WORD);
         LANE_UNROLL
         for (int i = 0; i < 3; i++)
             lane_store_part(p + head + BUFFER_WORD * i, buffer_shift(x.w[i], x.w[i + 1], head));

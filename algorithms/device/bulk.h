@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk.h - the vocabulary for bulk copies: an engine of the multiprocessor moves whole chunks through the block's
- * shared memory while the lanes do other work.
+ * bulk.h - the vocabulary of bulk copies: an engine of the multiprocessor moves whole chunks through the block's shared
+ * memory while the lanes do other work.
  *
- * A block has rings of stages. One role of the block fills a ring's stages in order, another one empties them. A role
- * is a struct with
+ * A block has rings of stages. One role fills a ring's stages in order, another empties them. A role is a struct with
  *   WARPS          its warps
  *   LANES          the lanes of each warp that work: 1 or BULK_ALL
- *   step_t step()  a piece of its work, or none; never waits for another role or rank
- *   void end()     runs even after a failed call: waits until none of the role's copies is under way
- * bulk_roles runs all roles side by side until they are done or the wait is broken. On the host device they take turns.
+ *   step_t step()  a piece of work, or none; never waits for another role or rank
+ *   void end()     waits, even after a failed call, until none of the role's copies is under way
+ * bulk_roles runs all roles until they are done or the wait is broken: side by side, on the host device in turn.
  *
- *   bulk_make           a block's words and two rings. The second ring has as many stages as memory allows, at most
- *                       `depth`; the first has `parts` times as many, of a `parts`-th of the size. Then bulk_init, and
- *                       lane_sync
+ *   bulk_make           a block's words and two rings. The second has as many stages as memory allows, at most `depth`;
+ *                       the first `parts` times as many, of a `parts`-th of the size. Then bulk_init and lane_sync
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
  *   bulk_free, bulk_filled    the stage may be filled again; its data has arrived
- *   bulk_load           fill a stage, or a part of it from `offset` on, from global memory; length and addresses are
- *                       multiples of 16 bytes; a load of 0 bytes counts
+ *   bulk_load           fill a stage, or a part from `offset` on, from global memory; addresses and bytes are multiples
+ *                       of 16; a load of 0 bytes counts
  *   bulk_store          copy a stage to global memory, likewise; a group is the caller's stores up to bulk_commit
  *   bulk_read<N>        wait until all but the last N groups have read their stages
  *   bulk_done<N>        wait until their data is written, too; a later lane_fence covers it
@@ -29,7 +27,7 @@
  *   bulk_vector_from<W> 16 bytes from any byte of word W of a multiple of 16 on
  *   bulk_settle         wait until all loads before that place have arrived; waits for no rank
  *   bulk_word           word `index` of those behind `first`
- *   bulk_tell, bulk_told     a word for other roles of the block: release and acquire
+ *   bulk_tell, bulk_told     release and acquire a word for other roles of the block
  *   bulk_seen           between a lane_flag and copies of the data that it guards
  */
 #ifndef SHUNT_BULK_H

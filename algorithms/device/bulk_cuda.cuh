@@ -10,7 +10,7 @@
 
 typedef struct bulk_ring {
     uint32_t stages, full, changed, free; /* addresses in shared memory */
-    uint32_t depth, bytes;                /* depth: stages; bytes: per stage */
+    uint32_t depth, bytes;
 } bulk_ring_t;
 
 /* round: its last bit is that of the number of rounds through the ring. */
@@ -26,7 +26,7 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
     }
 }
 
-typedef uint32_t bulk_word_t; /* address in shared memory */
+typedef uint32_t bulk_word_t;
 
 LANE_FN bulk_word_t bulk_word(bulk_word_t first, uint32_t index)
 {
@@ -89,7 +89,6 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
     bulk_shared_store(bulk_stage(r, at) + i * VEC, v);
 }
 
-/* Copies also see what the lanes of this warp stored into the stage. */
 LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     bulk_stored();

@@ -14,7 +14,7 @@ enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, eac
 typedef struct bulk_stage {
     const uint8_t *from[ALG_MAX_RANKS]; /* sources of pending loads */
     uint32_t to[ALG_MAX_RANKS], bytes[ALG_MAX_RANKS], loads, asked;
-    uint32_t filled, changed, released; /* number of times */
+    uint32_t filled, changed, released;
     alignas(VEC) uint8_t data[BULK_HOST_ROOM];
 } bulk_stage_t;
 
@@ -32,7 +32,6 @@ typedef struct bulk_ring {
     mutable bulk_pending_t store[BULK_HOST_STORES];
 } bulk_ring_t;
 
-/* round: full rounds through the ring. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;

@@ -3,9 +3,9 @@
  * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
  * Fetching code is part of a short message's latency. So there are kernels for 2, 3, 4 and up to 8 ranks, for whole and
- * other buffers (kernel_call_is_whole), and to reduce, for each ops_kind and type; signed and unsigned integers share
- * one (is_unsigned). Reductions of lists and parts have kernels for 2 and up to 8 ranks. The host device has fewer,
- * enough to test all code.
+ * other buffers (kernel_call_is_whole), and to reduce, for each ops_kind and type, where signed and unsigned integers
+ * share one. Reductions of lists and parts have kernels for 2 and up to 8 ranks. The host device has fewer, enough to
+ * test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
@@ -110,7 +110,6 @@ template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops,
 }
 #endif
 
-/* ops: an ops_kind. */
 template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int ops, uint32_t nranks, bool whole)
 {
     switch (type) {
@@ -138,7 +137,6 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
     }
 }
 
-/* Like move_kernels_each. */
 template <class A, class P, class F> static int reduce_kernels_each(uint32_t nranks, F load)
 {
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {

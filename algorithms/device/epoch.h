@@ -21,7 +21,6 @@ LANE_FN uint64_t epoch_read(const alg_team_t &team)
     return lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* An earlier call was not finished, so this one must not store anything. */
 LANE_FN bool epoch_stopped(uint64_t epoch)
 {
     return epoch & ALG_EPOCH_STOPPED;

@@ -16,7 +16,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
     static constexpr mark_t MARK = mark_of(TYPE);
-    /* Registers suffice for keep. */
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;

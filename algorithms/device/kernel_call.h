@@ -27,8 +27,8 @@ typedef struct kernel_call {
     uint64_t scalar_bits;
     uint32_t blocks;
     uint32_t threads;
-    uint64_t stride;    /* bytes between ranks' blocks */
-    uint64_t all_bytes; /* bulk/: from the first block's segment to the end of all blocks; last ones may be shorter */
+    uint64_t stride;       /* bytes between ranks' blocks */
+    uint64_t all_bytes;    /* bulk/: from this segment of the first block to the end of all; the last may be shorter */
     uint32_t slot_vectors; /* push/push_move.cu: length of a slot */
     turns_t turns;         /* of algorithms with HAS_PLACES (places.h) */
     uint32_t series;       /* place in a series (series.h); 0: in none */

@@ -8,7 +8,7 @@
 #include <cuda_runtime.h>
 
 #define LANE_FN __device__ __forceinline__
-#define LANE_HOST_FN __host__ __device__ __forceinline__ /* launch code, too */
+#define LANE_HOST_FN __host__ __device__ __forceinline__
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
 /* Out of line, because fetching code is part of a short message's latency. */
@@ -82,8 +82,8 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
  * every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* Leave the call, so that no later kernel stores. tell: make the peers leave it, too, because they will not get this
- * rank's data; after an abort the program aborts them. The peers' words order nothing. */
+/* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts
+ * them. The peers' words order nothing. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -123,7 +123,7 @@ LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
     return any;
 }
 
-/* Three posted writes, at most once per LANE_LOOK_NS. */
+/* At most once per LANE_LOOK_NS. */
 LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t call_id, uint64_t now)
 {
     control->wait_id = call_id;

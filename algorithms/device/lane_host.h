@@ -253,7 +253,6 @@ LANE_FN void lane_awaits(lane_t &lane, uint32_t ranks)
     lane.awaited = ranks;
 }
 
-/* See lane_cuda.cuh. */
 LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 {
     lane_or_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);

@@ -32,7 +32,6 @@ LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
     return epoch_base(epoch) - left * EPOCH_UNIT;
 }
 
-/* See epoch_leave. */
 LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t &list)
 {
     lane_sync();
@@ -51,7 +50,6 @@ typedef struct list_walk {
         return {0, lane.block * warps + lane.thread / lane_warp_size(), lane.blocks * warps};
     }
 
-    /* width: bytes of an element. */
     LANE_FN bool stays(const list_t &list, uint32_t width)
     {
         for (; part < list.count; part++) {

@@ -2,10 +2,9 @@
 /*
  * notice.h - a notice tells a peer that gets no data from this rank that this rank is in the call.
  *
- * The rule that guards the scratch (algorithm.h) needs every rank to hear from every other in each call. With a root
- * some pairs exchange nothing, and a root could run ahead and store into a half that a slow peer still reads. So each
- * such pair (in rooted/ every pair) exchanges a vector of zeros in the call's half, and waits for it at the call's end.
- * Only a rank's first block handles notices, one lane per peer.
+ * With a root some pairs exchange no data, and a root could run ahead and store into a half that a slow peer still
+ * reads (algorithm.h). So each such pair (in rooted/ every pair) exchanges a vector of zeros in the call's half, and
+ * waits for it at the call's end. Only a rank's first block handles notices, one lane per peer.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -20,7 +19,7 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 }
 
 typedef struct notices {
-    uint64_t at;       /* from the start of the scratch, in half 0 or moved to the call's half */
+    uint64_t at;       /* from the start of the scratch; the caller adds the call's half */
     uint32_t to, from; /* bit r: rank r gets one; sends one */
 } notices_t;
 

@@ -29,7 +29,6 @@ LANE_HOST_FN constexpr bool route_input_has_blocks(int collective)
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
 }
 
-/* The takers' buffers have a block per rank. */
 LANE_HOST_FN constexpr bool route_output_has_blocks(int collective)
 {
     return collective == ALG_ALL_GATHER || collective == ALG_ALL_TO_ALL || collective == ALG_GATHER;

@@ -32,7 +32,6 @@ static inline kernel_call_t kernel_call_make(const alg_call_t &call)
     return k;
 }
 
-/* For algorithms that move data of any type. */
 static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
 {
     kernel_call_t k = kernel_call_make(call);
@@ -41,7 +40,7 @@ static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
     return k;
 }
 
-/* Bytes of a segment: whole pages, up to `most`; the last one may be shorter. */
+/* Bytes of a segment, except a shorter last one: whole pages, or `most`. */
 static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
 {
     const uint64_t page = 4096, segments = (bytes - 1) / most + 1;

@@ -139,7 +139,7 @@ template <mark_t MARK, int N> struct slots {
         return take_rows(lane, team, {wanted}, k, 0, row);
     }
 
-    /* The same for ROWS vectors, `stride` apart, with a `wanted` each. */
+    /* ROWS vectors, `stride` apart, with a `wanted` each. */
     template <uint32_t ROWS, int WIDTH>
     LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, const uint32_t (&wanted)[ROWS], uint32_t k,
                            uint32_t stride, vec16_t (&x)[ROWS][WIDTH]) const
