@@ -88,6 +88,7 @@ enum {
     ALG_MAILBOX_OFFSET = 2048 /* 8 bytes per peer, for the attach proof */
 };
 
+/* In the word at ALG_EPOCH_OFFSET: this rank left a call early. */
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
 /* The most channels of a staged call, one per warp: 64 blocks of 16 warps, or 128 of 8. */
@@ -109,8 +110,8 @@ typedef enum alg_memory {
  *   halves   half 0, half 1: longer calls of the same algorithms
  *   rings    messages
  *   staging  staged and bulk
- * A call's bytes alone choose short halves or halves, so all ranks agree. One counter of calls guards both: half e &
- * 1 of either pair is armed when call e+2 begins. */
+ * A call's bytes alone choose short halves or halves, so all ranks agree. One counter of calls guards both: the half
+ * e & 1 of either pair is armed when call e+2 begins. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
@@ -199,10 +200,10 @@ typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process or CUDA device addresses it */
-    uint8_t *own;              /* its control words in its device's memory: scratch[rank], except for ALG_MEMORY_SHM */
-    uint8_t *own_counts;       /* its ring counts, in the same memory */
-    alg_control_t *control;    /* as the device addresses it */
-    uint64_t limit;            /* alg_limit */
+    uint8_t *own;           /* this rank's control words, in its device's memory; scratch[rank] unless ALG_MEMORY_SHM */
+    uint8_t *own_counts;    /* this rank's ring counts, in the same memory */
+    alg_control_t *control; /* as the device addresses it */
+    uint64_t limit;         /* alg_limit */
     uint32_t dependent_launch; /* CUDA: kernels may use programmatic dependent launch */
     int32_t priority;          /* CUDA: of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
@@ -243,13 +244,12 @@ const char *alg_collective_name(alg_collective_t collective);
 alg_collective_t alg_collective_find(const char *name);
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* Elements of a rank's larger buffer, in units of `count`: nranks where every rank has a block, else 1. Tables and
- * limits count this buffer's bytes. */
+/* The number of `count`-element blocks in a rank's larger buffer: nranks, or 1. Tables and limits count that buffer. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
-/* A part of an ALG_SEND_RECV: any alignment, never empty. */
+/* A message of ALG_SEND_RECV: any alignment, never empty. */
 typedef struct alg_message {
-    void *buffer; /* not written by a send */
+    void *buffer; /* a send does not write it */
     uint64_t bytes;
     uint32_t peer; /* this rank itself is allowed */
     bool send;     /* false: receive */
@@ -258,7 +258,7 @@ typedef struct alg_message {
 
 /* The most parts of a call. A kernel takes ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
-/* Bytes that a warp moves in one step, and the unit of shares of a grid. */
+/* Bytes that a warp moves in one step; a grid is sized by the rows of its parts. */
 enum { ALG_ROW_BYTES = 512 };
 typedef struct alg_part {
     uint32_t root; /* of a rooted collective */
@@ -317,8 +317,8 @@ typedef struct alg_algorithm {
     /* Enqueue the kernels on `stream` (a cudaStream_t) of the current device, without allocation; legal in capture.
      * A cudaError_t; NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Run the call to its end: block 0 in the calling thread, others in their own. An alg_status_t; unless OK, the
-     * output is undefined. */
+    /* Run the call to its end: block 0 in the calling thread, each other block in its own. An alg_status_t; unless
+     * OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
     /* Load the kernels for this number of ranks into the current device: a later load would block behind a waiting
      * kernel of another rank in this process. A cudaError_t; NULL without CUDA. */
@@ -326,8 +326,8 @@ typedef struct alg_algorithm {
     alg_memory_t memory;
     /* The most bytes of a part of this call, whatever the call's count; NULL: no parts. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* The least blocks of a rank with unaligned buffers or ALG_PREMUL_SUM, which make blocks slower; 0: no such
-     * rule. */
+    /* The least number of blocks for a rank with unaligned buffers or ALG_PREMUL_SUM, which make blocks slower; 0:
+     * none. */
     uint32_t unaligned_blocks;
     /* Ranks may choose different blocks and threads. */
     bool any_grid;
@@ -338,7 +338,7 @@ typedef struct alg_algorithm {
     /* The part of a multiprocessor that a block of `threads` takes, of ALG_ROOM: a power of two. Blocks whose sum is
      * ALG_ROOM fit, because the compiler limits their registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
-    uint32_t piece; /* that its calls need; short calls of ALG_PIECE_HALVES need only the first */
+    uint32_t piece; /* needed by its calls, except short ones of ALG_PIECE_HALVES */
 } alg_algorithm_t;
 
 /* Lanes of a multiprocessor at 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute capability 8.0

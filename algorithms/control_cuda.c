@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_cuda.c - control words on a CUDA device: host memory that kernels read, so that the host can abort kernels
- * that wait.
+ * control_cuda.c - control words on a CUDA device: host memory that kernels read, so that the host can abort waiting
+ * kernels while they occupy the device.
  *
  * The page is an mmap registered with CUDA. CUDA would unmap a page of its own when the program resets the device or
  * ends, while the proxy (multihost/proxy.c) may still read it. MAP_SHARED keeps host and device on one page after a

@@ -34,7 +34,8 @@ void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
 /* Step 1: allocate, arm (alg_map_armed), make the offer; complete on return. `id`: random, not 0, equal on all
- * ranks. -ENOSYS: no such device or memory here; try another kind. */
+ * ranks. -ENOSYS: no such device or memory here; try another kind. -ENOMEM, -ENOSPC: idle scratches were given up,
+ * too; on CUDA call alg_scratch_reap to free them, and try again. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
@@ -78,8 +79,8 @@ uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
 /* Never blocks, but makes CUDA calls, so it is forbidden in driver callbacks. NULL is allowed. No kernel of this
  * rank may still use the scratch; a peer's may. reusable: all its kernels ended well on every rank. Then it goes to
- * the pool, if it was proven, and abort and status are 0; else it is freed, on CUDA by alg_scratch_reap. Memory
- * lives until all ranks of this process that mapped it have released it, in any order. */
+ * the pool, if it was proven, is not suspended, and abort and status are 0; else it is freed, on CUDA by
+ * alg_scratch_reap. Memory lives until all ranks of this process that mapped it have released it, in any order. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: free what was released and not pooled. Waits for every kernel of the devices, so none may run that may wait
  * forever. Memory that a living peer has mapped stays for a later call. */
@@ -87,7 +88,7 @@ void alg_scratch_reap(void);
 /* Scratches and relays' memories that wait for alg_scratch_reap, except those that the last reap left because of
  * peers. */
 uint32_t alg_scratch_retired(void);
-/* Free every idle scratch of the pool that is not reserved. */
+/* Give up every idle scratch of the pool that is not reserved, as alg_scratch_release does. */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_cuda.c - a scratch on a CUDA device. Each operation uses its own stream, which does not synchronize with the
+ * scratch_cuda.c - a scratch on a CUDA device. Its work uses a stream of its own, which does not synchronize with the
  * program's default stream.
  */
 #define _GNU_SOURCE

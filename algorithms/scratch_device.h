@@ -88,7 +88,7 @@ void alg_scratch_free(alg_scratch_t *scratch);
 void alg_pool_put(alg_scratch_t *scratch);
 /* NULL: not in the pool. */
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank);
-/* Free idle scratches whose peers' processes are gone. */
+/* Give up idle scratches whose peers' processes are gone. */
 void alg_pool_sweep(void);
 
 #ifdef __cplusplus

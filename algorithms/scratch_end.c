@@ -4,7 +4,7 @@
  *
  * The driver's frees and unmaps wait for every kernel of the device, and such a kernel may wait for a dead peer until
  * its communicator is aborted, maybe later by this very thread. So on CUDA a list of retired scratches owns a released
- * one until a caller of alg_scratch_reap knows that no kernel runs. Mappings of peers' memory are closed first, which
+ * one until alg_scratch_reap, whose caller knows that no kernel runs. Mappings of peers' memory are closed first, which
  * the peers can see; transport keeps this rank's memory until they have done the same.
  */
 #define _GNU_SOURCE

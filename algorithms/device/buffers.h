@@ -26,8 +26,9 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }
 
-/* ---- Vectors that are short or unaligned --------------------------------------------------- E: an unsigned
- * integer of the type's width, to which buffers are aligned. */
+/* ---- Vectors that are short or unaligned ----------------------------------------------------
+ *
+ * E: an unsigned integer of the type's width, to which buffers are aligned. */
 
 /* The 4 bytes at offset `bytes` (0 to 3) of lo, hi. */
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)

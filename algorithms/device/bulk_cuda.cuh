@@ -13,7 +13,7 @@ typedef struct bulk_ring {
     uint32_t depth, bytes;
 } bulk_ring_t;
 
-/* round: its last bit is that of the number of rounds through the ring. */
+/* round: the number of rounds through the ring, modulo 2. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;

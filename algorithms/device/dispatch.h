@@ -20,7 +20,7 @@
 
 /* A has kernels only for this number of ranks; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
-/* The most bytes of a block that they take. */
+/* The most bytes of a block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
 
 template <class A> constexpr int move_kernel_ranks(int nranks)

@@ -33,7 +33,7 @@ typedef struct kernel_call {
     turns_t turns;         /* of algorithms with HAS_PLACES (places.h) */
     uint32_t series;       /* place in a series (series.h); 0: in none */
     uint32_t grid_blocks;  /* of this rank's grid: `blocks`, or those that its GPU has room for */
-    uint32_t sure_blocks;  /* of these, those that surely find room */
+    uint32_t sure_blocks;  /* of these, the blocks that surely find room */
     uint32_t early;
 } kernel_call_t;
 

@@ -38,7 +38,7 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
     return parts_one(p.call, p.part[i]);
 }
 
-/* Three ranks and more share one kernel, because a type has many, which take long to compile. */
+/* Three or more ranks share kernels, because each type has many, which take long to compile. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
 /* Each part gets one block, and a share of the others by its length. common: the call in the kernel's units.

@@ -5,10 +5,12 @@
  * One rank may run such a group of calls side by side in one kernel (parts.h), and another rank one by one. So what a
  * call does on the link depends only on the order of calls. With a half of its own, the second call would have to wait
  * until the first has heard from every rank (algorithm.h), and the third until the first has ended. So the calls of a
- * series have one number and one half, and when the first may begin, all may. Their words in the half are disjoint: - A
- * broadcast uses the root's slot at the other ranks. Slots are as long as a half allows
- *   (kernel_call_t.slot_vectors), whatever the message.
- * - A reduce uses the slots at its root. - Each root has its own notices (push.h).
+ * series have one number and one half, and when the first may begin, all may. Their words in the half are disjoint:
+ *
+ * - A broadcast uses the root's slot at the other ranks. Slots are as long as a half allows, whatever the message
+ *   (kernel_call_t.slot_vectors).
+ * - A reduce uses the slots at its root.
+ * - Each root has its own notices (push.h).
  *
  * In each call all ranks hear from each other. So when a rank begins the call after a series, every rank is in the
  * series or after it.
