@@ -294,8 +294,8 @@ typedef struct alg_call {
     const alg_message_t *messages;
     /* The grid; only `blocks` matters on the host device. Ranks agree on a collective's blocks and threads (the
      * row's, lowered by `shape`), except with `parts`, which ranks may group differently, and on `blocks` with
-     * unaligned_blocks. Messages take both as upper limits. shim_share_grant reads aligned_blocks, sets the last
-     * three, and may change blocks and threads of any_grid. */
+     * unaligned_blocks. For messages both are upper limits. shim_share_grant reads aligned_blocks, sets the last
+     * three, and may change the grid of any_grid. */
     uint32_t blocks;
     uint32_t aligned_blocks; /* without unaligned_blocks: equal whenever a program captures the call */
     uint32_t threads;        /* per block; a multiple of 32 */
@@ -329,11 +329,11 @@ typedef struct alg_algorithm {
     /* The least number of blocks for a rank with unaligned buffers or ALG_PREMUL_SUM, which make blocks slower; 0:
      * none. */
     uint32_t unaligned_blocks;
-    /* Ranks may choose different blocks and threads. */
+    /* Ranks may choose different grids. */
     bool any_grid;
-    /* Blocks beyond sure_blocks leave a call instead of waiting for a rank that has not begun it. */
+    /* Blocks beyond sure_blocks leave a call rather than wait for a rank that has not begun it. */
     bool spare_blocks;
-    /* ALG_SEND_RECV: messages marked `bulk` use bulk copies; the others use rings, as `pairs` does. */
+    /* ALG_SEND_RECV: `bulk` messages use bulk copies, others rings, as with `pairs`. */
     bool bulk_messages;
     /* The part of a multiprocessor that a block of `threads` takes, of ALG_ROOM: a power of two. Blocks whose sum is
      * ALG_ROOM fit, because the compiler limits their registers. Pure. */
@@ -341,8 +341,8 @@ typedef struct alg_algorithm {
     uint32_t piece; /* needed by its calls, except short ones of ALG_PIECE_HALVES */
 } alg_algorithm_t;
 
-/* Lanes of a multiprocessor at 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute capability 8.0
- * to 10.0). */
+/* The lanes of a multiprocessor at 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute capability
+ * 8.0 to 10.0). */
 enum { ALG_ROOM = 1024 };
 
 /* Whether all blocks of both buffers are aligned to 16 bytes. Ranks may differ. */
@@ -364,7 +364,7 @@ static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t 
     return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
 }
 
-/* Bytes of a call, or of its first part; 0 for messages. */
+/* Bytes of a call or of its first part; messages: 0. */
 static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 {
     if (call->collective == ALG_SEND_RECV)

@@ -38,7 +38,7 @@ struct alg_scratch {
     bool suspended;
     bool proven; /* all peers' tokens arrived: fit for the pool */
     alg_scratch_t *next;
-    uint64_t birth; /* order of creation */
+    uint64_t birth; /* order of creation in this process */
     bool offered;   /* reserved by alg_scratch_idle */
 };
 
@@ -72,7 +72,7 @@ struct alg_scratch_ops {
     int (*collect)(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS]);
 };
 
-extern const alg_scratch_ops_t alg_scratch_cuda; /* in builds with CUDA */
+extern const alg_scratch_ops_t alg_scratch_cuda;
 
 int alg_control_create_cuda(int ordinal, alg_control_t **host, alg_control_t **device);
 void alg_control_destroy_cuda(int ordinal, alg_control_t *host);

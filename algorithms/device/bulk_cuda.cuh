@@ -146,7 +146,7 @@ LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
 }
 
-/* first, second: bytes of a stage of each ring, before the first is cut into parts. */
+/* first, second: bytes of a stage of each ring, before bulk_make cuts the first into parts. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);

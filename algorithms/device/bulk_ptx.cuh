@@ -76,7 +76,7 @@ LANE_FN void bulk_barrier_make(uint32_t barrier, uint32_t arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After this lane's bulk_barrier_make calls, before lane_sync: shows the barriers to copies. */
+/* After this lane's bulk_barrier_make calls, before lane_sync: copies see the barriers, too. */
 LANE_FN void bulk_barriers_made()
 {
 #if __CUDA_ARCH__ >= 900
@@ -112,7 +112,7 @@ LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 
 /* ---- Copies: addresses and bytes are multiples of 16 ---- */
 
-/* Global to shared memory; counts as this lane's arrival, and as the bytes. */
+/* Counts as this lane's arrival and announces the bytes. */
 LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -129,7 +129,6 @@ LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_
 #endif
 }
 
-/* Shared to global memory. This lane's copies up to bulk_group are a group. */
 LANE_FN void bulk_copy_out(void *to, uint32_t from, uint32_t bytes)
 {
 #if __CUDA_ARCH__ >= 900

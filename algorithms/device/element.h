@@ -52,7 +52,6 @@ template <class P> struct element_pair {
     }
 };
 
-/* Four 8-bit floats per word, converted in pairs. */
 template <class P> struct element_quad {
     typedef float acc;
     enum { COUNT = 16, BYTES = 1 };
@@ -240,7 +239,7 @@ template <class F> LANE_FN F op_max_float(F a, F b)
 LANE_FN double op_max(double a, double b)
 {
 #ifdef __CUDACC__
-    return fmax(a, b); /* the same rules, in fewer instructions */
+    return fmax(a, b); /* the same rules, fewer instructions */
 #else
     return op_max_float(a, b);
 #endif

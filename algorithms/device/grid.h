@@ -10,7 +10,6 @@
 /* The values of more than EXACT_RANKS ranks need more registers than blocks of 1024 threads leave. */
 static const uint32_t GRID_MOST_THREADS = 1024, GRID_USUAL_THREADS = 512;
 
-/* The most threads of A's blocks. */
 template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
 {
     return nranks <= EXACT_RANKS || A::MOST_THREADS < GRID_MOST_THREADS ? (uint32_t)A::MOST_THREADS

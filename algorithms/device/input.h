@@ -46,7 +46,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return (uintptr_t)input.base | (uintptr_t)output.base;
     }
 
-    /* Prepare store_kept: before lane_begin, by all lanes of a warp. */
+    /* For store_kept; before lane_begin, by all lanes of a warp. */
     LANE_FN void keep(uint32_t first)
     {
         uint32_t same = op;
@@ -85,7 +85,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return load_from_if(wanted, input, v);
     }
 
-    /* `part`: a part of the input as its own buffer. */
     LANE_FN vec16_t load_from(const buffer_t &part, uint32_t v) const
     {
         return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, v));

@@ -11,7 +11,7 @@
 #define LANE_HOST_FN __host__ __device__ __forceinline__
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
-/* Out of line, because fetching code is part of a short message's latency. */
+/* Fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
 /* PTX ISA: add, fma, mul and max of f32 return the NaN 0x7fffffff, and the maximum of +0 and -0 is +0. */
@@ -95,7 +95,6 @@ LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell
     }
 }
 
-/* The team is lost: make all other lanes leave. */
 LANE_FN void lane_give_up(volatile alg_control_t *control, uint8_t *own, uint32_t status)
 {
     control->status = status;
@@ -123,7 +122,6 @@ LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
     return any;
 }
 
-/* At most once per LANE_LOOK_NS. */
 LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t call_id, uint64_t now)
 {
     control->wait_id = call_id;

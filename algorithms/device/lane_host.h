@@ -274,7 +274,6 @@ LANE_FN void lane_lose(const alg_team_t &team)
     lane_give_up(team, ALG_STATUS_PEER_LEFT);
 }
 
-/* Ranks that have given up a call. */
 LANE_FN uint32_t lane_stopped(const alg_team_t &team)
 {
     uint32_t ranks = 0;
@@ -295,7 +294,6 @@ LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
     return missed;
 }
 
-/* The status that ends the wait; OK: none. */
 LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
 {
     const uint32_t missed = lane_missed(lane, team);

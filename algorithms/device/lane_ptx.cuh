@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lane_ptx.cuh - memory accesses on CUDA, and dependent launch: all PTX of the kernels except bulk copies
- * (bulk_ptx.cuh). Comments say what orders each access. tests/emulator/ has the same functions for emulated GPUs.
+ * (bulk_ptx.cuh). lane.h states the contracts. tests/emulator/ has the same functions for emulated GPUs.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
@@ -34,14 +34,14 @@ LANE_FN void lane_keep_same(uint32_t &x)
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
-/* ld.global.v4: the caller's input is constant while the kernel runs, except for this lane's own stores. */
+/* The caller's input is constant while the kernel runs, except for this lane's own stores. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;
     return vec16_t{{v.x, v.y, v.z, v.w}};
 }
 
-/* ld.relaxed.gpu: reads L2; the compiler does not move it. */
+/* Reads L2; the compiler does not move it. */
 LANE_FN vec16_t lane_load_relaxed(const void *p)
 {
     vec16_t v;
@@ -60,7 +60,7 @@ LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
     return lane_load_relaxed(wanted ? p : dummy);
 }
 
-/* st.global.cs: results leave L2 before staging and scratch. */
+/* Results leave L2 before staging and scratch. */
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
     __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));
@@ -76,7 +76,6 @@ template <class T> LANE_FN void lane_store_part(void *p, T x)
     *(T *)p = x;
 }
 
-/* st.relaxed.sys: unordered, as the sentinel protocol allows. */
 LANE_FN void lane_put(void *p, const vec16_t &v)
 {
     const uint64_t lo = (uint64_t)v.w[1] << 32 | v.w[0], hi = (uint64_t)v.w[3] << 32 | v.w[2];
@@ -88,7 +87,6 @@ LANE_FN void lane_put_word(void *p, uint32_t w)
     asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
 }
 
-/* ld.relaxed.sys: sees a peer's put eventually, in whole units of 8 bytes. */
 LANE_FN vec16_t lane_poll(const void *p)
 {
     uint64_t lo, hi;
@@ -103,7 +101,7 @@ LANE_FN uint32_t lane_poll_word(const void *p)
     return w;
 }
 
-/* Plain store: the end of the kernel orders it before later puts of a peer (algorithm.h). */
+/* A plain store: the end of the kernel orders it before later puts of a peer (algorithm.h). */
 LANE_FN void lane_rearm(void *p)
 {
     *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
@@ -114,8 +112,7 @@ LANE_FN void lane_rearm_word(void *p)
     *(uint32_t *)p = SENTINEL;
 }
 
-/* Staging, ordered by lane_raise and lane_flag: a weak store, and a load that bypasses L1, which a peer's stores do
- * not invalidate. */
+/* A weak store, and a load that bypasses L1, which a peer's stores do not invalidate. */
 LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
@@ -127,20 +124,18 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* fence.acq_rel.sys: cumulative over stores of the warp's other lanes before lane_warp_sync. One fence serves the
- * flags to all peers. */
+/* Cumulative over stores of the warp's other lanes before lane_warp_sync. One fence serves the flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* st.relaxed.sys: ordered by an earlier lane_fence. */
 LANE_FN void lane_raise(void *p, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
 }
 
-/* ld.acquire.sys: a later lane_warp_sync extends it to the warp's other lanes. */
+/* A later lane_warp_sync extends the acquire to the warp's other lanes. */
 LANE_FN uint64_t lane_flag(const void *p)
 {
     uint64_t w;

@@ -27,7 +27,7 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/segments.h"
 
-/* See alg_algorithm_t. */
+/* alg_algorithm_t */
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;

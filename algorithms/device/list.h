@@ -80,7 +80,6 @@ LANE_FN kernel_call_t list_call(const list_t &list, const list_walk_t &w, uint32
     return call;
 }
 
-/* Kernels for 2 and up to 8 ranks suffice. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, list_t> = 2;
 
 /* ---- Launches ------------------------------------------------------------------------------ */

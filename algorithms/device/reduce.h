@@ -34,7 +34,7 @@ LANE_FN uint32_t reduce_share(uint32_t nranks)
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
 }
 
-/* a[i] = a[i] op v[i], where a sum adds v[i] * scale. */
+/* a[i] = a[i] op v[i]; a sum adds v[i] * scale. */
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
@@ -134,7 +134,7 @@ template <int TYPE, int N>
 LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks,
                                      alg_type_t type)
 {
-    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* division by a constant is cheap */
+    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* dividing by a constant is cheap */
     if (is_unsigned(type)) {
         LANE_UNROLL
         for (int i = 0; i < element<TYPE>::COUNT; i++)

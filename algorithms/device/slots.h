@@ -30,8 +30,8 @@ LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 
 /* k, below: position after the lane's first vector; the second set is at k + second_set(). */
 template <mark_t MARK, int N> struct slots {
-    uint8_t *to[N];      /* [i]: this rank's slot at the rank i places after it; [0] is unused */
-    uint8_t *from;       /* slot 0 of this rank */
+    uint8_t *to[N]; /* [i]: this rank's slot at the rank i places after it; [0] is unused */
+    uint8_t *from;
     uint8_t *to_word[N]; /* the same for escape words */
     uint8_t *from_word;
     uint32_t vectors, nranks;
