@@ -153,14 +153,14 @@ bool alg_map_init(alg_map_t *map, size_t bytes);
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
 /* The spans of a piece that are all-ones at the start, up to 2; the rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
-/* The map of a scratch in the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold
- * marked vectors and staging holds data behind flags. Only the rings are all-ones at the start. */
+/* For the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold marked vectors and
+ * staging holds data behind flags. Only the rings are all-ones at the start. */
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
 /* Layout of alg_team_t.own for ALG_MEMORY_SHM: the control page, then counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by a rank's kernels and its host, not with peers. On CUDA: pinned, mapped host memory. */
+/* Shared by a rank's kernels and its host. On CUDA: pinned, mapped host memory. */
 typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
@@ -179,7 +179,7 @@ typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs has left, or its process is gone */
-    ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
+    ALG_STATUS_ABORTED = 3,   /* launch_host only: `abort` was raised by the host, or for want of a thread */
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;
 
@@ -216,7 +216,7 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Several hosts, with equal numbers of ranks: the team is one host's ranks. The relay connects ranks of the same
+    /* Several hosts with equal numbers of ranks: the team is one host's. The relay connects ranks of the same
      * number. */
     uint32_t host;
     uint32_t hosts;          /* 0: one host */
@@ -237,8 +237,7 @@ typedef enum alg_collective {
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
-/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv";
- * NULL for an invalid value. */
+/* "allreduce" for ALG_ALL_REDUCE, and so on; NULL for an invalid value. */
 const char *alg_collective_name(alg_collective_t collective);
 /* ALG_COLLECTIVE_COUNT for an unknown name. */
 alg_collective_t alg_collective_find(const char *name);
@@ -282,7 +281,7 @@ typedef struct alg_call {
     alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: one element in device memory, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM without pointer: the element's bytes, low end first */
-    /* Several calls of a collective with part_bytes, in place of root, buffers and count. They progress side by side
+    /* Several calls in place of root, buffers and count, of a collective with part_bytes. They progress side by side
      * but act like calls in sequence, which other ranks may make of them. No part is empty or longer than
      * part_bytes; roots rise. The caller may free the list after the launch. */
     uint32_t part_count; /* up to ALG_MOST_PARTS; 0: no parts */
@@ -320,7 +319,7 @@ typedef struct alg_algorithm {
     /* Run the call to its end: block 0 in the calling thread, each other block in its own. An alg_status_t; unless
      * OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels for this number of ranks into the current device: a later load would block behind a waiting
+    /* Load the kernels for this number of ranks into the current device; a later load would block behind a waiting
      * kernel of another rank in this process. A cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
@@ -335,8 +334,8 @@ typedef struct alg_algorithm {
     bool spare_blocks;
     /* ALG_SEND_RECV: `bulk` messages use bulk copies, others rings, as with `pairs`. */
     bool bulk_messages;
-    /* The part of a multiprocessor that a block of `threads` takes, of ALG_ROOM: a power of two. Blocks whose sum is
-     * ALG_ROOM fit, because the compiler limits their registers. Pure. */
+    /* The share of a multiprocessor, of ALG_ROOM, that a block of `threads` takes: a power of two. Shares that add
+     * up to ALG_ROOM fit, because the compiler limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
     uint32_t piece; /* needed by its calls, except short ones of ALG_PIECE_HALVES */
 } alg_algorithm_t;
@@ -376,7 +375,7 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
 /* Between hosts on the host device, by collective; all-reduce uses the exchange (multihost/network.cc). Not in the
- * registry: no table or policy can choose them. */
+ * registry, since no table or policy can choose them. */
 extern const alg_algorithm_t alg_network[];
 /* NULL for an unknown name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

@@ -18,8 +18,8 @@ extern "C" {
 
 typedef struct alg_scratch alg_scratch_t;
 
-/* A hash of the ranks that share a scratch, in rank order, and of their devices. Equal sets with equal maps may
- * reuse each other's scratches. */
+/* A hash of the ranks that share a scratch, in rank order, and their devices. Equal sets with equal maps share idle
+ * scratches. */
 typedef struct alg_set {
     uint64_t hash[2];
 } alg_set_t;
@@ -85,7 +85,7 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: free what was released and not pooled. Waits for every kernel of the devices, so none may run that may wait
  * forever. Memory that a living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
-/* Scratches and relays' memories that wait for alg_scratch_reap, except those that the last reap left because of
+/* Scratches and relays' memories that wait for alg_scratch_reap, without those that the last one left because of
  * peers. */
 uint32_t alg_scratch_retired(void);
 /* Give up every idle scratch of the pool that is not reserved, as alg_scratch_release does. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_device.h - the contents of a scratch, and the operations that differ between CUDA and the host. Private to
+ * scratch_device.h - the contents of a scratch, and its operations that differ between CUDA and the host. Private to
  * scratch*.c and probe.cu.
  */
 #ifndef SHUNT_SCRATCH_DEVICE_H
@@ -79,8 +79,8 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* Whether the current device's kernels were compiled for sm_90 or newer. Code that the driver makes from older PTX
- * lacks the wait of a dependent launch. */
+/* Whether the current device's kernels were compiled for sm_90 or newer. The driver's code from older PTX lacks the
+ * wait of a dependent launch. */
 bool alg_probe_dependent(void);
 
 /* End a scratch outside the pool: free it now, or retire it for alg_scratch_reap. */

@@ -76,10 +76,10 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
     return __reduce_min_sync(0xffffffffu, x);
 }
 
-/* The abort word is a PCIe read away, and such reads, up to five million per second, delay data on the link. So only
- * one waiting lane per scratch reads it, every LANE_LOOK_NS. The word at ALG_LOOK_OFFSET is the time of the last
- * read, or LANE_STOP: kernels must stop, and the scratch is not used again (scratch_end.c). A warp reads that word
- * every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
+/* The abort word is a PCIe read away, and such reads, up to five million per second, delay data on the link. So one
+ * waiting lane per scratch reads it, every LANE_LOOK_NS. The word at ALG_LOOK_OFFSET is the time of the last read,
+ * or LANE_STOP: kernels must stop, and the scratch is not used again (scratch_end.c). A warp reads that word every
+ * LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts

@@ -39,8 +39,8 @@ template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
-/* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The library
- * contains a version for CUDA and one for the host, which the anonymous namespace keeps apart. */
+/* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The namespace
+ * keeps the library's versions for CUDA and for the host apart. */
 namespace
 {
 

@@ -28,9 +28,9 @@ static const uint32_t ESCAPED = SENTINEL - 1;
 
 /* Masks, labels and padding of -1 are common, and data that needs escapes took up to 1.7 times as long
  * (docs/lab/results/ones-4-h200.csv). With WHITE only 0xff9d7fd3 and 0xff9d7fd2 need escapes, which programs do not
- * fill memory with: as two bf16 or fp16, two NaN; as fp32, a NaN with a payload that no arithmetic gives; as the
- * upper half of an fp64, near the type's limit; as int32, -6455341 or its neighbour. Memory filled with an 8- or
- * 16-bit value, and the lower half of a fraction in fp64, repeat a byte or half word; these patterns do not. */
+ * fill memory with: as two bf16 or fp16, two NaN; as fp32, a NaN whose payload no arithmetic gives; as the upper
+ * half of an fp64, near the type's limit; as int32, -6455341 or its neighbour. Unlike fills with 8- or 16-bit
+ * values, and the lower half of a fraction in fp64, they repeat no byte or half word. */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)

@@ -40,8 +40,8 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Wait for all expected notices, and re-arm. Waits for every word, because one that landed after the re-arming would
- * look like data of a later call. False: the wait was broken. */
+/* Wait for all expected notices, and re-arm. A word that arrived after the re-arming would look like data of a later
+ * call. False: the wait was broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)
