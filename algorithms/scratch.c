@@ -358,7 +358,8 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming)
-        scratch->proven = false; /* memory that is still being written stays, but not for the pool */
+        scratch->proven =
+            false; /* the memory is still being written: it stays, but keeps the scratch out of the pool */
     else
         drop_piece(scratch, piece);
 }

@@ -161,7 +161,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane acts for all lanes of the warp that arrived together. By value, because a team's address would slow the
+/* One lane acts for all lanes of the warp that arrived together. Arguments by value: a team's address would slow the
  * caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
