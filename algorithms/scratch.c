@@ -358,8 +358,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming)
-        scratch->proven =
-            false; /* the memory is still being written: it stays, but keeps the scratch out of the pool */
+        scratch->proven = false; /* its memory is still being written, so no one may reuse it */
     else
         drop_piece(scratch, piece);
 }
