@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.c - names and shapes of the collectives, sizes of the types. Apart from the registry, so that the command
- * links them without any algorithm.
+ * collective.c - names and shapes of the collectives, sizes of the types. Separate from the registry, so that the
+ * command links no algorithm.
  */
 #include "algorithms/algorithm.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_cuda.c - control words on a CUDA device: memory of the host that its kernels reach, so that the host can set
- * the abort word while a spinning kernel fills the device's queues.
+ * control_cuda.c - control words on a CUDA device: host memory that kernels read, so that the host can abort waiting
+ * kernels while they occupy the device.
  *
- * The page is our own and only registered with CUDA: what CUDA allocates is unmapped when the program resets the
- * device, or ends, while it still has communicators; and the proxy (multihost/proxy.c) may look at the words at any
- * time. It is shared, so that a fork does not part the host's page from the device's. The scratch owns and destroys it.
+ * The page is an mmap registered with CUDA. CUDA would unmap a page of its own when the program resets the device or
+ * ends, while the proxy (multihost/proxy.c) may still read it. MAP_SHARED keeps host and device on one page after a
+ * fork. The scratch owns it.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@ int alg_control_create_cuda(int ordinal, alg_control_t **host, alg_control_t **d
     const size_t bytes = sizeof(alg_control_t);
     net_scope_t scope;
     void *at_device = NULL;
-    void *at_host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); /* zero */
+    void *at_host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at_host == MAP_FAILED)
         return -errno;
     int error = net_scope_enter(&scope, ordinal);
@@ -42,7 +42,7 @@ unmap:
     return error;
 }
 
-/* Words that cannot be unregistered stay mapped: kernels may be using them. */
+/* A page that cannot be unregistered stays mapped, because kernels may be using it. */
 void alg_control_destroy_cuda(int ordinal, alg_control_t *host)
 {
     net_scope_t scope;

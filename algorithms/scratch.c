@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.c - build, prove and release the memory of a team.
+ * scratch.c - build, prove and release the memory of a team (steps: scratch.h).
  *
- * A scratch owns its memory, its mappings of the peers', and its control words. It belongs to one communicator or to
- * the pool. Steps and their order: scratch.h; between them the caller makes ranks wait for each other.
+ * A scratch owns its memory, its mappings of the peers' memory, and its control words. It belongs to one communicator
+ * or to the pool.
  *
- * Drivers report access that containers and virtual machines then refuse, so access is proven: each rank stores a word
- * into every peer's mailbox. Each pair of ranks has a word of its own, so a mapping of the wrong rank's memory is found
- * too.
+ * Drivers report access that containers and virtual machines then refuse, so each rank stores a word into every peer's
+ * mailbox. Each pair has its own word, which also detects a mapping of the wrong rank's memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -114,7 +113,6 @@ static bool is_host(net_memory_kind_t kind)
     return kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT;
 }
 
-/* NULL: this build has no such device, or not this kind of memory for it. */
 static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
     if (device == ALG_DEVICE_HOST)
@@ -190,8 +188,6 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
     scratch->control->stop_here = (uintptr_t)memory + ALG_STOP_OFFSET;
 }
 
-/* Idle scratches are a cache: when memory runs out, they are freed first. (On CUDA the caller has to reap, and try
- * again.) */
 static int make_memory(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES])
 {
     const alg_span_t span = scratch->map.piece[piece];
@@ -362,7 +358,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming)
-        scratch->proven = false; /* it is still being written: kept to the end, and not for others */
+        scratch->proven = false; /* its memory is still being written, so no one may reuse it */
     else
         drop_piece(scratch, piece);
 }
@@ -415,7 +411,7 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch)
 
 /* ---- The proof ------------------------------------------------------------------------ */
 
-/* The word that `writer` leaves with `reader`: different for each pair, and never 0. */
+/* Different for each pair, never 0. */
 static uint64_t pair_word(uint64_t token, uint32_t writer, uint32_t reader)
 {
     uint64_t word = token + (uint64_t)(writer * ALG_MAX_RANKS + reader + 1) * UINT64_C(0x9e3779b97f4a7c15);

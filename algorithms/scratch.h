@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.h - the memory of a team: own scratch, mappings of the peers', control words, and the pool that keeps them
- * between communicators.
+ * scratch.h - the memory of a team: its own scratch, mappings of the peers' scratches, control words, and the pool that
+ * keeps them between communicators.
  *
- * Built in steps, so that one thread can do each step for several ranks before the next. Between two steps the caller
- * exchanges the offers (transport's stages). Functions return 0 or a negative errno, log nothing, and leave the current
- * device as they found it.
+ * The set-up has steps, so that one thread can do a step for several ranks; between steps the caller exchanges offers.
+ * Functions return 0 or a negative errno, log nothing, and restore the current device.
  */
 #ifndef SHUNT_SCRATCH_H
 #define SHUNT_SCRATCH_H
@@ -19,43 +18,43 @@ extern "C" {
 
 typedef struct alg_scratch alg_scratch_t;
 
-/* The ranks that share a scratch, in rank order, with their devices, from the identities that all ranks posted. Equal
- * sets with equal maps may reuse each other's scratch. */
+/* A hash of the ranks that share a scratch, in rank order, and their devices. Equal sets with equal maps share idle
+ * scratches. */
 typedef struct alg_set {
     uint64_t hash[2];
 } alg_set_t;
 
-/* Pool: the id (never 0) of an idle scratch of this set, rank and map, or 0. Every rank posts its answer; only if all
- * hold the same id do they take it, else all create and leave it idle. Until taken or left it stays, and is not offered
- * again. Of the others up to 4 are kept for each device. */
+/* The id (not 0) of an idle scratch of this set, rank and map in the pool; 0: none. Every rank posts its answer. If
+ * all have the same id, all take it; else all create one and leave this one idle. Until then it is reserved. Up to 4
+ * others stay per device. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
-/* Take it out of the pool, re-armed and with its epochs at 0; complete on return. -ENOENT: it is gone. No rank may
- * launch before all have posted that they took it: only then is it armed everywhere. */
+/* Take it out of the pool, armed, its epoch 0; complete on return. -ENOENT: not in the pool. A rank may launch only
+ * after all ranks have posted that they took it: only then is it armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
-/* Step 1: allocate, arm (alg_map_armed), make the offer; complete on return. `id` is the same on all ranks, not 0, and
- * unique (make it random). -ENOSYS: no such device or memory here; try another kind. */
+/* Step 1: allocate, arm (alg_map_armed), make the offer; complete on return. `id`: random, not 0, equal on all
+ * ranks. -ENOSYS: no such device or memory here; try another kind. -ENOMEM, -ENOSPC: idle scratches were given up,
+ * too; on CUDA call alg_scratch_reap to free them, and try again. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
-/* Step 2 (VMM only, else nothing): send descriptors to the peers. offers in rank order. */
+/* Step 2: send descriptors to the peers, for the kinds of memory that need it. Offers are in rank order. */
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: map the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* Another piece (alg_map_t), in steps as above. It is armed when alg_scratch_piece_armed, which never waits, returns 1
- * (0: not yet). A rank opens it when all are armed, and says so; it may use it when all have opened it. After a failure
- * of any rank it is given back, and the scratch goes on without it. */
+/* The same steps for another piece. alg_scratch_piece_armed never waits: 1: armed, 0: not yet. A rank opens the
+ * piece when all ranks have armed it, and uses it when all have opened it. alg_scratch_piece_end ends the steps. If
+ * a rank failed, `grown` is false: the piece is freed, or stays unused if it is still being armed. */
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES]);
 int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece);
 int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
-/* Give all memory back, the peers' mappings too, but keep the addresses; -ENOSYS for a scratch that came whole. No
- * kernel of this rank may use it, or begin, until all ranks have suspended it and then made all of its pieces
- * (alg_scratch_pieces) again in the steps above; then it is as new. */
+/* Give back all memory and mappings, but keep the addresses; -ENOSYS for a scratch of one piece. No kernel of this
+ * rank may use it until all ranks have suspended it and then made all alg_scratch_pieces again by the steps above. */
 int alg_scratch_suspend(alg_scratch_t *scratch);
-/* Bits: pieces that calls may use, or could before it was suspended. */
+/* Bits: pieces that calls may use, or could use before alg_scratch_suspend. */
 uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
 void alg_scratch_resumed(alg_scratch_t *scratch);
 bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece);
@@ -64,34 +63,32 @@ const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);
 bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
 size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 
-/* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA); complete on return. Step 5, when
- * all ranks have done step 4: check and clear the own mailboxes; -EIO if a word is missing or wrong. `token` is the
- * same on all ranks; each pair's word is made from it. */
+/* Step 4: store a word into every peer's mailbox, on CUDA by a kernel; complete on return. Step 5, after all ranks'
+ * step 4: check and clear this rank's mailboxes; -EIO for a missing or wrong word. `token`: equal on all ranks. */
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
-/* The caller sets its limit. */
+/* The caller sets `limit`. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
-/* A copy for a call that needs this piece (alg_piece_of): for ALG_PIECE_FIRST the halves are the short ones. */
+/* A copy for a call that needs this piece (alg_piece_of): with ALG_PIECE_FIRST the halves are the short ones. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
-/* As the host addresses them. */
+/* As the host addresses it. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
-/* The device's life (net_device_life) since it was made; on the host device 0. */
+/* net_device_life at creation; 0 on the host device. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
-/* NULL is allowed. reusable: all its kernels ended well on every rank, so it may go to the pool (if the proof was good
- * and abort and status are still 0); else it is freed: on the host at once, on CUDA by alg_scratch_reap. No kernel of
- * this rank may still use it; one of a peer may. Never blocks. Ranks of one process may release in any order: memory
- * lives until every one of them that has mapped it has released it. Makes CUDA calls: never call it from a driver
- * callback. */
+/* Never blocks, but makes CUDA calls, so it is forbidden in driver callbacks. NULL is allowed. No kernel of this
+ * rank may still use the scratch; a peer's may. reusable: all its kernels ended well on every rank. Then it goes to
+ * the pool, if it was proven, is not suspended, and abort and status are 0; else it is freed, on CUDA by
+ * alg_scratch_reap. Memory lives until all ranks of this process that mapped it have released it, in any order. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
-/* CUDA: free what was released and not kept. Waits for every kernel of the devices: call it when none runs that may
- * wait for ever. Memory that a living peer has mapped stays for a later time. */
+/* CUDA: free what was released and not pooled. Waits for every kernel of the devices, so none may run that may wait
+ * forever. Memory that a living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
-/* Number of scratches, and of relays' memories, that wait for alg_scratch_reap; not those that the last reap left
- * because a peer has them mapped. */
+/* Scratches and relays' memories that wait for alg_scratch_reap, without those that the last one left because of
+ * peers. */
 uint32_t alg_scratch_retired(void);
-/* Free every idle scratch of the pool that is not offered (in tests, and when an allocation fails). */
+/* Give up every idle scratch of the pool that is not reserved, as alg_scratch_release does. */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

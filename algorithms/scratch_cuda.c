@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_cuda.c - a scratch on a CUDA device: own memory, arming, proof. All work runs, and is waited for, on a stream
- * of its own, which does not synchronize with the program's default stream.
+ * scratch_cuda.c - a scratch on a CUDA device. Its work uses a stream of its own, which does not synchronize with the
+ * program's default stream.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -10,7 +10,6 @@
 
 #include "algorithms/scratch_device.h"
 
-/* A device made current, with a stream. */
 typedef struct cuda_task {
     net_scope_t scope;
     cudaStream_t stream;
@@ -27,7 +26,7 @@ static int task_begin(cuda_task_t *task, int ordinal)
     return error;
 }
 
-/* Wait for the task's work; `result` is the result of enqueueing it. */
+/* Wait for the stream's work. `result`: of enqueueing it. */
 static int task_end(cuda_task_t *task, int result)
 {
     cudaError_t waited = cudaStreamSynchronize(task->stream);
@@ -59,7 +58,7 @@ static void cuda_own_destroy(int ordinal, uint8_t *own)
     net_scope_leave(&scope);
 }
 
-/* Graphs accept dependent launches from the driver of CUDA 12.3 on. */
+/* Graphs accept dependent launches since the driver of CUDA 12.3. */
 static bool cuda_dependent_launch(int ordinal)
 {
     net_scope_t scope;
@@ -125,7 +124,7 @@ static int cuda_arm(const alg_scratch_t *scratch)
     return task_end(&task, result);
 }
 
-/* `arming` is the stream. */
+/* *arming becomes the stream. */
 static int cuda_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
 {
     cuda_task_t task;

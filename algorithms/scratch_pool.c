@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_pool.c - idle scratches, kept for the next communicator of the same ranks: allocation and mapping are the
- * slow part of a set-up.
+ * scratch_pool.c - idle scratches for the next communicator of the same ranks: allocation and mapping are the slow part
+ * of a set-up. The pool owns them: a list, newest first, under one lock; frees are slow and happen outside it.
  *
- * The pool owns its scratches. It is a list, newest first, under one lock; frees (driver calls, maybe slow) happen
- * outside it. A few are kept for each device; the oldest is dropped first.
- *
- * All ranks must choose the same scratch. Of several that fit, the newest is offered: all ranks make the communicators
- * of one set in the same order, and if one rank has dropped an older scratch, the newest is still common. An offered
- * scratch stays reserved until taken or left: another set-up may come meanwhile.
+ * All ranks must choose the same scratch. They make the communicators of a set in the same order, so the newest that
+ * fits is common even where a rank has dropped an older one. An offered scratch stays reserved until taken or left,
+ * because another set-up may come meanwhile.
  */
 #define _GNU_SOURCE
 #include <string.h>
 
 #include "algorithms/scratch_device.h"
 
-enum { IDLE_LIMIT = 4 /* for each device */ };
+enum { IDLE_LIMIT = 4 /* per device */ };
 
 static net_lock_t pool_lock = NET_LOCK_INITIALIZER;
 static alg_scratch_t *pool;
@@ -53,7 +50,8 @@ static void move(alg_scratch_t **at, alg_scratch_t **list)
     *list = moved;
 }
 
-/* With the lock held: remove what exceeds the limit of the device of `added`, which is the list's first. */
+/* With the lock held: move the oldest beyond the limit of `added`'s device to `victims`. `added` is the list's
+ * first. */
 static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
 {
     uint32_t kept = 0;

@@ -2,9 +2,8 @@
 /*
  * buffers.h - the caller's buffers as vectors of 16 bytes, whatever their alignment and length.
  *
- * Vector v holds bytes 16v .. 16v+15 of the buffer, so ranks with differently aligned buffers agree on what a vector
- * is. The last one may be short: its rest reads as zero and is never written. A buffer has fewer than 2^32 vectors (64
- * GiB).
+ * Vector v is bytes 16v .. 16v+15 of the buffer, so ranks with different alignment agree on vectors. The last vector
+ * may be short: the rest reads as zero and is never written. A buffer has fewer than 2^32 vectors (64 GiB).
  */
 #ifndef SHUNT_BUFFERS_H
 #define SHUNT_BUFFERS_H
@@ -14,7 +13,7 @@
 typedef struct buffer {
     uint8_t *base;
     uint64_t bytes;
-    uint32_t whole; /* number of leading vectors that move whole; 0 if base is not aligned to a vector */
+    uint32_t whole; /* leading vectors that move in one access; 0 if base is not aligned to 16 bytes */
 } buffer_t;
 
 LANE_FN buffer_t buffer_make(const void *base, uint64_t bytes)
@@ -27,20 +26,21 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }
 
-/* ---- Vectors that are not whole, or not aligned --------------------------------------------
+/* ---- Vectors that are short or unaligned ----------------------------------------------------
+ *
  * E: an unsigned integer of the type's width, to which buffers are aligned. */
 
-/* 4 bytes at offset `bytes` (under 4) of the 8 bytes lo, hi. */
+/* The 4 bytes at offset `bytes` (0 to 3) of lo, hi. */
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 {
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
 }
 
-/* A vector that ends at least a word before the buffer's end lies in aligned words that end inside the buffer. */
+/* If a word or more follows a vector in the buffer, all aligned words that contain the vector lie inside the buffer. */
 enum { BUFFER_WORD = 4 };
 
-/* A whole vector at any address, by the aligned words that contain it. The extra bytes at both ends are not used: they
- * are another lane's, which may be storing there (in place), or up to 3 bytes before the buffer. */
+/* Load a vector at any address by the aligned words around it. The extra bytes are ignored: other lanes may be
+ * storing them (in place), or they are up to 3 bytes before the buffer. */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
     constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
@@ -56,7 +56,7 @@ template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
     return x;
 }
 
-/* Stores the aligned words inside, and elements at both ends: the bytes beyond are another lane's. */
+/* Store whole words where aligned, and elements at both ends: bytes beyond belong to other lanes. */
 template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
 {
     if constexpr (sizeof(E) >= BUFFER_WORD) {
@@ -64,7 +64,7 @@ template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
         for (int i = 0; i < 4; i++)
             lane_store_part(p + BUFFER_WORD * i, x.w[i]);
     } else {
-        const uint32_t head = (uint32_t)(-(uintptr_t)p % BUFFER_WORD); /* bytes before the first aligned word */
+        const uint32_t head = (uint32_t)(-(uintptr_t)p % BUFFER_WORD);
         LANE_UNROLL
         for (int i = 0; i < 3; i++)
             lane_store_part(p + head + BUFFER_WORD * i, buffer_shift(x.w[i], x.w[i + 1], head));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: mbarriers for each stage. The block's memory has the words of
- * roles, then barriers of each ring, then their stages. PTX: bulk_ptx.cuh.
+ * bulk_cuda.cuh - bulk.h on CUDA: each stage has mbarriers. Shared memory holds the roles' words, then all barriers,
+ * then all stages. PTX: bulk_ptx.cuh.
  */
 #ifndef SHUNT_BULK_CUDA_CUH
 #define SHUNT_BULK_CUDA_CUH
@@ -9,11 +9,11 @@
 #include "algorithms/device/bulk_ptx.cuh"
 
 typedef struct bulk_ring {
-    uint32_t stages, full, changed, free; /* in memory of the block */
-    uint32_t depth, bytes;                /* of a stage */
+    uint32_t stages, full, changed, free; /* addresses in shared memory */
+    uint32_t depth, bytes;
 } bulk_ring_t;
 
-/* round: how often the ring was gone through; only its last bit counts. */
+/* round: the number of rounds through the ring, modulo 2. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;
@@ -26,7 +26,7 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
     }
 }
 
-typedef uint32_t bulk_word_t; /* in memory of the block */
+typedef uint32_t bulk_word_t;
 
 LANE_FN bulk_word_t bulk_word(bulk_word_t first, uint32_t index)
 {
@@ -78,7 +78,7 @@ template <int N> LANE_FN void bulk_done(const bulk_ring_t &)
     bulk_wait_done<N>();
 }
 
-/* Behind what the lanes of this warp did with the stage, and lane_warp_sync. */
+/* After this warp's last use of the stage, and lane_warp_sync. */
 LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_arrive(r.free + 8 * at.stage);
@@ -89,7 +89,6 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
     bulk_shared_store(bulk_stage(r, at) + i * VEC, v);
 }
 
-/* What each lane of the warp stored into the stage is there for copies, too. */
 LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     bulk_stored();
@@ -103,7 +102,7 @@ LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t 
     return bulk_shared_vector(bulk_stage(r, at) + byte);
 }
 
-/* From the two granules around it: loads of 16 bytes have no bank conflicts, loads of single words do. */
+/* Loads two aligned vectors: unlike loads of single words, they have no bank conflicts. */
 template <int WORD> LANE_FN vec16_t bulk_vector_from(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
     const vec16_t low = bulk_vector(r, at, byte / VEC * VEC), high = bulk_vector(r, at, byte / VEC * VEC + VEC);
@@ -121,7 +120,7 @@ LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t by
     return (uint8_t)(bulk_shared_word(from / 4 * 4) >> 8 * (from % 4));
 }
 
-/* A block that left with loads under way would have them write into its successor's memory. */
+/* A block that exits with loads under way would let them overwrite its successor's shared memory. */
 LANE_FN void bulk_settle(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
 {
     for (uint32_t i = 0; i < r.depth && i < issued; i++) {
@@ -140,14 +139,14 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 768 }; /* room for the words, and the barriers of all stages */
+enum { BULK_HEAD = 768 }; /* the words, and the barriers of all stages */
 
 LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
 {
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
 }
 
-/* first, second: bytes of a stage of these rings, before the first is cut into parts. */
+/* first, second: bytes of a stage of each ring, before bulk_make cuts the first into parts. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);
@@ -157,7 +156,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
 {
     const uint32_t at = bulk_base(), room = (bulk_room() - BULK_HEAD) / (first + second);
     if (depth > room)
-        depth = room / 2 * 2; /* two groups of warps may take the stages in turn (bulk_add.cu) */
+        depth = room / 2 * 2; /* even: two groups of warps may take the stages in turn (bulk_add.cu) */
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
@@ -168,8 +167,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Of the second ring: how many loads fill a stage, how many warps change it, and how many release it. Of the first it
- * is one each. */
+/* Arrivals per stage of the second ring: loads that fill it, warps that change it, warps that release it. The first
+ * ring has one each. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_host.h - the vocabulary of bulk.h on the host: plain copies, as late as the words allow. A load copies when it
- * is asked about for the second time; a store reads its stage in bulk_read and writes in bulk_done. So what happens on
- * a GPU now and then, because a role did not wait, happens here every time.
+ * bulk_host.h - bulk.h on the host: plain copies, as late as the contract allows, so that a missing wait, which a GPU
+ * shows now and then, always shows here. A load copies when bulk_filled is called for the second time. A store reads
+ * its stage in bulk_read and writes in bulk_done.
  */
 #ifndef SHUNT_BULK_HOST_H
 #define SHUNT_BULK_HOST_H
 
 enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
-enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, each begun anywhere in a granule */
+enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, each with up to a granule more */
 
 typedef struct bulk_stage {
-    const uint8_t *from[ALG_MAX_RANKS]; /* of its loads */
+    const uint8_t *from[ALG_MAX_RANKS]; /* sources of pending loads */
     uint32_t to[ALG_MAX_RANKS], bytes[ALG_MAX_RANKS], loads, asked;
-    uint32_t filled, changed, released; /* how often it was */
+    uint32_t filled, changed, released;
     alignas(VEC) uint8_t data[BULK_HOST_ROOM];
 } bulk_stage_t;
 
 typedef struct bulk_pending {
     uint8_t *to;
-    const uint8_t *from; /* NULL: read */
+    const uint8_t *from; /* NULL: already read */
     uint32_t bytes, group;
     uint8_t data[BULK_HOST_STAGE];
 } bulk_pending_t;
 
 typedef struct bulk_ring {
     uint32_t depth, bytes;
-    mutable uint32_t group, begin, end; /* of stores: the open group; those not yet written */
+    mutable uint32_t group, begin, end; /* stores: the open group; range of those not yet written */
     mutable bulk_stage_t stage[BULK_HOST_DEPTH * BULK_MOST_PARTS];
     mutable bulk_pending_t store[BULK_HOST_STORES];
 } bulk_ring_t;
 
-/* round: how often the ring was gone through. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;
@@ -57,8 +56,8 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
     return r.stage[at.stage].released >= at.round;
 }
 
-/* The first and the last 16 bytes may be partly of neighbouring chunks, which other blocks may be storing; the reader
- * leaves these out. */
+/* The first and last 16 bytes may include bytes of neighbouring chunks that other blocks are storing, hence the
+ * atomics; readers ignore these bytes. */
 LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     const uint32_t ends = bytes < 2 * VEC ? bytes : (uint32_t)VEC;
@@ -70,8 +69,8 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Two blocks may store into one slot after each other. The peer's credit, which orders them, may come from another
- * process, where the thread sanitizer does not look; so the stores are atomic. */
+/* Two blocks may store into one slot in turn. The peer's credit orders them, but may come from another process,
+ * which the thread sanitizer does not see; so the stores are atomic. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {
@@ -182,7 +181,7 @@ template <int N> LANE_FN void bulk_done(const bulk_ring_t &r)
 
 LANE_FN void bulk_settle(const bulk_ring_t &, const bulk_at_t &, uint32_t)
 {
-    /* Memory of the block outlives no load. */
+    /* No load outlives its block. */
 }
 
 LANE_FN void bulk_stored()
@@ -191,7 +190,6 @@ LANE_FN void bulk_stored()
 
 LANE_FN void bulk_seen()
 {
-    /* There is one way to memory. */
 }
 
 LANE_FN void bulk_tell(bulk_word_t word, uint32_t value)

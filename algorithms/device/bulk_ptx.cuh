@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_ptx.cuh - the instructions of bulk copies: memory of the block, its mbarriers, cp.async.bulk. Addresses of 32
- * bits are in memory of the block. tests/emulator/ has the same functions for emulated GPUs.
+ * bulk_ptx.cuh - the instructions of bulk copies: shared memory, its mbarriers, cp.async.bulk. A 32-bit address is one
+ * in shared memory. tests/emulator/ has the same functions for emulated GPUs.
  *
- * Copies use a way to memory of their own (PTX: the async proxy). When a lane has seen that a copy is complete, it sees
- * what the copy wrote, and the copy has read its source. For copies to see what lanes stored it takes a fence of that
- * proxy.
+ * Copies access memory by the async proxy of PTX. A lane that has seen that a copy is complete also sees what the copy
+ * wrote, and the copy has read its source. Before a copy can read what lanes stored, a proxy fence is needed.
  *
- * Before sm_90 there are no bulk copies: the lane that asks for one makes it itself. Right, but slow; no row has it
- * there.
+ * Before sm_90 the lane makes each copy itself: correct but slow, and no row uses it there.
  */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
@@ -71,14 +69,14 @@ LANE_FN uint32_t bulk_told(uint32_t word)
     return value;
 }
 
-/* ---- Barriers: a phase is over when all have arrived and all announced bytes are there ---- */
+/* ---- Barriers: a phase ends when all have arrived and all announced bytes are there ---- */
 
 LANE_FN void bulk_barrier_make(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After all bulk_barrier_make of this lane, before lane_sync: copies know them, too. */
+/* After this lane's bulk_barrier_make calls, before lane_sync: copies see the barriers, too. */
 LANE_FN void bulk_barriers_made()
 {
 #if __CUDA_ARCH__ >= 900
@@ -87,14 +85,14 @@ LANE_FN void bulk_barriers_made()
 #endif
 }
 
-/* Releases, within the block, what this lane did before. */
+/* Release within the block. */
 LANE_FN void bulk_arrive(uint32_t barrier)
 {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether the phase of this parity is over; acquires. A lane may sleep in it for a moment; with a hint it would sleep
- * that long. */
+/* Whether the phase of this parity is over; acquires. try_wait may suspend the lane for a moment; a time hint would
+ * make it wait that long. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;
@@ -114,7 +112,7 @@ LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 
 /* ---- Copies: addresses and bytes are multiples of 16 ---- */
 
-/* Global memory to memory of the block: this lane's arrival, and the bytes. */
+/* Counts as this lane's arrival and announces the bytes. */
 LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -131,7 +129,6 @@ LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_
 #endif
 }
 
-/* To global memory. This lane's copies up to bulk_group are a group. */
 LANE_FN void bulk_copy_out(void *to, uint32_t from, uint32_t bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -157,7 +154,7 @@ template <int N> LANE_FN void bulk_wait_read()
 #endif
 }
 
-/* This lane sees what complete copies wrote. A fence makes other GPUs see it. */
+/* This lane then sees what the copies wrote; other GPUs see it after a fence. */
 template <int N> LANE_FN void bulk_wait_done()
 {
 #if __CUDA_ARCH__ >= 900
@@ -167,7 +164,7 @@ template <int N> LANE_FN void bulk_wait_done()
 
 /* ---- Fences ---- */
 
-/* What this lane stored into memory of the block comes before copies from there. */
+/* This lane's stores into shared memory come before later copies from there. */
 LANE_FN void bulk_stored()
 {
 #if __CUDA_ARCH__ >= 900
@@ -175,7 +172,7 @@ LANE_FN void bulk_stored()
 #endif
 }
 
-/* What this lane has acquired comes before its copies from global memory. */
+/* What this lane has acquired comes before its later copies from global memory. */
 LANE_FN void bulk_seen()
 {
 #if __CUDA_ARCH__ >= 900

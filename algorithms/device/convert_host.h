@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert_host.h - 8- and 16-bit floats to fp32 and back, for the host device.
- *
- * Rounds to nearest even. The 8-bit types saturate to their largest finite value,
- * the 16-bit types overflow to infinity, and each is given one NaN, like CUDA's
- * conversion instructions, so both devices give the same bits.
+ * convert_host.h - 8- and 16-bit floats to fp32 and back, for the host device, with the bits of CUDA's conversion
+ * instructions: round to nearest even; 8-bit types saturate to their largest finite value; 16-bit types overflow to
+ * infinity; one NaN.
  */
 #ifndef SHUNT_CONVERT_HOST_H
 #define SHUNT_CONVERT_HOST_H
@@ -26,13 +24,13 @@ static inline uint32_t convert_to_bits(float f)
     return bits;
 }
 
-/* Any float format of at most 16 bits: sign, `exponent` bits with a bias, `mantissa` bits. */
+/* A float format of at most 16 bits: sign, exponent, mantissa. */
 typedef struct small_float {
     int exponent, mantissa, bias;
-    uint32_t nan;              /* magnitude bits of the NaN that is written */
-    uint32_t largest;          /* magnitude bits of the largest finite value */
-    bool infinity;             /* has an infinity, just above `largest`; otherwise it saturates */
-    bool all_ones_is_nan_only; /* e4m3: the top exponent is also of finite values; only all ones is NaN */
+    uint32_t nan;              /* the NaN that is written, without sign */
+    uint32_t largest;          /* the largest finite value, without sign */
+    bool infinity;             /* infinity follows `largest`; false: saturates */
+    bool all_ones_is_nan_only; /* e4m3: the top exponent also has finite values */
 } small_float_t;
 
 inline constexpr small_float_t FORMAT_F16 = {5, 10, 15, 0x7fff, 0x7bff, true, false};
@@ -71,7 +69,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const int exponent = (int)(magnitude >> 23) - 127 + format.bias;
     if (exponent > (1 << format.exponent))
         return sign | (format.infinity ? format.largest + 1 : format.largest);
-    /* Drop bits from the 24-bit significand; more of them below the normal range. */
+    /* Drop bits of the 24-bit significand, more of them below the normal range. */
     const uint32_t significand = (magnitude & 0x7fffff) | (magnitude >= 0x800000 ? 0x800000 : 0);
     const int drop = 23 - format.mantissa + (exponent > 0 ? 0 : 1 - exponent);
     if (drop > 25)

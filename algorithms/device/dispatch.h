@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.h - the kernel of an algorithm A that serves a call.
+ * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
- * A short message's latency includes fetching the code. So there is a kernel for each of 2, 3, 4 and up to 8 ranks, for
- * whole buffers and others (kernel_call_is_whole), and where it reduces for each ops_kind and type; signed and unsigned
- * integers share one (is_unsigned). Reductions of lists and of parts have kernels for 2 and up to 8 ranks. The host
- * device has fewer, enough to test all code.
+ * Fetching code is part of a short message's latency. So there are kernels for 2, 3, 4 and up to 8 ranks, for whole and
+ * other buffers (kernel_call_is_whole), and to reduce, for each ops_kind and type, where signed and unsigned integers
+ * share one. Reductions of lists and parts have kernels for 2 and up to 8 ranks. The host device has fewer, enough to
+ * test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
@@ -18,9 +18,9 @@
 #include "algorithms/device/launch_host.h"
 #endif
 
-/* A has kernels for so many ranks alone; 0: for any number. */
+/* A has kernels only for this number of ranks; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
-/* ... and for so many bytes of a block, at most. */
+/* The most bytes of a block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
 
 template <class A> constexpr int move_kernel_ranks(int nranks)
@@ -51,7 +51,7 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* Calls load(kernel) for each kernel of this number of ranks, until an error (not 0). */
+/* Call load(kernel) for each kernel of this number of ranks, until an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
@@ -60,10 +60,10 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(uin
 
 /* ---- Kernels that reduce ------------------------------------------------------------------ */
 
-/* The most ranks for which A has a kernel of exactly so many, if its argument is a P. */
+/* Up to so many ranks A has kernels for the exact number, if the argument is a P. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
-/* The N for which the kernel for nranks is compiled. */
+/* N of the kernel for nranks. */
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
 {
     return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks <= REDUCE_EXACT_RANKS<A, P> ? nranks : ALG_MAX_RANKS;
@@ -92,9 +92,9 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 }
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
-/* CUDA: a file that reduces is compiled once for each type, with ALG_ONE_TYPE, which defines this for that type, and
- * once without: one compilation of all kernels would take minutes. Unoptimised it does not, so the preset quick
- * compiles a file once, with ALG_FEW_KERNELS. */
+/* CUDA: one compilation of all kernels would take minutes. So a file that reduces is compiled once without
+ * ALG_ONE_TYPE, and once for each type with it, which defines this function for that type. The preset quick does not
+ * optimise, and compiles a file once, with ALG_FEW_KERNELS. */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
@@ -110,7 +110,6 @@ template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops,
 }
 #endif
 
-/* ops: an ops_kind. */
 template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int ops, uint32_t nranks, bool whole)
 {
     switch (type) {
@@ -138,7 +137,6 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
     }
 }
 
-/* As move_kernels_each. */
 template <class A, class P, class F> static int reduce_kernels_each(uint32_t nranks, F load)
 {
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {

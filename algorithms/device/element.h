@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.h - conversion between a vector and the type in which its elements are reduced, and the arithmetic there.
+ * element.h - conversion between a vector and the type in which its elements are reduced, and the arithmetic.
  *
- * element<TYPE> has `acc`, the type reduced in, COUNT of these in a vector, and BYTES of one value. Types below 32 bits
- * are reduced as floats, except 8-bit integers: four stay in a word.
+ * element<TYPE>: `acc` is the type reduced in, COUNT the number in a vector, BYTES the size of one value. Types below
+ * 32 bits are reduced as floats, but 8-bit integers as four in a word.
  */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
@@ -52,7 +52,6 @@ template <class P> struct element_pair {
     }
 };
 
-/* Four 8-bit floats a word, two at a time. */
 template <class P> struct element_quad {
     typedef float acc;
     enum { COUNT = 16, BYTES = 1 };
@@ -165,7 +164,7 @@ template <> struct element<ALG_FLOAT8_E4M3> : element_quad<pair_e4m3> {
 template <> struct element<ALG_FLOAT8_E5M2> : element_quad<pair_e5m2> {
 };
 
-/* ---- Operators. Integers wrap: they add and multiply as unsigned. ---- */
+/* ---- Operators. Integers wrap, so they add and multiply as unsigned. ---- */
 
 template <class T> struct wrapping {
     typedef T type;
@@ -194,7 +193,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* The sign bits of a word's bytes, and the other bits, in which bytes add and subtract without carries between them. */
+/* The bytes' sign bits; their other bits, which add and subtract without carry into the next byte; a one per byte. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
@@ -211,9 +210,9 @@ LANE_FN bytes4_t op_prod(bytes4_t a, bytes4_t b)
 }
 LANE_FN bytes4_t op_max(bytes4_t a, bytes4_t b)
 {
-    const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: the lower bits of a are not less than b's */
+    const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: the lower bits of a are >= those of b */
     const uint32_t first = ((b.w & ~a.w) | (~(a.w ^ b.w) & low)) & BYTES_TOP;
-    const uint32_t mask = (first << 1) - (first >> 7); /* a byte of ones for each top bit */
+    const uint32_t mask = (first << 1) - (first >> 7); /* 0xff where the top bit is set */
     return {(a.w & mask) | (b.w & ~mask)};
 }
 
@@ -232,7 +231,7 @@ LANE_FN bool op_negative(double a)
     return w >> 63;
 }
 
-/* NaN, signalling or not, is dropped when the other value is a number, and -0 is less than +0. */
+/* A NaN, signalling or not, loses against a number; -0 is less than +0. */
 template <class F> LANE_FN F op_max_float(F a, F b)
 {
     return a != a ? b : b != b || a > b || (a == b && !op_negative(a)) ? a : b;
@@ -240,7 +239,7 @@ template <class F> LANE_FN F op_max_float(F a, F b)
 LANE_FN double op_max(double a, double b)
 {
 #ifdef __CUDACC__
-    return fmax(a, b); /* just these rules, in fewer instructions */
+    return fmax(a, b); /* the same rules, fewer instructions */
 #else
     return op_max_float(a, b);
 #endif
@@ -254,7 +253,7 @@ LANE_FN float op_max(float a, float b)
 #endif
 }
 
-/* Flip the sign, of NaN too, if `sign` says so. */
+/* Flip the sign, even of a NaN, if bit 31 of `sign` is set. */
 LANE_FN float op_mirror(float a, uint32_t sign)
 {
     uint32_t w;
@@ -272,8 +271,8 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* A result's NaN is all ones but the sign, whatever the values' NaN were: a GPU's fp32 arithmetic and conversions to
- * shorter types give no other. */
+/* All NaN become one pattern, all ones except the sign: the only one that a GPU's fp32 arithmetic and its
+ * conversions to shorter types give. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;
@@ -301,7 +300,7 @@ LANE_FN double op_fma(double a, double x, double y)
     return __builtin_fma(x, y, a);
 }
 
-/* a + x * scale, where the product is rounded; EXACT: it needs no rounding. Integers are not scaled. */
+/* a + x * scale, with the product rounded; EXACT: it needs no rounding. Integers ignore scale. */
 template <bool EXACT, class A> LANE_FN A op_add(A a, A x, float)
 {
     return op_sum(a, x);
@@ -323,14 +322,14 @@ template <bool EXACT> LANE_FN double op_add(double a, double x, float scale)
 #endif
 }
 
-/* The quotient of integers, toward zero. */
+/* Integer quotient, truncated. */
 template <bool UNSIGNED, class A> LANE_FN A op_divide(A a, uint32_t n)
 {
     typedef typename wrapping<A>::type U;
     return UNSIGNED ? (A)((U)a / n) : (A)(a / (A)n);
 }
 
-/* All four at once by 2 or 4: after n - 1 is added to negative ones, a shift truncates toward zero. */
+/* Divides all four bytes by 2 or 4: with n - 1 added to negative bytes, a shift truncates toward zero. */
 template <bool UNSIGNED> LANE_FN bytes4_t bytes_shift(bytes4_t a, uint32_t n)
 {
     const uint32_t bits = n / 2, mask = BYTES_EACH * (0xff >> bits), negative = UNSIGNED ? 0 : (a.w & BYTES_TOP) >> 7;

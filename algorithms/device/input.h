@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input.h - the arguments of a kernel that reduces, prepared once per lane: buffers as vectors, the pre-multiplier, the
- * order of summation.
+ * order of values.
  */
 #ifndef SHUNT_INPUT_H
 #define SHUNT_INPUT_H
@@ -10,22 +10,21 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the number of ranks, or its upper bound (EXACT_RANKS). WHOLE: buffers are aligned and end with a whole vector, so
- * a load is one instruction, and several are in flight at once. */
+/* N: the number of ranks, or above EXACT_RANKS its upper bound. WHOLE: all vectors are aligned and complete, so a
+ * load is one instruction, and several are in flight at once. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
     static constexpr mark_t MARK = mark_of(TYPE);
-    /* Whether registers suffice for keep. */
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
-    uint8_t *kept; /* KEEPS: the output's vector that keep named */
+    uint8_t *kept; /* KEEPS: address of the output vector that keep prepared */
     vec16_t scalar;
     ordering_t order;
-    const uint8_t *readable; /* memory of this device */
+    const uint8_t *readable; /* any memory of this device */
     uint32_t nranks;
-    alg_type_t type; /* TYPE, or the unsigned type of its size */
+    alg_type_t type; /* TYPE or its unsigned counterpart */
     alg_op_t op;
 
     LANE_FN static reduction make(const alg_team_t &team, const kernel_call_t &call)
@@ -65,7 +64,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             const U bits = call.scalar_pointer ? *(const U *)call.scalar_pointer : (U)call.scalar_bits;
             memcpy(scalar.w, &bits, sizeof bits);
             if (E::BYTES == 1)
-                scalar.w[0] *= BYTES_EACH; /* integers multiply four at once */
+                scalar.w[0] *= BYTES_EACH; /* bytes4_t multiplies four at once */
         }
     }
 
@@ -74,19 +73,18 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return buffer_vectors(input.bytes);
     }
 
-    /* This rank's contribution. The same bits each time it is loaded, and (except integers) ready to send. */
+    /* This rank's contribution: the same bits each time, and, except integers, ready to send. */
     LANE_FN vec16_t load(uint32_t v) const
     {
         return load_from(input, v);
     }
 
-    /* If `wanted`; else undefined. In flight beside earlier loads. */
+    /* Undefined unless `wanted`; in flight beside earlier loads. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
         return load_from_if(wanted, input, v);
     }
 
-    /* Of a part of the input that is a buffer of its own. */
     LANE_FN vec16_t load_from(const buffer_t &part, uint32_t v) const
     {
         return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, v));
@@ -130,14 +128,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* The values of all ranks, joined in rank order and rounded once; x: the others', overwritten. Ready to send, like
-     * a load; its NaN has one pattern, so an element's bits depend on the ranks' values for it alone. */
+    /* The values of all ranks, joined in rank order and rounded once. x: the other ranks' values, overwritten. The
+     * result is ready to send. NaN has one pattern, so an element's bits depend only on the ranks' values for it. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* Where each value is already the result of several ranks: an average of integers divides their sum by `all`. */
+    /* For values that are already results of several ranks: an integer average divides by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;
@@ -169,7 +167,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         if constexpr (OPS == OPS_MAX && !FLOATS)
             vec_order(result, order);
         if (MARK == MARK_WORD)
-            mark_clean<MARK>(result); /* also of a GPU's fp32 minimum, whose NaN was mirrored */
+            mark_clean<MARK>(result); /* needed by a GPU's fp32 minimum, too, whose NaN was mirrored */
         return result;
     }
 };

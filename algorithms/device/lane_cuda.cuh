@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_cuda.cuh - the vocabulary of lane.h on CUDA. What takes PTX is in lane_ptx.cuh.
+ * lane_cuda.cuh - lane.h on CUDA; PTX is in lane_ptx.cuh.
  */
 #ifndef SHUNT_LANE_CUDA_CUH
 #define SHUNT_LANE_CUDA_CUH
@@ -8,27 +8,27 @@
 #include <cuda_runtime.h>
 
 #define LANE_FN __device__ __forceinline__
-#define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
+#define LANE_HOST_FN __host__ __device__ __forceinline__
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
-/* Out of line: fetching code is part of a short message's latency. */
+/* Fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
-/* PTX ISA: add, fma, mul and max of f32 give the NaN 0x7fffffff, and the maximum of both zeros is +0. */
+/* PTX ISA: add, fma, mul and max of f32 return the NaN 0x7fffffff, and the maximum of +0 and -0 is +0. */
 #define LANE_ANY_ORDER true
 
-/* A GPU's other lanes are ahead, too; but between two ranks push puts SLOTS_ROWS ahead. */
+/* Other lanes' puts are ahead, too. Between two ranks push puts SLOTS_ROWS ahead. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
 
-/* Of a chunk; more only lengthens both ends of the pipeline. */
+/* More rows only lengthen both ends of the pipeline. */
 static const uint32_t LANE_ROWS = 4;
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
-    uint32_t polls;    /* of all waits: a count for each wait makes the compiler spill */
-    uint64_t deadline; /* ns of globaltimer; 0: the first look sets it */
+    uint32_t polls;    /* of all waits: a count per wait makes the compiler spill */
+    uint64_t deadline; /* ns of globaltimer; 0: not set yet */
     uint32_t grid_block, grid_blocks;
 } lane_t;
 
@@ -76,14 +76,14 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
     return __reduce_min_sync(0xffffffffu, x);
 }
 
-/* The host's abort word is a PCIe read away. A GPU can make some five million such reads a second, and they delay data
- * that comes over the link. So per scratch one waiting lane reads it every LANE_LOOK_NS: the word at ALG_LOOK_OFFSET
- * says when it was last read, or (LANE_STOP) that the kernels are to stop; such a scratch is not used again
- * (scratch_end.c). A warp comes here after LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
+/* The abort word is a PCIe read away, and such reads, up to five million per second, delay data on the link. So one
+ * waiting lane per scratch reads it, every LANE_LOOK_NS. The word at ALG_LOOK_OFFSET is the time of the last read,
+ * or LANE_STOP: kernels must stop, and the scratch is not used again (scratch_end.c). A warp reads that word every
+ * LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* Leave the call: no kernel behind this one may store. tell: make the peers, which will not get this rank's data, leave
- * it too (after an abort the program aborts them); that word orders nothing. */
+/* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts
+ * them. The peers' words order nothing. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -95,7 +95,6 @@ LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell
     }
 }
 
-/* The team is lost: free every other lane at once. */
 LANE_FN void lane_give_up(volatile alg_control_t *control, uint8_t *own, uint32_t status)
 {
     control->status = status;
@@ -123,7 +122,6 @@ LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
     return any;
 }
 
-/* Three posted writes in LANE_LOOK_NS. */
 LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t call_id, uint64_t now)
 {
     control->wait_id = call_id;
@@ -131,7 +129,7 @@ LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t c
     control->wait_beat = now;
 }
 
-/* Returns the deadline, 0 if there is none, or LANE_STOP. `own` is the team's. */
+/* Returns the deadline, 0 for none, or LANE_STOP. `own`: alg_team_t.own. */
 LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
@@ -163,7 +161,8 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane for all of the warp that arrived together. Arguments by value: a team's address would slow the hot path. */
+/* One lane acts for all lanes of the warp that arrived together. Arguments by value: a team's address would slow the
+ * caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;

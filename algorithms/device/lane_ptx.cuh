@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - accesses to memory on CUDA, and the instructions of dependent launch: all inline PTX of the kernels
- * but bulk copies (bulk_ptx.cuh). Each wrapper says who supplies the ordering. tests/emulator/ has the same functions
- * for emulated GPUs.
+ * lane_ptx.cuh - memory accesses on CUDA, and dependent launch: all PTX of the kernels except bulk copies
+ * (bulk_ptx.cuh). lane.h states the contracts. tests/emulator/ has the same functions for emulated GPUs.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
-/* Without the launch attribute griddepcontrol.wait returns at once. The assembler would move all arithmetic behind it,
- * to its use: a branch on `held`, which is never 0, keeps the arithmetic for `held` before it. */
+/* griddepcontrol.wait returns at once without the launch attribute. The assembler would move arithmetic after the
+ * wait, to its use; the branch on `held`, which is never 0, keeps it before. */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -20,8 +19,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* For what is needed behind lane_begin or a poll: the assembler computes addresses where they are used, and cannot see
- * that a lane gets its own value back here. */
+/* The assembler computes addresses where they are used, after a wait. It cannot see that this shuffle returns the
+ * lane's own value. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -35,14 +34,14 @@ LANE_FN void lane_keep_same(uint32_t &x)
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
-/* ld.global.v4: the caller's input, constant while the kernel runs except for this lane's own stores. */
+/* The caller's input is constant while the kernel runs, except for this lane's own stores. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;
     return vec16_t{{v.x, v.y, v.z, v.w}};
 }
 
-/* ld.relaxed.gpu: read from L2, and not moved by the compiler. */
+/* Reads L2; the compiler does not move it. */
 LANE_FN vec16_t lane_load_relaxed(const void *p)
 {
     vec16_t v;
@@ -53,15 +52,15 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* The assembler moves the use of an earlier load up to before a branch, and waits for it there. So a load behind a
- * branch (or a predicate, which it turns into one) is not in flight beside it: 0.2 us of a short message; and it would
- * move a plain load down behind the branch of its user. Needs no order, as lane_load. */
+/* Relaxed to keep its place, not for order: the assembler would sink a plain load below its user's branch. It also
+ * moves the use of an earlier load above a branch, and waits there, so a load behind a branch or predicate is not in
+ * flight beside it. That cost 0.2 us of a short message. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
 }
 
-/* st.global.cs: results leave L2 first, so that staging and scratch stay. */
+/* Results leave L2 before staging and scratch. */
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
     __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));
@@ -77,7 +76,6 @@ template <class T> LANE_FN void lane_store_part(void *p, T x)
     *(T *)p = x;
 }
 
-/* st.relaxed.sys: no order with other stores; the sentinel protocol needs none. */
 LANE_FN void lane_put(void *p, const vec16_t &v)
 {
     const uint64_t lo = (uint64_t)v.w[1] << 32 | v.w[0], hi = (uint64_t)v.w[3] << 32 | v.w[2];
@@ -89,7 +87,6 @@ LANE_FN void lane_put_word(void *p, uint32_t w)
     asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
 }
 
-/* ld.relaxed.sys: sees a peer's put some time later; each 8 bytes of it are whole. */
 LANE_FN vec16_t lane_poll(const void *p)
 {
     uint64_t lo, hi;
@@ -104,7 +101,7 @@ LANE_FN uint32_t lane_poll_word(const void *p)
     return w;
 }
 
-/* Plain store: the end of the kernel orders it before any later put of a peer there (algorithm.h). */
+/* A plain store: the end of the kernel orders it before later puts of a peer (algorithm.h). */
 LANE_FN void lane_rearm(void *p)
 {
     *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
@@ -115,8 +112,7 @@ LANE_FN void lane_rearm_word(void *p)
     *(uint32_t *)p = SENTINEL;
 }
 
-/* Staging: lane_raise and lane_flag order these. The store is weak; the load must not be served by L1, which a peer's
- * stores do not invalidate. */
+/* A weak store, and a load that bypasses L1, which a peer's stores do not invalidate. */
 LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
@@ -128,20 +124,18 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* fence.acq_rel.sys: cumulative over what the warp's other lanes stored before lane_warp_sync. One fence serves the
- * flags to all peers. */
+/* Cumulative over stores of the warp's other lanes before lane_warp_sync. One fence serves the flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* st.relaxed.sys: lane_fence before it orders it. */
 LANE_FN void lane_raise(void *p, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
 }
 
-/* ld.acquire.sys; the warp's other lanes are ordered by lane_warp_sync after it. */
+/* A later lane_warp_sync extends the acquire to the warp's other lanes. */
 LANE_FN uint64_t lane_flag(const void *p)
 {
     uint64_t w;
@@ -149,9 +143,9 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
-/* To and from the host's memory, where 16 bytes with one mark arrive whole. For PTX a .b128 is one access, and two .b64
- * in a vector are two; CUDA before 12.4 does not know it, and makes the same instruction of the vector. On PCIe that is
- * one write, or read, of 16 aligned bytes, which a processor does not split within a line of 64 (docs/limits.md). */
+/* The host's memory: 16 bytes with one mark arrive whole. For PTX a .b128 is one access, and a vector of two .b64 is
+ * two; CUDA before 12.4 lacks .b128, but compiles the vector to the same instruction. PCIe carries it as one access
+ * of 16 aligned bytes, which a processor does not split within a line of 64 (docs/limits.md). */
 #if __CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
@@ -189,7 +183,7 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     return w;
 }
 
-/* Two neighbours, aligned to 16 bytes. */
+/* Aligned to 16 bytes. */
 LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
 {
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(p) : "memory");
@@ -217,7 +211,7 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
 }
 
-/* globaltimer, in ns. */
+/* ns. */
 LANE_FN uint64_t lane_now()
 {
     uint64_t now;

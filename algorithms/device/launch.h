@@ -5,20 +5,19 @@
  * An algorithm is a struct whose `run` is a kernel's code for one lane. If it reduces:
  *   template <int TYPE, int OPS, int N, bool WHOLE>
  *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
- * TYPE: an alg_type_t. OPS: an ops_kind. If it moves data, whose count is then in bytes:
+ * If it moves data, whose count is then in bytes:
  *   template <int N, bool WHOLE, bool EACH>
  *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
- * EACH: the input has a block for every rank. N: the number of ranks; above EXACT_RANKS, their upper bound. WHOLE:
- * kernel_call_is_whole.
+ * TYPE: an alg_type_t. OPS: an ops_kind. N: the number of ranks; above EXACT_RANKS, its upper bound. WHOLE:
+ * kernel_call_is_whole. EACH: the input has a block per rank.
  *
  * Its other members are for the host:
- *   MOST_THREADS: of a block
+ *   MOST_THREADS: limit of a block
  *   segment_bytes(team, call): the most bytes of a block that one kernel takes
- *   max_bytes(collective, ...), shape(collective, ...): as in alg_algorithm_t
+ *   max_bytes(collective, ...), shape(collective, ...): alg_algorithm_t
  *
- * A file ends with an ALG_ENTRIES for each such struct, and an ALG_DESCRIBE for each collective that it serves.
- * Compiled for CUDA it gives the functions NAME_launch and NAME_preload; for the host, the descriptors that refer to
- * them.
+ * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. The compilation for CUDA defines the
+ * functions NAME_launch and NAME_preload; that for the host defines the descriptors, which refer to them.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -28,26 +27,26 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/segments.h"
 
-/* As in alg_algorithm_t. */
+/* alg_algorithm_t */
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
-/* It serves short calls, which have places (places.h). */
+/* Short calls have places (places.h). */
 template <class A> constexpr bool HAS_PLACES = false;
 template <class A> constexpr bool BULK_MESSAGES = false;
-/* A block's memory fills a multiprocessor. */
+/* A block's shared memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
-/* The functions of A's kernels: `launch` puts those of a call on the stream, or on the host device runs them; `preload`
- * loads all. A library has versions for CUDA and for the host, which the namespace keeps apart. */
+/* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The namespace
+ * keeps the library's versions for CUDA and for the host apart. */
 namespace
 {
 
 template <class A> struct reducer {
     typedef A algorithm;
-    typedef kernel_call_t argument; /* of a kernel */
+    typedef kernel_call_t argument;
     static constexpr part_bytes_t PART_BYTES = NULL;
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
@@ -100,7 +99,7 @@ template <class A> struct mover {
 
 /* ---- Entries and descriptors ------------------------------------------------------------- */
 
-/* ALG_ENTRIES(name, K): K is reducer<A>, say. ALG_DESCRIBE: the descriptor that registry.def lists. */
+/* ALG_ENTRIES(name, K): K is for example reducer<A>. ALG_DESCRIBE defines a descriptor of registry.def. */
 
 #ifdef __CUDACC__
 

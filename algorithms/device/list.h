@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective in one kernel: the parts of the call (alg_call_t.parts), a program's
- * group. What each does on the link: places.h.
+ * list.h - several short calls of one collective (alg_call_t.parts) in one kernel: push/list_reduce.cu,
+ * push/list_move.cu. On the link they act like separate calls (places.h).
  *
- * Kernels: push/list_reduce.cu, push/list_move.cu. For a long message they are slower than those for one call, but a
- * list saves launches, and all its calls cross the link at once.
+ * A list saves launches, and all its calls cross the link at once. For a long message its kernels are slower than those
+ * for one call.
  */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H
@@ -13,9 +13,8 @@
 #include "algorithms/device/parts.h"
 #include "algorithms/device/places.h"
 
-/* A kernel's argument. */
 typedef struct list {
-    kernel_call_t call; /* what they have in common */
+    kernel_call_t call; /* common to all parts */
     uint32_t count;
     alg_part_t part[PLACES_LIST];
 } list_t;
@@ -25,15 +24,14 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
     return list;
 }
 
-/* The number of the list's first call. A block may read the epoch when block 0 has left: that has added the units of
- * all calls less the shares of blocks still to leave, so the upper half of the shares' bits is set. */
+/* The number of the list's first call. Once block 0 has left, the counter holds the units of all calls, less the
+ * shares of blocks still to leave, so the top bit of the shares is set. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
     return epoch_base(epoch) - left * EPOCH_UNIT;
 }
 
-/* As epoch_leave. */
 LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t &list)
 {
     lane_sync();
@@ -42,8 +40,7 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* A warp's way through the calls. A row is a vector for each lane of a warp; all warps take the rows of all calls in
- * turn. */
+/* Position of a warp. A row is a vector per lane of a warp; warps take the rows of all calls in turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -53,7 +50,6 @@ typedef struct list_walk {
         return {0, lane.block * warps + lane.thread / lane_warp_size(), lane.blocks * warps};
     }
 
-    /* width: bytes of an element. */
     LANE_FN bool stays(const list_t &list, uint32_t width)
     {
         for (; part < list.count; part++) {
@@ -84,7 +80,6 @@ LANE_FN kernel_call_t list_call(const list_t &list, const list_walk_t &w, uint32
     return call;
 }
 
-/* Two variants for the number of ranks are enough. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, list_t> = 2;
 
 /* ---- Launches ------------------------------------------------------------------------------ */
@@ -96,7 +91,7 @@ int alg_list_move_launch(const alg_team_t *team, const alg_call_t *call, void *s
 int alg_list_move_preload(uint32_t nranks);
 }
 
-/* The parts from `first` on; common, most_threads: as of parts_make. */
+/* The parts from `first` on. common, most_threads: as in parts_make. */
 static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                                uint32_t first, uint32_t most_threads)
 {
@@ -122,7 +117,7 @@ static int list_launch(const alg_team_t *team, const alg_call_t *call, const ker
     int error = 0;
     for (uint32_t first = 0; first < call->part_count && error == 0; first += PLACES_LIST) {
         const list_t list = list_make(team, call, common, first, most_threads);
-        alg_team_t patient = *team; /* as in parts_launch */
+        alg_team_t patient = *team; /* see parts_launch */
         patient.limit = lane_limit_times(patient.limit, list.count);
         error = launch_collective(kernel(list), &patient, list, list.call, list.count, stream);
     }
@@ -151,7 +146,7 @@ template <class A> struct list_reducer {
     }
 };
 
-/* Also where the input has one block for all. */
+/* These kernels (EACH) also serve an input of one block. */
 template <class A> struct list_mover {
     typedef A algorithm;
 
@@ -170,8 +165,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h): for calls alone. S: for short ones of as many ranks as it has kernels for. LAUNCH,
- * PRELOAD: for lists. */
+/* K (reducer or mover, launch.h): single calls. S: short single calls for the number of ranks that its kernels
+ * support. LAUNCH, PRELOAD: lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)
@@ -186,7 +181,7 @@ struct listed : K {
         if (call->part_count > 0)
             return LAUNCH(team, call, stream);
 #endif
-        /* On the host device a launch costs nothing. */
+        /* Without CUDA a launch is cheap. */
         return parts_launch_apart(call, [team, stream](const alg_call_t *one) {
             typedef typename S::algorithm A;
             const bool is_short = team->nranks == (uint32_t)ONLY_RANKS<A> && places_serve(team, one) &&

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mark.h - how a value shows that it has arrived.
+ * mark.h - how a reader recognizes that a value has arrived.
  *
- * Scratch is all-ones before a peer's value lands there, so a sent value must never be all-ones:
- *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and becomes another NaN by losing its
- *                top bit.
+ * Scratch is all-ones before a peer's value lands there, so a value must never be all-ones:
+ *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaN; without its top bit, too.
  *   MARK_DOUBLE  fp64: the same with 8 bytes.
- *   MARK_ESCAPE  integers, and data that is only moved, use every pattern: each word travels xor WHITE; words that
- *                all-ones would stand for travel as ESCAPED, and an escape word that tells which these were follows
- *                their vector.
+ *   MARK_ESCAPE  integers and moved data use every pattern, so each word travels xor WHITE. A word that becomes
+ *                all-ones travels as ESCAPED, and an escape word after the vector names such words.
  */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H
@@ -29,11 +27,10 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 static const uint32_t ESCAPED = SENTINEL - 1;
 
 /* Masks, labels and padding of -1 are common, and data that needs escapes took up to 1.7 times as long
- * (docs/lab/results/ones-4-h200.csv). So words travel xor a constant, and only ~WHITE and its neighbour, 0xff9d7fd3 and
- * 0xff9d7fd2, need escapes. Programs do not fill memory with either. As two bf16 or fp16 it is two NaNs; as fp32, a NaN
- * with a payload that no arithmetic gives; as the upper half of an fp64, near the type's limit; as int32, -6455341 or
- * its neighbour. No byte or half word repeats in it, as it does in memory filled with an 8- or 16-bit value, and in the
- * lower half of a fraction in fp64. */
+ * (docs/lab/results/ones-4-h200.csv). With WHITE only 0xff9d7fd3 and 0xff9d7fd2 need escapes, which programs do not
+ * fill memory with: as two bf16 or fp16, two NaN; as fp32, a NaN whose payload no arithmetic gives; as the upper
+ * half of an fp64, near the type's limit; as int32, -6455341 or its neighbour. Unlike fills with 8- or 16-bit
+ * values, and the lower half of a fraction in fp64, they repeat no byte or half word. */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)
@@ -43,15 +40,15 @@ LANE_FN void mark_whiten(vec16_t &v)
         v.w[i] ^= WHITE;
 }
 
-/* The greatest word: SENTINEL or ESCAPED, if the vector has one. */
+/* The greatest word: SENTINEL or ESCAPED if the vector has one. */
 LANE_FN uint32_t mark_top(const vec16_t &v)
 {
     const uint32_t low = v.w[0] > v.w[1] ? v.w[0] : v.w[1], high = v.w[2] > v.w[3] ? v.w[2] : v.w[3];
     return low > high ? low : high;
 }
 
-/* Makes a whitened vector with mark_top >= ESCAPED fit to be sent. The escape word: bit i: word i was all-ones; bit 4:
- * valid. */
+/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit i: word i was all-ones;
+ * bit 4: valid. */
 LANE_FN uint32_t mark_escape(vec16_t &v)
 {
     uint32_t escape = 1u << 4;
@@ -63,7 +60,7 @@ LANE_FN uint32_t mark_escape(vec16_t &v)
     return escape;
 }
 
-/* Make v fit to be sent; returns the escape word, or 0 if none is needed. */
+/* Makes v fit to send. Returns the escape word, or 0. */
 template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
 {
     if constexpr (MARK == MARK_DOUBLE) {
@@ -93,7 +90,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* The reverse: unescape a vector that has arrived, then whiten it. */
+/* A vector that has arrived is first unescaped, if mark_escaped, then whitened. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

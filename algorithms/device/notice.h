@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notice.h - "I am in this call", to a peer that gets no data from this rank.
+ * notice.h - a notice tells a peer that gets no data from this rank that this rank is in the call.
  *
- * The rule that guards the scratch (algorithm.h) needs every rank to hear from every other in each call. Where a
- * collective has a root, some pairs exchange nothing, and a root could run ahead and store into a half that a slow peer
- * still reads. So each such pair (in rooted/ every pair) exchanges a vector of zeros at the end of the call's half of
- * scratch, and waits for it at the call's end. A rank's first block sends and takes notices, one lane a peer.
+ * With a root some pairs exchange no data, and a root could run ahead and store into a half that a slow peer still
+ * reads (algorithm.h). So each such pair (in rooted/ every pair) exchanges a vector of zeros in the call's half, and
+ * waits for it at the call's end. Only a rank's first block handles notices, one lane per peer.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -20,11 +19,11 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 }
 
 typedef struct notices {
-    uint64_t at;       /* from the start of a scratch; in the call's half */
-    uint32_t to, from; /* bit r: rank r gets one; rank r sends one */
+    uint64_t at;       /* from the start of the scratch; the caller adds the call's half */
+    uint32_t to, from; /* bit r: rank r gets one; sends one */
 } notices_t;
 
-/* Bit r: data goes to rank r (sent), or comes from it (received). */
+/* sent, received: bit r: data goes to rank r; comes from it. */
 LANE_FN notices_t notices_make(const alg_team_t &team, uint64_t at, uint32_t sent, uint32_t received)
 {
     const uint32_t others = ((1u << team.nranks) - 1) & ~(1u << team.rank);
@@ -41,8 +40,8 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Wait for all expected notices, and re-arm. Every word must have arrived: one that landed after the re-arming would
- * look like data in a later call. False: the wait was broken. */
+/* Wait for all expected notices, and re-arm. A word that arrived after the re-arming would look like data of a later
+ * call. False: the wait was broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts.h - several broadcasts, or reduces, in one kernel: each is a part of the call (alg_call_t.parts) and has some
- * of the blocks, in which the algorithm's `run` serves it like a call of its own. Why other ranks may make them one by
- * one: series.h.
+ * parts.h - several broadcasts, or reduces, in one kernel. Each is a part of the call (alg_call_t.parts) with its own
+ * blocks, in which `run` serves it like a call. Other ranks may make these calls one by one (series.h).
  *
- * An ALG_ENTRIES of a parts_reducer or parts_mover serves calls with parts, and without. The same file needs an
- * ALG_ENTRIES of reducer<A>, which makes A's kernels for calls without.
+ * ALG_ENTRIES of a parts_reducer or parts_mover serves calls with and without parts. The same file needs an ALG_ENTRIES
+ * of reducer<A>, which defines A's kernels for calls without parts.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
 
 #include "algorithms/device/launch.h"
 
-/* A kernel's argument. */
 typedef struct parts {
-    kernel_call_t call; /* what they have in common */
+    kernel_call_t call; /* common to all parts */
     uint32_t count;
-    uint32_t end[ALG_MAX_RANKS]; /* the block behind each part's */
+    uint32_t end[ALG_MAX_RANKS]; /* the block after each part's last */
     alg_part_t part[ALG_MAX_RANKS];
 } parts_t;
 
@@ -30,7 +28,7 @@ LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part
     return call;
 }
 
-/* This block's part, to which the lane is restricted. */
+/* This block's part; restricts the lane to it. */
 LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 {
     uint32_t i = 0;
@@ -40,11 +38,11 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
     return parts_one(p.call, p.part[i]);
 }
 
-/* Reductions of three ranks and more have one kernel: a type has many, and compiling them takes long. */
+/* Three or more ranks share kernels, because each type has many, which take long to compile. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
-/* Each part gets a block, and a share of the others by its length. common: the call, of the kernel's units; unit: how
- * many of them an element is. most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
+/* Each part gets one block, and a share of the others by its length. common: the call in the kernel's units.
+ * most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
 static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &common, uint32_t most_threads,
                                  uint64_t most_bytes)
 {
@@ -77,13 +75,13 @@ static inline bool parts_are_whole(const kernel_call_t &common, const alg_part_t
 
 static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team, const parts_t &p, void *stream)
 {
-    /* All parts begin to wait at once, but another rank may make the calls one by one. */
+    /* All parts start their time limit at once, but another rank may make the calls one by one. */
     alg_team_t patient = *team;
     patient.limit = lane_limit_times(patient.limit, p.count);
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* alone(call): the call itself if it has no parts, else each part. For grids that have fewer blocks than parts. */
+/* Run alone(call) for the call, or for each of its parts: for grids with fewer blocks than parts. */
 template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
 {
     if (call->part_count == 0)
@@ -133,7 +131,7 @@ template <class A> struct parts_reducer {
     }
 };
 
-/* None has a block for every rank in the input (EACH). */
+/* Parts are broadcasts, whose input has no block per rank (EACH is false). */
 template <class A> struct parts_mover {
     typedef A algorithm;
     static constexpr part_bytes_t PART_BYTES = A::segment_bytes;

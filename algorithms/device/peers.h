@@ -7,20 +7,20 @@
 
 #include "algorithms/device/lane.h"
 
-/* Peers are visited from rank + 1 on, so that all ranks do not store to one GPU at once. */
+/* Peers in the order from rank + 1 on, so that not all ranks store to the same GPU at once. */
 LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
 {
     const uint32_t r = team.rank + step;
     return r < team.nranks ? r : r - team.nranks;
 }
 
-/* The other ranks in order: the one at position j. */
+/* The rank at position j among the others. */
 LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
 {
     return j + (j >= team.rank);
 }
 
-/* The reverse: position of `rank` among the others of `among`. */
+/* The position of `rank` among the other ranks of `among`. */
 LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
 {
     return rank - (rank > among);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reduce.h - the values of all ranks, joined by an operator. 8- and 16-bit floats add in fp32 and round once; the
- * caller gives the order (rank 0 .. n-1), so every algorithm gives the same bits.
+ * reduce.h - joins the values of all ranks by an operator. 8- and 16-bit floats add in fp32 and round once. Values are
+ * joined in rank order, so every algorithm gives the same bits.
  */
 #ifndef SHUNT_REDUCE_H
 #define SHUNT_REDUCE_H
@@ -9,11 +9,11 @@
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* A kernel for N ranks serves exactly N where N <= EXACT_RANKS, and any number up to N above. */
+/* A kernel for N ranks serves exactly N ranks if N <= EXACT_RANKS, else any number up to N. */
 enum { EXACT_RANKS = 4 };
 
-/* Three kinds of kernels, so that a short message does not fetch code that its operator does not use: sum and avg; max
- * and min; the rest, which switch on the operator. */
+/* Kinds of kernels, so that a short message fetches no code of unused operators: sum and avg; max and min; the
+ * others, which switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -21,25 +21,25 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* Unsigned integers use the kernels of signed ones: they add and multiply alike; ordering_of and
- * reduce_average_integers handle the differences. */
+/* They use the kernels of signed integers; ordering_of and reduce_average_integers treat the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* Values of an average of floats are divided by this power of two first, so that no sum leaves the range where the
- * average does not. */
+/* An average of floats first divides each value by this power of two, so that the sum stays in range if the average
+ * does. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
 }
 
-/* a[i] = a[i] op v[i]; a value that is added is multiplied by `scale` first. */
+/* a[i] = a[i] op v[i]; a sum adds v[i] * scale. */
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* The types below 32 bits have room in fp32 for a power of two; rounding once would make two ranks' order count. */
+    /* In fp32 a product of a shorter type with a power of two is exact. Elsewhere one rounding instead of two would
+     * make the order of two ranks matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
@@ -50,7 +50,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* Word by word: the compiler would make a choice between vectors by address, in memory. */
+/* By word, because the compiler would choose between vectors by address, in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -60,9 +60,9 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* Xored with every word of a vector before and after (even and odd words apart, for 8 bytes), this turns max over the
- * kernel's type into the order that the call wants. The sign bit mirrors floats (-x) and maps unsigned integers to
- * signed ones; ~x mirrors integers. Mirrored, max gives min. */
+/* Xored with the words of a vector before and after max (even and odd words apart, for types of 8 bytes), this gives
+ * the call's order. For floats the sign bit negates, and makes max a min. For integers the sign bit maps unsigned to
+ * signed, and ~x makes max a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -84,13 +84,13 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x the others' in their order. Sums are
+/* a = the values of all ranks joined in rank order by OP. own: this rank's; x: the others' in rank order. Sums are
  * of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
 {
-    /* Two values may be joined in any order, which is less code: 0.15 us of a short message. */
+    /* Joining two values in any order is less code: 0.15 us of a short message. */
     constexpr bool ANY_ORDER =
         N == 2 && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ANY_ORDER && mark_of(TYPE) != MARK_DOUBLE));
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
@@ -101,14 +101,14 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
-        /* x leaves this rank out: rank r's value is x[r] before it, x[r - 1] behind it */
+        /* rank r's value is x[r] if r < rank, x[r - 1] if r > rank */
         const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
         if (N <= EXACT_RANKS || r < nranks)
             reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other), scale);
     }
 }
 
-/* A maximum of mirrored values is mirrored back, and NaN has one pattern. */
+/* Undo the mirroring of a minimum; give NaN one pattern. */
 template <int TYPE, int OPS>
 LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
 {
@@ -124,7 +124,7 @@ LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::
     const uint32_t n = N <= EXACT_RANKS ? N : nranks, share = reduce_share(n);
     if (n == share)
         return;
-    const A rest = (A)(share - n) / (A)n; /* a + a * rest stays in range where a * (1 + rest) need not */
+    const A rest = (A)(share - n) / (A)n; /* a + a * rest stays in range where a * (1 + rest) may not */
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
         a[i] = op_fma(a[i], a[i], rest);
@@ -134,7 +134,7 @@ template <int TYPE, int N>
 LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks,
                                      alg_type_t type)
 {
-    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* with a constant, a division is a few instructions */
+    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* dividing by a constant is cheap */
     if (is_unsigned(type)) {
         LANE_UNROLL
         for (int i = 0; i < element<TYPE>::COUNT; i++)
@@ -146,7 +146,7 @@ LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>
         a[i] = op_divide<false>(a[i], n);
 }
 
-/* This rank's input times its scalar, rounded to the type: what it sends and adds itself. */
+/* This rank's input times its scalar, rounded to the type. */
 template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
 {
     typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];

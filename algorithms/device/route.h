@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - which rank sends to which, for each collective but all-reduce: senders give each taker its block, or the
- * same to all. One algorithm serves all collectives, since all that differs between them is here.
+ * route.h - who sends to whom in each collective except all-reduce. Senders give each taker its own block, or all
+ * takers the same. All other code is common to the collectives.
  */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 
 #include "algorithms/device/kernel_call.h"
 
-/* Sets of ranks: bit r is rank r. */
+/* Bit r is rank r. */
 typedef struct route {
     uint32_t senders, takers;
 } route_t;
@@ -23,13 +23,12 @@ LANE_FN bool route_has(uint32_t set, uint32_t rank)
     return set >> rank & 1;
 }
 
-/* The senders' buffers have a block for each rank, at rank times the block's bytes. */
+/* The senders' buffers have a block per rank, in rank order. */
 LANE_HOST_FN constexpr bool route_input_has_blocks(int collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
 }
 
-/* The takers' buffers have a block for each rank. */
 LANE_HOST_FN constexpr bool route_output_has_blocks(int collective)
 {
     return collective == ALG_ALL_GATHER || collective == ALG_ALL_TO_ALL || collective == ALG_GATHER;

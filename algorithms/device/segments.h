@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segments.h - a call's kernels: one, or where the scratch has no room for a whole block, one for each segment.
+ * segments.h - the kernels of a call: one, or if a whole block does not fit the scratch, one per segment.
  */
 #ifndef SHUNT_SEGMENTS_H
 #define SHUNT_SEGMENTS_H
@@ -32,7 +32,6 @@ static inline kernel_call_t kernel_call_make(const alg_call_t &call)
     return k;
 }
 
-/* For algorithms that move data, whatever its type. */
 static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
 {
     kernel_call_t k = kernel_call_make(call);
@@ -41,7 +40,7 @@ static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
     return k;
 }
 
-/* Bytes of every segment but the last, which may be shorter: whole pages, up to `most`. */
+/* Bytes of a segment, except a shorter last one: whole pages, or `most`. */
 static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
 {
     const uint64_t page = 4096, segments = (bytes - 1) / most + 1;
@@ -50,8 +49,8 @@ static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
     return segment < most ? segment : most;
 }
 
-/* The kernel serves the calls of the roots first..last of a series, or is in none. Slots of a series' broadcasts are as
- * long as a half of scratch allows: `most` bytes. */
+/* The kernel serves the calls of roots first..last of a series, or no series. In a series, the slots of broadcasts
+ * are as long as a half of scratch allows: `most` bytes. */
 static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
 {
     call.series = series_of(call.collective, first, last);
@@ -59,7 +58,7 @@ static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, u
         call.slot_vectors = (uint32_t)(most / VEC);
 }
 
-/* launch(kernel call) for each segment, of up to `most` bytes of a block, until one returns an error (not 0). */
+/* launch(kernel call) for each segment of up to `most` bytes of a block, until an error (not 0). */
 template <class F> static int segments_launch(const kernel_call_t &whole, uint64_t most, F launch)
 {
     const uint64_t width = alg_type_bytes(whole.type), bytes = whole.count * width;

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * series.h - broadcasts of rising roots, one after the other, share a half of scratch; so do reduces.
+ * series.h - consecutive broadcasts, or reduces, of rising roots share a half of scratch.
  *
- * One rank may run such calls, which a program has grouped, in one kernel, side by side (parts.h), and another rank one
- * by one. So what a call does on the link depends only on the order of calls. If each used a half of its own, the
- * second could not begin before the first has heard from every rank (algorithm.h), nor the third before the first has
- * ended. So the calls of a series have one number and one half: when the first may begin, all may. Each uses words of
- * the half that no other one does:
- * - A broadcast uses the root's slot at the other ranks. Slots are as long as a half allows
- *   (kernel_call_t.slot_vectors), whatever the message.
+ * One rank may run such a group of calls side by side in one kernel (parts.h), and another rank one by one. So what a
+ * call does on the link depends only on the order of calls. With a half of its own, the second call would have to wait
+ * until the first has heard from every rank (algorithm.h), and the third until the first has ended. So the calls of a
+ * series have one number and one half, and when the first may begin, all may. Their words in the half are disjoint:
+ *
+ * - A broadcast uses the root's slot at the other ranks. Slots are as long as a half allows, whatever the message
+ *   (kernel_call_t.slot_vectors).
  * - A reduce uses the slots at its root.
  * - Each root has its own notices (push.h).
  *
- * In each call all ranks hear from each other. So when a rank begins the call behind a series, every rank is in the
- * series or behind it.
+ * In each call all ranks hear from each other. So when a rank begins the call after a series, every rank is in the
+ * series or after it.
  *
- * A call continues its predecessor's series if that has the same collective and a lower root. Only the device knows the
- * predecessor, since graphs are replayed in any order: the word at ALG_SERIES_OFFSET has the number of the last series,
- * its collective and its last root. A call that continues a series leaves the epoch alone.
+ * A call continues the series of its predecessor if that has the same collective and a lower root. Graphs are replayed
+ * in any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET. A call that continues a
+ * series does not advance the epoch.
  *
- * No block may misread the word after another block of its kernel has changed it. A call that begins a series stores
- * its own number, which no predecessor can have. In one that continues a series each block adds its share, as in
- * epoch_leave; a word with shares belongs to the call itself.
+ * A block must read the word correctly after another block of its kernel has changed it. A call that begins a series
+ * stores its own number, which no predecessor has. In a call that continues a series each block adds its share, as in
+ * epoch_leave; a word with shares belongs to this call.
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
@@ -29,19 +29,18 @@
 #include "algorithms/device/epoch.h"
 
 /* kernel_call_t.series, 0 for other collectives:
- *   bits 0-2   the root of the kernel's last part
+ *   bits 0-2   root of the kernel's last part
  *   bits 3-4   SERIES_BROADCAST or SERIES_REDUCE
- *   bits 5-7   the root of its first part, a multiple of SERIES_FIRST
+ *   bits 5-7   root of its first part, times SERIES_FIRST
  * The word at ALG_SERIES_OFFSET:
- *   bits 0-10  not 0 while blocks leave a call that continues the series: their shares
- *   bits 11-15 bits 0-4 of the last call's kernel_call_t.series, a multiple of SERIES_SHARES
- *   bits 16-63 the number of the call that began the series, as in the epoch */
+ *   bits 0-10  shares; not 0 while blocks leave a call that continues the series
+ *   bits 11-15 bits 0-4 of the last call's kernel_call_t.series, times SERIES_SHARES
+ *   bits 16-63 number of the call that began the series, as in the epoch */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
 static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
 static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST && SERIES_FIRST * SERIES_SHARES == EPOCH_UNIT, "fields of a series");
 
-/* first, last: the roots of the kernel's parts. */
 LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 {
     return collective == ALG_BROADCAST ? SERIES_BROADCAST | last | SERIES_FIRST * first
@@ -61,7 +60,7 @@ LANE_FN series_t series_read(const alg_team_t &team)
     return s;
 }
 
-/* Set `continues`: the word is this call's (it has shares), or a predecessor's of the same collective with a lower
+/* Set `continues`: the word has shares of this call, or is of a predecessor of the same collective with a lower
  * root. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {
@@ -72,7 +71,7 @@ LANE_FN void series_compare(series_t &s, uint32_t series)
                               before % SERIES_BROADCAST < series / SERIES_FIRST));
 }
 
-/* Once a lane, after series_compare, in place of epoch_leave. */
+/* Call once per lane after series_compare, instead of epoch_leave. */
 LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
@@ -90,7 +89,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
                                : 1);
 }
 
-/* From half 0 to the call's half. */
+/* Offset of the call's half from half 0. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));
