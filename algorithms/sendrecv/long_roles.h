@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * long_roles.h - what the warps of a block do with messages that bulk copies carry.
+ * long_roles.h - the roles of a block's warps for messages that bulk copies carry.
  *
  * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. A block
- * has a gate for each direction, which takes chunks of all its peers and holds each until it may move: until its slot
- * is free, or its data is there. Only then it goes to the block's list, from which the other roles work in order. So no
- * role waits for a rank, and no message for another one of its group, on any grid. Of one direction of a pair, the
- * lowest chunk that has not moved is held by some gate, or is the next that one takes.
+ * has a gate for each direction. A gate takes chunks of all peers, holds each until it may move (its slot is free, or
+ * its data has arrived), and only then lists it; the other roles work through the list in order. So no role waits for a
+ * rank, and no message for another of its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is
+ * the next that a gate takes.
  *
- * The other roles are those of bulk/roles.h. LONG_DATA and LONG_CREDIT are ordered as DATA and CREDIT (bulk/move.h),
- * with gates in place of the watchers: the taker and the sender fence after what a gate saw.
+ * The other roles are those of bulk/roles.h. Memory order is as in bulk/move.h, with gates as watchers: taker and
+ * sender fence after what a gate saw.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction and lists those that may move, when their stage is free: a slow block takes fewer. */
+/* Takes chunks of one direction, and lists those that may move when their stage is free, so slow blocks take fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -25,8 +25,8 @@ template <int DIRECTION, int MOST> struct long_gate {
     uint32_t *awaited;                                   /* of both directions: ranks (bits) whose chunks are held */
     uint32_t lane;                                       /* of the warp */
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
-    bool may[LONG_LANE_HELD];                            /* what is held may move */
-    bool over[LONG_LANE_HELD];                           /* all chunks have been taken */
+    bool may[LONG_LANE_HELD];                            /* whether the held chunk may move */
+    bool over[LONG_LANE_HELD];                           /* whether all chunks are taken */
     bulk_at_t at;
     uint32_t listed;
     bool ended;
@@ -80,7 +80,7 @@ template <int DIRECTION, int MOST> struct long_gate {
             held[i] = BULK_NONE;
             may[i] = false;
         }
-        lane_warp_sync(); /* the next entry, maybe another lane's, is told behind this one */
+        lane_warp_sync(); /* publish entries in order, though other lanes may list the next */
         listed++;
         bulk_next(ring, at);
         return BULK_MOVED;
@@ -124,10 +124,11 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate of all blocks counts the launch's chunks: all roles know the counts of before. */
+    /* The last gate of all blocks to end adds the launch's chunks to the counts, since all blocks have read the old
+     * counts. */
     LANE_FN bulk_step_t finish()
     {
-        lane_warp_sync(); /* all lanes' chunks are taken, and their entries told */
+        lane_warp_sync(); /* all lanes have taken their chunks and published their entries */
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++, listed++) {
             if (lane == 0)
                 list(BULK_NONE);
@@ -176,13 +177,13 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* WHOLE: also stores to this rank's own buffers; else the shifter does. LAG: copies that may be under way behind the
+/* WHOLE: this role, not the shifter, stores to this rank's own buffers. LAG: the most copies in flight behind the
  * newest. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
     long_walk<LONG_OUT, MOST> w;
-    bulk_at_t at, read; /* the next stage to send, and to release */
+    bulk_at_t at, read; /* the next stages to send and to release */
     uint32_t issued, done;
 
     LANE_FN bulk_step_t step()
@@ -213,7 +214,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    /* As bulk_sender. */
+    /* See bulk_sender. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -229,7 +230,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for what is sent: each lane for another chunk. */
+/* Raises LONG_DATA for the chunks sent; each lane serves a different chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -294,18 +295,18 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* The chunk has left its slot: as bulk_give_credit, without a fence. */
+/* Tells the peer that the chunk has left its slot; no fence is needed (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* LAG: as of the sender. */
+/* LAG: see long_sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
     long_walk<LONG_IN, MOST> w;
-    bulk_at_t at, read; /* the next stage to empty, and to release */
+    bulk_at_t at, read; /* the next stages to empty and to release */
     uint32_t issued;
 
     LANE_FN bulk_step_t step()
@@ -337,7 +338,8 @@ template <int LAG, int MOST> struct long_keeper {
 
 /* ---- For buffers that are not whole (bulk/plain.h) ------------------------------------------ */
 
-/* Moves each chunk to the stage's beginning, and copies messages to this rank itself. Warps take stages in turn. */
+/* Moves each chunk to the beginning of its stage, and copies messages to this rank itself. Warps take stages in
+ * turn. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -388,13 +390,13 @@ template <int MOST> struct long_shifter {
     }
 };
 
-/* By groups of warps in turn. */
+/* Groups of warps take stages in turn. */
 template <int MOST> struct long_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const long_job<MOST> &j;
     long_walk<LONG_IN, MOST> w;
     bulk_at_t at;
-    uint32_t group, thread; /* of its group */
+    uint32_t group, thread; /* thread: in its group */
 
     LANE_FN static long_plain_keeper make(const long_job<MOST> &j, const lane_t &lane)
     {
@@ -425,7 +427,7 @@ template <int MOST> struct long_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* As bulk_plain_keeper. */
+        /* See bulk_plain_keeper. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(LONG_IN, LONG_DONE, w.n - behind);
