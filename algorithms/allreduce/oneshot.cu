@@ -2,12 +2,11 @@
 /*
  * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers, and adds.
  *
- * Data path: input -> this rank's slot at every peer -> each rank adds its own and the slots in rank order -> output.
- * One crossing of the link, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. It wins while latency dominates:
- * up to 160 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes as two-shot, in one crossing,
- * but adds twice as many.
+ * Data path: input -> this rank's slot at every peer -> each rank adds its own value and the slots in rank order ->
+ * output. One step, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. Fastest while latency dominates: up to 160
+ * KiB on four H200, 512 KiB on two. Two ranks move as many bytes as in two-shot, in one step, but add twice as many.
  *
- * The data itself shows that it arrived (slots.h), so there is no flag and no barrier. In place needs no copy: a lane
+ * A vector's value shows that it has arrived (slots.h), so there is no flag and no barrier. In place is safe: a lane
  * sends its own value before it writes that vector.
  */
 #include "algorithms/device/input.h"
@@ -29,7 +28,7 @@ struct oneshot {
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        /* Most messages of this size have one lane a vector, which keeps its value in registers. */
+        /* Most messages of this size have one lane per vector, which keeps its value in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;

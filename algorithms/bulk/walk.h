@@ -53,7 +53,7 @@ enum {
     BULK_SHARE = 8,
     BULK_PATIENCE = 3,
 #endif
-    BULK_LINE = 128, /* lengths of chunks are multiples of it */
+    BULK_LINE = 128, /* chunks begin at multiples of it */
     BULK_STAGE = BULK_CHUNK + BULK_LINE
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");

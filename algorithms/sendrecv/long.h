@@ -161,7 +161,7 @@ template <int DIRECTION, int MOST> struct long_walk {
     uint32_t n, known;    /* the block's next chunk; chunks listed, when last read */
     uint32_t peer, chunk; /* of the next chunk; set by `look` */
     uint32_t of, message, first,
-        next; /* of the last piece: peer, message, that message's first chunk and the next message's */
+        next; /* the last piece's peer and message; first chunks of that message and the next */
 
     LANE_FN static long_walk make(const long_job<MOST> &j)
     {
