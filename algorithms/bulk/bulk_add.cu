@@ -5,20 +5,18 @@
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add the
  * peers' chunks and the own input -> output.
  *
- * An all-reduce between two ranks exchanges the whole inputs in one step: as many bytes as the two steps of staged, and
- * no wait for a sum to come back. Between more ranks a reduce-scatter into slices of the output is followed by an
- * all-gather kernel (move.h).
+ * Two ranks all-reduce in one step: they exchange whole inputs, as many bytes as in staged's two steps, with no wait
+ * for sums to return. More ranks reduce-scatter into slices of the output, and a second kernel gathers them (move.h).
  *
  * Slots, flags, credit and most roles are those of move.h. The collector loads a chunk of every peer and of the own
- * input into one stage; the adders, two groups of warps that take chunks in turn, put the sums in place of the first
- * chunk; the keeper stores the sums.
+ * input into one stage; the adders, groups of warps that take chunks in turn, put the sums in the first chunk's place;
+ * the keeper stores them.
  *
- * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), and all ranks add in rank order, or
- * in any order where the order does not count (reduce.h).
+ * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), and all add in rank order, unless
+ * the order does not matter (reduce.h).
  *
- * In place, an all-reduce between two ranks overwrites its own send data. So the adder of a block adds a chunk only
- * after the block's sender has reported that chunk complete at the peer. This causes no deadlock: the sender waits only
- * for credit, which depends on lower chunks.
+ * In place, an all-reduce between two ranks overwrites what it sends, so an adder waits until the sender of its block
+ * has reported the chunk complete at the peer. No deadlock: that sender waits only for credit, which lower chunks give.
  */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
@@ -42,7 +40,7 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Loads each chunk's data of the peers, in rank order, and behind them the own input. */
+/* Loads each chunk's data of the peers, in rank order, then the own input. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -76,7 +74,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Reduces the chunks of a collector's stage into the first one's place. */
+/* Puts the sum of a collector's stage into the first chunk's place. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -160,8 +158,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* The sender's copies that may be in flight behind the newest: shorter pieces need more copies for the same bytes in
- * flight. */
+/* The sender's copies in flight behind the newest: shorter pieces need more for as many bytes. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -191,7 +188,7 @@ struct bulk_add {
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team);
-        /* The lanes of a warp leave together, since one lane arrives at barriers for the whole warp. */
+        /* The warp leaves together, since one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);
@@ -239,8 +236,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). Bulk copies send the input unchanged, so an input that is multiplied first takes the
- * kernel for buffers that are not whole. Ranks may differ in that. */
+/* A reducer (device/launch.h). An input that is multiplied first takes the kernel for buffers that are not whole, since
+ * bulk copies send the input unchanged. Ranks may differ in that. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -267,8 +264,8 @@ struct bulk_reducer {
         });
     }
 
-    /* A reduce-scatter into slices of the output, then an all-gather of the slices. Slices are equal whole lines; those
-     * of the last ranks may be shorter or empty. */
+    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last ranks' may
+     * be shorter or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

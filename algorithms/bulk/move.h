@@ -3,36 +3,35 @@
  * move.h - all-gather and all-to-all of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
- * multiprocessor stores 50 GB/s by bulk copies, 36 to 40 by plain stores; only flags are polled, and nothing is
- * re-armed.
+ * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores; only flags are polled, and nothing is re-armed.
  *
  * Chunks: the blocks of a rank take chunks in turn (walk.h). The block that takes a chunk sends it to the peers and
- * receives the peers' chunks of the same number. Each pair of ranks has a ring of slots; chunk c uses slot c modulo the
- * number of slots, whichever blocks serve it. A slot has two flags, DATA (the chunk has arrived) and CREDIT (the chunk
- * may be sent). A flag holds the sum of the call's and the chunk's number and is never cleared.
+ * receives theirs of the same number. Each pair of ranks has a ring of slots; chunk c uses slot c modulo their number,
+ * whichever blocks serve it. A slot has two flags: DATA (the chunk has arrived) and CREDIT (the chunk may be sent).
+ * They hold the sum of the call's and the chunk's number, and are never cleared.
  *
- * No deadlock, whatever the ranks' numbers of blocks: blocks serve their chunks in order, so the lowest chunk that a
- * rank has not received is the first unfinished one of the blocks that took it, at the sender and at the receiver. Its
- * slot is free, since the slot's previous chunk is a lower one.
+ * No deadlock, whatever the numbers of blocks: blocks serve their chunks in order, so the lowest chunk that a rank has
+ * not received is the first unfinished one of its block at either end. Its slot is free, since the slot's previous
+ * chunk is lower.
  *
- * Consecutive calls: in place of CREDIT the ring's first round needs ENTRY, which a rank raises when it has begun the
- * call. Its previous kernel has then ended, with all its reads, so no rank waits for its peers' reads at the end of a
- * call. No call is empty, so a rank ends only after every rank's chunk 0 has arrived (algorithm.h). The rings lie in
- * the half of staging where staged gathers. Staged stores there only after a flag that the reader raised in the same
- * call, so either algorithm may follow the other.
+ * Consecutive calls: in place of CREDIT the ring's first round needs ENTRY, which a rank raises when it begins the
+ * call. Its previous kernel has then ended, with all its reads, so no rank waits for its peers' reads at the end. No
+ * call is empty, so a rank ends only after every rank's chunk 0 has arrived (algorithm.h). The rings use staged's
+ * gather half of staging, where staged stores only after a flag that the reader raised in the same call; so either
+ * algorithm may follow the other.
  *
  * Roles of a block (bulk.h): the lister takes chunks. The loader fills stages from the input; the sender copies them to
- * the peers' slots (and the own block to the output); the herald raises DATA, since the fence before it takes
- * microseconds. The taker fills other stages from this rank's slots; the keeper copies them to the output and gives
- * CREDIT. Two watchers poll CREDIT and DATA. If buffers are not whole (input.h), a shifter works between loader and
- * sender, and the keeper has several warps (plain.h).
+ * the peers' slots (the own block to the output); the herald raises DATA, since the fence before it takes microseconds.
+ * The taker fills other stages from this rank's slots; the keeper copies them to the output and gives CREDIT. Two
+ * watchers poll CREDIT and DATA. If buffers are not whole (input.h), a shifter follows the loader, and the keeper has
+ * several warps (plain.h).
  *
- * Memory order: the sender sees its copies complete and informs the herald, which fences and raises DATA. The watcher
- * sees DATA and informs the taker, whose proxy fence (bulk_seen) puts its load after DATA. In the other direction the
- * keeper sees its load complete and gives CREDIT; the sender learns of it, fences likewise, and stores.
+ * Memory order: the sender sees its copies complete before the herald fences and raises DATA; a watcher sees DATA
+ * before the taker's proxy fence (bulk_seen) and load. In the other direction the keeper sees its load complete before
+ * it gives CREDIT; a watcher sees it before the sender's proxy fence and stores.
  *
- * A broken wait ends only its role. The other roles find the stop when they next poll; the data and flags that they
- * still send are right. Each role waits for its own copies before it leaves.
+ * A broken wait ends only its role. The others find the stop when they next poll; what they still send is right. Each
+ * role waits for its own copies before it leaves.
  */
 #ifndef SHUNT_BULK_MOVE_H
 #define SHUNT_BULK_MOVE_H
@@ -65,7 +64,7 @@ struct bulk_move {
         lane_begin((uintptr_t)team.own | j.plan.chunks, call.early);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team);
-        /* The lanes of a warp leave together, since one lane arrives at barriers for the whole warp. */
+        /* The warp leaves together, since one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.h - the shifter and the keeper for buffers that are not whole (input.h): warps that move vectors within a stage
- * or from a stage to memory.
+ * plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
  * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
- * shifter moves the chunk to the beginning of the stage, and loads by words the bytes at the buffer's two ends that no
- * whole granule holds. The output is written in whole granules, read shifted from the stage, and in single bytes at
- * both ends of a chunk.
+ * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds at the buffer's ends.
+ * The output is written in granules, read shifted from the stage, and in single bytes at a chunk's ends.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
 
-/* Each group gets every filling of its stages, so it cannot mistake one filling for the previous one. */
+/* A group sees every filling of its stages, so it cannot mistake one for another. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
@@ -23,9 +21,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading calls f with the reader for `byte` and all positions a multiple of 16
- * bytes away. The shift is a compile-time constant: found at run time for each vector, it took longer than the chunk's
- * way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and all bytes a multiple of 16 away. The
+ * shift is a template constant: found for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -97,7 +94,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* Run by one warp. A batch is read before its first vector is stored, since vectors move to where earlier ones came
+/* Run by a warp. Reads a batch before it stores the first vector, since vectors move to where earlier ones came
  * from. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
@@ -123,7 +120,7 @@ LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gr
     });
 }
 
-/* Loads the vectors, at most three, that no bulk copy brings. The chunk begins at byte `begin` of its buffer. */
+/* Loads the vectors, three at most, that no bulk copy brings. begin: the chunk's place in its buffer. */
 template <class MAKE>
 LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, const buffer_t &block,
                        uint64_t begin, uint32_t bytes, uint32_t lane, const MAKE &make_vector)
@@ -135,8 +132,8 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Moves each chunk to the beginning of its stage, through make_vector, and copies this rank's own block to the output.
- * Warps take stages in turn. */
+/* Moves each chunk to the beginning of its stage, through make_vector, and copies the own block to the output. Warps
+ * take stages in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -194,7 +191,7 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     }
 };
 
-/* Called by all lanes of a warp after they have read the stage. */
+/* Called by all lanes of a warp, after their reads. */
 LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     lane_warp_sync();
@@ -243,8 +240,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* A stage is refilled only after all its readers have released it, in order: so chunks `depth` or more stages
-         * before this one are stored. */
+        /* Stages are refilled in order, after all readers' release, so chunks `depth` or more stages back are
+         * stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(BULK_KEPT, w.n - behind);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps (move.h, bulk_add.cu). Each role walks through the block's chunks by itself.
- * plain.h has the two roles for buffers that are not whole.
+ * roles.h - the roles of a block's warps (move.h, bulk_add.cu); plain.h has those for buffers that are not whole. Each
+ * role walks through the block's chunks by itself.
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
@@ -10,14 +10,13 @@
 
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
-/* Lists a chunk for the other roles when its first stage is free, so slow blocks take fewer chunks. (If a chunk has
- * more pieces than the ring has stages, that check may pass two rounds early.) The next number is taken a chunk ahead,
- * since taking it lasts as long as a load. */
+/* Lists a chunk when its first stage is free, so slow blocks take fewer. (With more pieces than stages, the check may
+ * pass two rounds early.) Takes the next number a chunk ahead, since that lasts as long as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     uint32_t blocks; /* of this rank's grid */
-    bool spare;      /* the block is not one of sure_blocks */
+    bool spare;      /* not one of sure_blocks */
     bulk_at_t at;
     uint32_t listed, next, waited;
     bool begun, ended;
@@ -39,9 +38,9 @@ template <int N> struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* The block that takes chunk 0 raises ENTRY; some sure block always does. A spare block takes no chunk before all
-     * ranks are in the call, and leaves if they are late: the place that it occupies may be needed by a peer's call of
-     * another communicator. Once all ranks are in, the call ends whatever else waits. */
+    /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
+     * in the call, and leaves if they are late, since this rank's call of another communicator may wait for its place
+     * on the GPU. Once all ranks are in, the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -63,7 +62,7 @@ template <int N> struct bulk_lister {
         return BULK_ENDED;
     }
 
-    /* Counts the chunks taken (low half) and the blocks that have finished (high half). */
+    /* Low half: chunks taken; high half: blocks that have finished. */
     LANE_FN uint64_t *word() const
     {
         return (uint64_t *)(j.team->own + ALG_TAKEN_OFFSET);
@@ -80,7 +79,7 @@ template <int N> struct bulk_lister {
         j.tell(BULK_LISTED, ++listed);
     }
 
-    /* The number of chunks whose places in the list both directions have read for the last time. */
+    /* Chunks whose places in the list no role reads any more. */
     LANE_FN uint32_t least_done() const
     {
         const uint32_t announced = j.told(BULK_ANNOUNCED), kept = j.told(BULK_KEPT);
@@ -92,15 +91,15 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) that a chunk touches and that lie wholly in its buffer; bulk copies reach no others.
- * In a stage the chunk begins at byte `shift`; granules hold its vectors from `first` to `end` - 1. */
+/* The granules (16 aligned bytes) of a chunk that lie wholly in its buffer; bulk copies reach no others. The chunk
+ * begins at byte `shift` of its stage; granules hold its vectors first .. end - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* offset: in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 
-/* Granules of the bytes from `at` to at + bytes - 1 of a buffer of `all` bytes. */
+/* For bytes at .. at + bytes - 1 of a buffer of `all` bytes. */
 LANE_FN bulk_granules_t bulk_granules_of(const uint8_t *block, uint64_t all, uint64_t at, uint32_t bytes)
 {
     const uint32_t vectors = (bytes + VEC - 1) / VEC;
@@ -126,7 +125,7 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* Loads these bytes into a stage, from byte `offset` of it on. */
+/* Loads these bytes to byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
@@ -183,8 +182,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Publishes how many of the block's chunks have flags from all peers. Each lane polls a different chunk, so one step
- * finds all of them. */
+/* Publishes how many of the block's chunks have flags from all peers; each lane polls another chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -217,7 +215,7 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* WHOLE: this role, not the shifter, copies the own block to the output. LAG: the most copies in flight behind the
+/* WHOLE: also stores the own block, which otherwise the shifter does. LAG: the most copies in flight behind the
  * newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
@@ -272,7 +270,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Publishes complete copies before idling; otherwise two ranks could wait for each other's last chunks. */
+    /* Publishes complete copies before idling; otherwise ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -288,7 +286,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for the chunks sent; each lane serves a different chunk. */
+/* Raises DATA for chunks sent; each lane serves another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -316,7 +314,7 @@ struct bulk_herald {
     }
 };
 
-/* `arrived`: this role's last known count of chunks that have arrived from all peers. */
+/* `arrived`: chunks from all peers, as last read. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -326,7 +324,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Loads each chunk's data of all peers, a stage each, beginning with the rank that sends to this rank first. */
+/* Loads each chunk's data of all peers, a stage each, first that of the rank that sends to this one first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -358,20 +356,20 @@ struct bulk_taker {
     }
 };
 
-/* Stages of the second ring for one chunk: one for each peer, or (SUM) one in all. */
+/* Stages of the second ring per chunk: one for each peer, or (SUM) one. */
 template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank whose data is in stage `piece`: the peers in the taker's order, or (SUM) this rank. */
+/* The rank whose data stage `piece` holds: peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* Tells `peer`, or (SUM) all peers, that the chunk has left its slot. No fence is needed, since the caller has waited
- * for the load's end. Nobody waits for credit of the last slots. */
+/* Tells `peer`, or (SUM) all, that the chunk has left its slot. Needs no fence, as the load has ended. Nobody waits for
+ * the last slots' credit. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)
@@ -382,7 +380,7 @@ template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t 
         bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
 }
 
-/* Copies a stage to `to`, which is aligned to 16 bytes; `bytes` may be any number. */
+/* Copies any number of bytes of a stage to `to`, which is aligned to 16 bytes. */
 LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
 {
     const uint32_t whole = bytes / VEC * VEC;
@@ -392,7 +390,7 @@ LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* SUM: a stage holds the sum of all ranks' chunks. LAG: see bulk_sender. */
+/* SUM: a stage holds the sum of all ranks. LAG: see bulk_sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - the chunks of a call: which block serves a chunk, its place in staging, and its flags.
+ * walk.h - the chunks of a call: their blocks, their places in staging, their flags.
  *
  * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
- * multiprocessors have unequal shares of the link: on H100 24 blocks with equal parts ended after 0.87 to 1.26 times
+ * multiprocessors have unequal shares of the link: with equal parts, 24 blocks on H100 ended after 0.87 to 1.26 times
  * the mean.
  */
 #ifndef SHUNT_BULK_WALK_H
@@ -58,16 +58,15 @@ enum {
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
-/* Bulk shares the flag words of staged: scatter's for CREDIT, gather's for DATA, with slots as channels; scatter's last
- * word is ENTRY. A staged scatter flag of a peer that is already in the next call may read as credit: harmless, since
- * that peer has all of this rank's data. No gather flag reads as DATA: in staged, a peer raises it only after this
- * rank's scatter flag. */
+/* Bulk shares staged's flag words: scatter's for CREDIT (the last one for ENTRY), gather's for DATA, with slots as
+ * channels. If a peer is already in the next call, a staged one, its scatter flag may read as credit: harmless, as that
+ * peer has all of this rank's data. Its gather flags come after this rank's scatter flag, so none reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* The number of parts of a slot, and of a stage on the way out. Between more than two ranks a stage of a sum holds a
- * chunk of every rank, so all chunks are shorter. */
+/* Parts of a slot, and of a stage on the way out: a stage of a sum holds a chunk of every rank, so more ranks have
+ * shorter chunks. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -82,7 +81,6 @@ typedef struct bulk_plan {
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are as long as a slot, but shorter in messages of fewer than BULK_SHARE slots. */
 LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;
@@ -98,8 +96,8 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
     return p;
 }
 
-/* Words of a block (bulk_word): its numbers of chunks listed, that may be sent, of pieces complete at the peers, of
- * chunks announced there, arrived, and stored. The list follows: the block's chunk n is at place n % BULK_PLACES. */
+/* Words of a block (bulk_word): its chunks listed, that may be sent, sent (in pieces), announced to peers, arrived,
+ * stored; then the list, with the block's chunk n at place n % BULK_PLACES. */
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
 /* Ends the list. */
@@ -176,11 +174,11 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     return j;
 }
 
-/* A role's walk through its block's chunks, in the order in which the block took them. */
+/* A role's walk through its block's chunks, in the list's order. */
 struct walk {
-    uint32_t n;     /* the next chunk's number in the block */
-    uint32_t known; /* chunks listed, when this role last read it */
-    uint32_t chunk; /* the next chunk's number in the call; set by `look` */
+    uint32_t n;     /* next chunk's number in the block */
+    uint32_t known; /* chunks listed, as last read */
+    uint32_t chunk; /* next chunk's number in the call, set by `look` */
 
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
@@ -218,20 +216,20 @@ LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint
     return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * j.plan.slot;
 }
 
-/* A flag holds the chunk's number plus 1, above the call's base. */
+/* A flag holds the chunk's number + 1, above the call's base. */
 LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t chunk)
 {
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* Tells a peer that all slots of this rank are free: its previous kernel has ended, with all its reads. */
+/* Tells a peer that all slots of this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag (ENTRY for CREDIT of the ring's first round). A flag of an earlier
- * call does not count. A flag of the next call does, since its rank has ended this call. */
+/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY). Flags of earlier calls do not
+ * count; a flag of the next call does, since its rank has ended this call. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

@@ -3,21 +3,21 @@
  * alone.h - the kernels of common groups: no list has more than one message, and a warp has one item, for which it may
  * wait: one channel of one direction, or GROUP channels if there are fewer warps than channels.
  *
- * These kernels do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's
- * time. Counts and first rows are loaded together. Rows of whole vectors are moved without tests of single lanes; a
- * separate function handles all other rows. All warps share the copy of a message to this rank itself: receiving warps
- * before their data can have arrived, sending warps after they have sent.
+ * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time.
+ * Counts and first rows are loaded together. Rows of whole vectors are moved without tests of single lanes, other rows
+ * by a separate function. All warps share the copy of a message to this rank itself: receiving warps before their data
+ * can have arrived, sending warps after they have sent.
  *
- * A warp's rows are `width` apart, so they are in its channels in turn. The warp moves them in order in batches of
- * ROWS: ROWS / GROUP rows of each channel, at most half a ring (pairs_plan), so batches divide ring_credit_rows.
+ * A warp's rows are `width` apart, so they are in its channels in turn. The warp moves them in order, in batches of
+ * ROWS / GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels (rows are counted from the message's beginning in their channel): -
- * Let m be the fewest rows received by any unfinished channel, and q the last multiple of ring_credit_rows up to m.
- * Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit; short
- * messages). A receiver in mixed.h gives credit at other rows, but its credit is less than ring_credit_rows behind, and
- * it waits for no order. - The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its
- * batch. - The sender's batch with that row likewise ends at q + ring_credit_rows at most, so it needs credit up to q +
- * ring_credit_rows - (rows of the ring) <= q, which it has.
+ * No deadlock, however the peer groups its channels (rows are counted from the message's beginning in their channel):
+ *   - Let m be the fewest rows received by any unfinished channel, and q the last multiple of ring_credit_rows up to m.
+ *     Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit; short
+ *     messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no order.
+ *   - The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
+ *   - The sender's batch with that row likewise ends at q + ring_credit_rows at most, so it needs credit up to
+ *     q + ring_credit_rows - (rows of the ring) <= q, which it has.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
@@ -35,7 +35,7 @@ struct warp_rows {
     uint32_t width; /* step between the warp's rows of the message, and between its channels */
 };
 
-/* How many of `rows` rows a warp has that begins at `first` with step `width`. */
+/* Of `rows` rows, those from `first` on at steps of `width`. */
 LANE_FN uint32_t rows_apart(uint32_t rows, uint32_t first, uint32_t width)
 {
     return first < rows ? (rows - first - 1) / width + 1 : 0;
@@ -54,12 +54,12 @@ template <int GROUP> LANE_FN warp_rows warp_rows_make(const item &it, const mess
     return p;
 }
 
-/* The rings of a warp's channels. Row `b` of the current batch is in channel b % GROUP. */
+/* The rings of a warp's channels. Row `b` of a batch is in channel b % GROUP. */
 template <int GROUP> struct warp_rings {
     item it; /* the first channel */
     uint32_t width;
     uint64_t count[GROUP];  /* rows that have passed through each ring */
-    uint64_t credit[GROUP]; /* credit received (sender) or given (receiver) */
+    uint64_t credit[GROUP]; /* credit received, or given */
 
     LANE_FN uint8_t *vector(uint32_t b) const
     {
@@ -93,7 +93,7 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Channel j's part of the warp's next `rows` rows. */
+    /* Channel j's part of the warp's next rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;
@@ -112,7 +112,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* Gives credit for all channels, which owe it at the same time. */
+    /* Gives credit, which all channels owe at the same time. */
     LANE_FN void tell()
     {
         ring_give_credit(it, count, count_step());
@@ -142,8 +142,8 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
-        /* Short messages: mixing sends and receives in a block is faster. LONG: a block takes neighbours in the list,
-         * mostly of one direction, as a receiver's fences would wait for the block's sends. */
+        /* Short messages are faster if a block mixes sends and receives. LONG: a block takes neighbours in the list,
+         * mostly of one direction, since a receiver's fences wait for the block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
@@ -252,7 +252,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
-    /* LONG: a lane whose wait was broken goes on without work until all lanes leave together. */
+    /* LONG: a lane whose wait broke goes on without work until all lanes leave together. */
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         bool broken = false;

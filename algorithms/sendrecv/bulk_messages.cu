@@ -15,8 +15,7 @@
 
 /* WHOLE: all buffers of long messages are aligned to 16 bytes. */
 struct bulk_messages {
-    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: on a GPU, what the link carries between sending a chunk and
-     * receiving its credit. */
+    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a GPU's link carries until a chunk's credit returns. */
     enum {
         DEPTH = BULK_DEPTH,
         LAG = 1,
@@ -159,10 +158,8 @@ static void ncclKernel_shunt_messages(lane_t lane, const alg_team_t &team, const
 }
 #endif
 
-/* ---- Launches ------------------------------------------------------------------------------ */
-
-/* Fills in the long messages' slots and chunks (a message to this rank itself counts only as sent). Returns whether all
- * their buffers are whole. */
+/* Fills in slots and chunks (a message to this rank itself counts as sent only). Returns whether all buffers are
+ * whole. */
 template <int MOST> static bool long_fill(long_messages<MOST> &m, const message_t *list, const alg_team_t *team)
 {
     bool whole = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill.h - fills a kernel's lists from a call, and launches calls whose messages do not fit in the kernel's arguments.
+ * fill.h - fills a kernel's lists from a call, and launches calls with more messages than a kernel's arguments hold.
  */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
@@ -36,11 +36,11 @@ typedef struct filled {
     uint32_t messages, items;
     uint32_t self; /* items of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
-    bool aligned;  /* whether buffers of all messages in rings are aligned to a vector */
+    bool aligned;  /* whether all buffers of messages in rings are aligned to a vector */
 } filled_t;
 
-/* Fills m, and writes to `list` messages begin .. begin + share - 1 of each peer and direction. bulk_end: ends of the
- * lists of bulk copies, or NULL if there are none. */
+/* Fills m, and writes messages begin .. begin + share - 1 of each peer and direction to `list`. bulk_end: ends of the
+ * bulk copies' lists; NULL: none. */
 static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
                                      const alg_call_t *call, uint32_t begin, uint32_t share)
 {
@@ -82,8 +82,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* The number of items if an item is `group` channels of a list, without the message to this rank itself. end: ends of
- * the lists' items. */
+/* Items of `group` channels, without the message to this rank itself. end: as item_end. */
 static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group,
                                       uint16_t (&end)[MESSAGES_LISTS])
 {
@@ -97,9 +96,9 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
     return items;
 }
 
-/* Serves a call through a list in memory. `launch(begin, share, done)` launches a part, as messages_fill selects it,
- * and puts its number of messages into `done`. A call too large for the list takes several launches, which may deadlock
- * unless all ranks group the same messages. */
+/* Serves a call through a list in memory. launch(begin, share, done) launches a part, as messages_fill selects it;
+ * `done`: its messages. A call too large for the list takes several launches, which may deadlock unless all ranks group
+ * the same messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -141,8 +140,8 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-/* Runs messages_listed. M: the kernel's messages; bulk_end(m): as in messages_fill; launch(m, list, f) puts the kernel
- * on the stream. The list in the host's memory is freed on return. */
+/* Runs messages_listed. bulk_end(m): as in messages_fill; launch(m, list, f) puts the kernel on the stream, and may not
+ * keep the host's list. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

@@ -3,8 +3,8 @@
  * long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
  *
  * The chunks of an ordered pair of ranks are numbered through all messages since the scratch's first launch, so both
- * ends agree on a chunk's number whatever else their groups hold. Chunk c uses slot c modulo the number of slots, in
- * the receiver's scratch behind the rings. A slot has two flags; each holds a chunk's number, at first -1:
+ * ends agree on a chunk's number. Chunk c uses slot c modulo the number of slots, in the receiver's scratch behind the
+ * rings. A slot has two flags; each holds a chunk's number, at first -1:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
  * Flags persist between launches. A sender needs no receiver while it has free slots.
@@ -15,9 +15,8 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks of one direction that a block holds until they may move; at least two for each peer. LONG_PLACES:
- * places of a block's list of one direction. LONG_LANE_HELD: the most chunks that a lane holds. LONG_MOST_SLOTS: slots
- * of an ordered pair. */
+/* LONG_HELD: chunks of one direction that a block holds until they may move, at least two per peer; LONG_LANE_HELD: the
+ * most of one lane. LONG_PLACES: places of a block's list of one direction. LONG_MOST_SLOTS: of an ordered pair. */
 enum {
 #ifdef __CUDACC__
     LONG_HELD = 8,
@@ -35,22 +34,21 @@ enum {
 };
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "no place for what plain.h's keeper has yet to tell");
 
-/* Offsets of this rank's words (alg_team_t.own_counts). LONG_TAKEN: of each list (messages.h), chunks of this launch
- * that blocks have taken; 0 between launches. LONG_COUNT: of each list, chunks of all earlier launches. LONG_ENDED:
- * gates of this launch that have ended. */
+/* Offsets of words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN, chunks of this launch that blocks have
+ * taken, 0 between launches; LONG_COUNT, chunks of all earlier launches. LONG_ENDED: gates of this launch that have
+ * ended. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES, "words leave their page");
 
-/* Words of a block (bulk_word). Of each direction: chunks listed; chunks whose place in the list is free again;
- * (LONG_OUT) chunks complete at the peer; the list. From LONG_BASE, two words per list: the number of the launch's
- * first chunk. */
+/* Words of a block (bulk_word). Per direction: chunks listed; chunks whose place in the list is free again; (LONG_OUT)
+ * chunks complete at the peer; the list. From LONG_BASE, two words per list: the number of the launch's first chunk. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* The slots of an ordered pair of ranks, behind the rings: offset and number. */
+/* Slots of an ordered pair of ranks, behind the rings. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
@@ -63,14 +61,13 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
     return room < LONG_MOST_SLOTS ? (uint32_t)room : (uint32_t)LONG_MOST_SLOTS;
 }
 
-/* A kernel's argument, with bulk copies. */
 template <int MOST> struct long_messages : messages<MOST> {
-    uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first list begins behind the messages in rings */
+    uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first list begins behind messages in rings */
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
     uint32_t blocks; /* blocks with roles */
     uint32_t depth;  /* stages of each ring of a block */
-    uint32_t kept;   /* offset of the progress of messages in rings, in a block's memory */
+    uint32_t kept;   /* offset of the progress of messages in rings, in shared memory */
 };
 
 LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
@@ -78,7 +75,7 @@ LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
     return (bytes + BULK_CHUNK - 1) / BULK_CHUNK;
 }
 
-/* An entry of a block's list: a peer and the number of a chunk of this launch. */
+/* An entry of a block's list: a peer and a chunk's number in this launch. */
 enum { LONG_CHUNK_BITS = 29 };
 
 LANE_FN uint32_t long_entry(uint32_t peer, uint32_t chunk)
@@ -158,10 +155,9 @@ typedef struct long_piece {
 
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
-    uint32_t n, known;    /* the block's next chunk; chunks listed, when last read */
-    uint32_t peer, chunk; /* of the next chunk; set by `look` */
-    uint32_t of, message, first,
-        next; /* the last piece's peer and message; first chunks of that message and the next */
+    uint32_t n, known;                 /* the block's next chunk; chunks listed, when last read */
+    uint32_t peer, chunk;              /* of the next chunk; set by `look` */
+    uint32_t of, message, first, next; /* last peer and message; first chunks of that message and the next */
 
     LANE_FN static long_walk make(const long_job<MOST> &j)
     {

@@ -2,21 +2,19 @@
 /*
  * long_roles.h - the roles of a block's warps for messages that bulk copies carry.
  *
- * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. A block
- * has a gate for each direction. A gate takes chunks of all peers, holds each until it may move (its slot is free, or
- * its data has arrived), and only then lists it; the other roles work through the list in order. So no role waits for a
- * rank, and no message for another of its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is
- * the next that a gate takes.
+ * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
+ * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
+ * data has arrived), and then lists it for the other roles. So no role waits for a rank, and no message for another of
+ * its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is the next that a gate takes.
  *
- * The other roles are those of bulk/roles.h. Memory order is as in bulk/move.h, with gates as watchers: taker and
- * sender fence after what a gate saw.
+ * The other roles are those of bulk/roles.h. Memory order is that of bulk/move.h, with gates as watchers.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction, and lists those that may move when their stage is free, so slow blocks take fewer. */
+/* Takes chunks of one direction; lists those that may move when their stage is free, so slow blocks take fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -80,7 +78,7 @@ template <int DIRECTION, int MOST> struct long_gate {
             held[i] = BULK_NONE;
             may[i] = false;
         }
-        lane_warp_sync(); /* publish entries in order, though other lanes may list the next */
+        lane_warp_sync(); /* entries are published in order, though by different lanes */
         listed++;
         bulk_next(ring, at);
         return BULK_MOVED;
@@ -124,8 +122,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate of all blocks to end adds the launch's chunks to the counts, since all blocks have read the old
-     * counts. */
+    /* The last gate of all blocks adds the launch's chunks to the counts: all blocks have read the old ones. */
     LANE_FN bulk_step_t finish()
     {
         lane_warp_sync(); /* all lanes have taken their chunks and published their entries */
@@ -177,8 +174,7 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* WHOLE: this role, not the shifter, stores to this rank's own buffers. LAG: the most copies in flight behind the
- * newest. */
+/* WHOLE: also stores to this rank's own buffers, which otherwise the shifter does. LAG: see bulk_sender. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -214,7 +210,6 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    /* See bulk_sender. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -230,7 +225,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for the chunks sent; each lane serves a different chunk. */
+/* Raises LONG_DATA for chunks sent; each lane serves another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -295,7 +290,7 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* Tells the peer that the chunk has left its slot; no fence is needed (bulk_give_credit). */
+/* The chunk has left its slot; no fence is needed (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
@@ -335,8 +330,6 @@ template <int LAG, int MOST> struct long_keeper {
         bulk_done<0>(*j.in);
     }
 };
-
-/* ---- For buffers that are not whole (bulk/plain.h) ------------------------------------------ */
 
 /* Moves each chunk to the beginning of its stage, and copies messages to this rank itself. Warps take stages in
  * turn. */

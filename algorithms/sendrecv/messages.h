@@ -2,9 +2,9 @@
 /*
  * messages.h - the messages of one launch, and the rings that carry them.
  *
- * Each ordered pair of ranks has some channels, each with a ring in the receiver's scratch: `rows` rows of one vector
- * per lane, then an escape word per vector (mark.h). Both ends derive the layout from the map and the number of ranks.
- * Four counts of rows, which only grow, describe a ring's state:
+ * Each ordered pair of ranks has channels, each with a ring in the receiver's scratch: `rows` rows of one vector per
+ * lane, then an escape word per vector (mark.h). The map and the number of ranks determine the layout, so both ends
+ * agree. Four counts of rows, which only grow, describe a ring's state:
  *   COUNT_SENT      sent; in the sender's own memory (alg_team_t.own_counts)
  *   COUNT_RECEIVED  received; in the receiver's own memory
  *   COUNT_CREDIT    re-armed; written by the receiver into the sender's scratch
@@ -18,7 +18,7 @@
 enum { COUNT_SENT = 0, COUNT_RECEIVED = 1, COUNT_CREDIT = 2, COUNT_SEEN = 3 };
 enum { MESSAGES_SEND = 0, MESSAGES_RECEIVE = 1 };
 
-/* Offset in bytes from COUNT_SENT of rank 0, channel 0. */
+/* Bytes from COUNT_SENT of rank 0, channel 0. */
 LANE_FN uint64_t count_place(uint32_t kind, uint32_t peer)
 {
     return (uint64_t)(kind * ALG_MAX_RANKS + peer) * ALG_PAIR_CHANNELS * 8;
@@ -29,7 +29,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* 1/RINGS_PER_LIST of the rings' bytes holds the list of a large group (messages_list). */
+/* 1/RINGS_PER_LIST of the rings' bytes is for a large group's list (messages_list). */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -46,7 +46,7 @@ LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t la
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* A link needs some 500 warps in each direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with
+    /* Each direction of a link needs some 500 warps: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with
      * 512. On the host, more channels than cores gain nothing. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
@@ -60,7 +60,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     return r;
 }
 
-/* Channels of a message: its rows go to the first channels in turn. */
+/* A message's rows go to the first channels in turn. */
 LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
 {
     return rows < r.channels ? (uint32_t)rows : r.channels;
@@ -76,19 +76,19 @@ typedef struct message {
     uint64_t bytes;
 } message_t;
 
-/* List 2p holds the messages to rank p, list 2p+1 those from rank p. A list's items are the channels that its messages
- * use. List 2p of this rank copies to the buffers of list 2p+1, which has no items. */
+/* List 2p holds the messages to rank p, list 2p+1 those from p. A list's items are the channels that its messages use.
+ * This rank's list 2p copies to the buffers of 2p+1, which has no items. */
 enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
 struct messages_head {
     rings_t rings;
     uint32_t early;
-    uint32_t shared_self; /* the message to this rank itself has no items: all warps share the copy (alone.h) */
+    uint32_t shared_self;                 /* all warps share the message to this rank itself (alone.h) */
     uint16_t message_end[MESSAGES_LISTS]; /* end of each list, where the next begins */
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: messages in a kernel's arguments; MESSAGES_LISTED: more messages, in device memory. */
+/* MOST: messages in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
@@ -98,8 +98,7 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
     const message_t *message;
 };
 
-/* Messages that fit in the list behind the rings. One list suffices, since launches on a scratch run one after
- * another. */
+/* Messages that fit in the list. One list suffices, since launches on a scratch run one after another. */
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);

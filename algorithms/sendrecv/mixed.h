@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mixed.h - the kernel for any messages: several messages in a list, several items for a warp.
+ * mixed.h - the kernel for any messages: several in a list, several items for a warp.
  *
- * No step waits for a peer: a warp works on an item while it advances, then goes on to its next item. As all blocks of
- * a grid are resident, a grid of any size serves any number of items without deadlock, whatever the order of other
- * ranks' messages. Only the wait for the escape word of an arrived row blocks, briefly, since its sender has already
- * stored the word.
+ * No step waits for a peer: a warp works on an item while it advances, then on its next item. All blocks of a grid are
+ * resident, so any grid serves any number of items without deadlock, whatever the order of other ranks' messages. Only
+ * an arrived row's escape word is waited for, briefly, since its sender has already stored it.
  */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
@@ -14,11 +13,11 @@
 
 enum { PAIRS_HOST_ITEMS = 64 };
 
-/* The progress of an item: the same on all lanes of its warp, and kept between steps. */
+/* The progress of an item: the same on all lanes of its warp, kept between steps. */
 typedef struct progress {
     uint64_t count;   /* rows that have passed through the ring */
     uint32_t row;     /* the channel's next row of the message */
-    uint32_t ahead;   /* sender: rows of `count` without a seen credit */
+    uint32_t ahead;   /* sender: rows without a seen credit */
     uint16_t message; /* the current message */
     uint8_t arriving; /* receiver: the last poll found a row */
     uint8_t done;     /* all messages are done */
@@ -44,8 +43,8 @@ struct pairs_mixed {
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
-        /* Neighbouring items, mostly of one direction, share a block: a receiver's fences wait for all stores of its
-         * multiprocessor, and senders' stores take long. */
+        /* Neighbouring items, mostly of one direction, share a block, since a receiver's fences wait for its
+         * multiprocessor's stores, and senders' stores take long. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
         const bool alone = items <= workers; /* each warp has at most one item */
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
@@ -56,7 +55,7 @@ struct pairs_mixed {
         lane_begin((uintptr_t)team.own | (uintptr_t)it.data, m.early);
         const uint64_t epoch = epoch_read(team);
         progress_t p = progress_make(m, it);
-        /* The lanes of a warp leave together, since lane 0 stores the progress for all. */
+        /* The warp leaves together, since lane 0 stores the progress. */
         if (lane_warp_any(epoch_stopped(epoch)) || first >= items)
             return;
         if (it.data && !it.sends)
@@ -94,7 +93,7 @@ struct pairs_mixed {
         }
     }
 
-    /* Switches to this warp's next unfinished item; returns true on wrapping around to the first. */
+    /* Switches to the warp's next unfinished item; true: wrapped around to the first. */
     template <int MOST>
     LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
@@ -131,7 +130,7 @@ struct pairs_mixed {
         if (it.data) {
             p.count = lane_read_own((const uint64_t *)it.count);
             const uint64_t ahead = it.sends ? p.count - lane_read_own((const uint64_t *)it.seen) : 0;
-            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* at it.rows, send polls for credit first */
+            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* if it.rows, send polls for credit first */
         }
         return p;
     }
@@ -175,7 +174,7 @@ struct pairs_mixed {
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
-        /* Lanes may read different credits. The least is safe for all: each has read at least that, with acquire. */
+        /* Lanes may read different credits; each has read at least the least, with acquire. */
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;

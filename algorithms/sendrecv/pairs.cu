@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for all
- * others.
+ * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
- * Data path: buffer -> ring in the receiver's scratch, which may be in the host's memory -> buffer. A message needs no
- * flag: a vector has arrived when it is not all-ones. Words that would be all-ones travel as escapes (mark.h), so data
- * arrives bit for bit.
+ * Data path: buffer -> ring in the receiver's scratch, which may be in the host's memory -> buffer. A vector has
+ * arrived when it is not all-ones, so messages need no flag; words that would be all-ones travel as escapes (mark.h).
  *
- * Row r of a message goes to channel r % channels, as that channel's next row, so both ends derive each vector's place
- * from the messages' lengths, whatever else their groups hold. An item is one channel of one direction; a warp works on
- * it. A sender waits only for room in a ring (ring.h), so a short message is sent before its receive is posted.
+ * Row r of a message goes to channel r % channels, as that channel's next row, so messages' lengths alone tell both
+ * ends each vector's place. An item is one channel of one direction; a warp works on it. A sender waits only for room
+ * in a ring (ring.h), so a short message is sent before its receive is posted.
  */
 #include "algorithms/sendrecv/alone.h"
 #include "algorithms/sendrecv/fill.h"
@@ -19,7 +17,7 @@ enum { PAIRS_MOST_THREADS = 512 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
-/* Shrinks the call's grid to what `items` items need; few warps a block, since warps of one block delay each other. */
+/* Shrinks the call's grid to `items`; few warps a block, since they delay each other. */
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -31,7 +29,7 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
     *blocks = filled < *blocks ? filled : *blocks;
 }
 
-/* How alone.h serves a launch. batch 0: mixed.h serves it. */
+/* How alone.h serves a launch; batch 0: mixed.h does. */
 typedef struct pairs_plan {
     uint32_t batch; /* rows at once */
     uint32_t group; /* channels of an item */
@@ -40,8 +38,8 @@ typedef struct pairs_plan {
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* Chooses the least number of channels per item (a power of two) that gives each item one of `workers` warps. A batch
- * is at most half a ring, since the other half may still lack credit. */
+/* The fewest channels per item (a power of two) that give each item one of `workers` warps. A batch is at most half a
+ * ring, since the other half may lack credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
@@ -68,8 +66,6 @@ static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uin
     f.self = 0;
     return plan;
 }
-
-/* ---- Kernels ------------------------------------------------------------------------------ */
 
 /* A: pairs_alone or pairs_mixed. */
 #ifdef __CUDACC__
@@ -118,8 +114,6 @@ template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(const pairs_
         return pairs_kernel_of_group<MOST, 1>(false);
     }
 }
-
-/* ---- Launches ------------------------------------------------------------------------------ */
 
 #ifdef __CUDACC__
 

@@ -2,11 +2,10 @@
 /*
  * ring.h - one channel of a pair of ranks, and rows of a message on their way through its ring.
  *
- * Flow control: the receiver re-arms each row after reading it. The sender writes a row only if its count is less than
- * a ring ahead of the receiver's credit. A receiving launch first gives credit for everything that earlier launches
- * received; kernel boundaries (and a fence, for rings in the host's memory) order their re-arming before it. Further
- * credit needs a fence, about a microsecond, so it is given only while this launch has more than half a ring left to
- * receive.
+ * Flow control: the receiver re-arms a row after reading it. The sender writes a row only if its count is less than a
+ * ring ahead of the receiver's credit. A receiving launch first gives credit for all that earlier launches received;
+ * kernel boundaries (for rings in the host's memory, a fence) order their re-arming before it. Further credit needs a
+ * fence, about a microsecond, so it is given only while more than half a ring is left to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -18,15 +17,14 @@
 
 enum { RING_BATCH = 8 }; /* rows in flight in a warp */
 
-/* One channel of one direction, as one lane addresses it. */
 struct item {
     uint32_t list, channel, peer, end; /* end: of its messages */
     bool sends;
     uint32_t lane, rows;   /* rows of the ring */
-    uint8_t *data, *words; /* this lane's place in row 0 of the ring; NULL: a copy within this rank */
-    uint8_t *count;        /* this rank's COUNT_SENT or COUNT_RECEIVED */
-    uint8_t *seen;         /* this rank's COUNT_SEEN */
-    uint8_t *credit;       /* COUNT_CREDIT of this rank (sender) or of the peer (receiver) */
+    uint8_t *data, *words; /* this lane's, in row 0 of the ring; NULL: a copy within this rank */
+    uint8_t *count;        /* own COUNT_SENT or COUNT_RECEIVED */
+    uint8_t *seen;         /* own COUNT_SEEN */
+    uint8_t *credit;       /* COUNT_CREDIT: own, or for the receiver the peer's */
 
     LANE_FN uint8_t *vector(uint64_t row) const
     {
@@ -73,7 +71,7 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
 
 template <int ROWS> struct span {
     buffer_t buffer;
-    uint32_t vectors, first, stride; /* vectors of the message; this lane's first one, and the step to its next */
+    uint32_t vectors, first, stride; /* of the message; this lane's first one; the step to its next */
     uint32_t rows;
 
     LANE_FN uint32_t at(uint32_t b) const
@@ -115,7 +113,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* Vectors that are not whole. A separate function, since fetching its code takes time. */
+/* For vectors that are not whole. Separate, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -141,7 +139,7 @@ template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&f
         to[b] = from[b];
 }
 
-/* Starts the loads of whole vectors; span_complete loads the others. */
+/* Starts loads of whole vectors; span_complete loads the others. */
 template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *dummy, vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
@@ -152,7 +150,7 @@ template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, con
 template <int ROWS> LANE_FN void span_complete(const span<ROWS> &s, vec16_t (&x)[ROWS])
 {
     if (s.has_rest()) {
-        vec16_t y[ROWS]; /* so that x stays in registers */
+        vec16_t y[ROWS]; /* keeps x in registers */
         vec_copy(y, x);
         span_load_rest(s, y);
         vec_copy(x, y);
@@ -180,7 +178,7 @@ template <int ROWS> LANE_FN void rows_whiten(vec16_t (&x)[ROWS])
         mark_whiten(x[b]);
 }
 
-/* The greatest word of a lane's vectors: SENTINEL or ESCAPED if any vector has it. */
+/* The greatest word of a lane's vectors: SENTINEL or ESCAPED if present. */
 template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
 {
     uint32_t top = 0;
@@ -217,7 +215,7 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
 /* For whole rows. */
 template <int ROWS, class R> LANE_FN void ring_put_some(const R &r, uint32_t rows, const vec16_t (&x)[ROWS])
 {
-    vec16_t y[ROWS]; /* so that x and r stay in registers */
+    vec16_t y[ROWS]; /* keeps x and r in registers */
     uint8_t *vector[ROWS], *word[ROWS];
     vec_copy(y, x);
     LANE_UNROLL
@@ -243,8 +241,8 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of this lane's vectors with has(b), whose senders have already stored them.
- * Returns false if the wait was broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b); their sender has already stored them. Returns false
+ * if the wait was broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -293,8 +291,8 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* Gives credit for all that earlier launches received, for GROUP channels whose count words are `step` bytes apart. For
- * rings in the host's memory only a fence makes the peer see the re-arming before the credit. */
+/* Gives credit for all that earlier launches received, in GROUP channels whose words are `step` bytes apart. For rings
+ * in the host's memory only a fence makes the peer see the re-arming first. */
 template <int GROUP>
 LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
 {
@@ -307,22 +305,20 @@ LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uin
         lane_raise(it.credit + j * step, count[j]);
 }
 
-/* Rows between credits: a power of two, and not few, since a credit's fence waits for the stores of the
- * multiprocessor. */
+/* Rows between credits, a power of two: not few, since the fence waits for the stores of its multiprocessor. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* Whether rows up to `to` need a credit, after one for rows up to `told`. end: row count when this launch has received
- * everything. The next launch gives the credit for the last half ring; short messages still find the other half
- * free. */
+/* Whether rows up to `to` need a credit after the one for `told`. end: row count when this launch has received
+ * everything. The next launch gives the last half ring's credit; short messages find the other half free. */
 LANE_FN bool ring_owes_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
     return to - told >= ring_credit_rows(it) && told + it.rows / 2 < end;
 }
 
-/* Gives credit for the rows up to `to`, which the whole warp has re-armed. step: see ring_renew_credit. */
+/* Gives credit for rows up to `to`, which the whole warp has re-armed. */
 template <int GROUP> LANE_FN void ring_give_credit(const item &it, const uint64_t (&to)[GROUP], uint64_t step)
 {
     lane_warp_sync();
