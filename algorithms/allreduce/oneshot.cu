@@ -6,8 +6,8 @@
  * output. One step, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. Fastest while latency dominates: up to 160
  * KiB on four H200, 512 KiB on two. Two ranks move as many bytes as in two-shot, in one step, but add twice as many.
  *
- * A vector's value shows that it has arrived (slots.h), so there is no flag and no barrier. In place is safe: a lane
- * sends its own value before it writes that vector.
+ * A vector's value shows that it has arrived (slots.h): no flag, no barrier. In place is safe: a lane sends its value
+ * before it writes that vector.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
@@ -28,7 +28,7 @@ struct oneshot {
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        /* Most messages of this size have one lane per vector, which keeps its value in registers. */
+        /* Most messages of this size have one lane per vector, which keeps it in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;

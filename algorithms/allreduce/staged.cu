@@ -7,21 +7,19 @@
  * flags: nothing is re-armed, all types take the same path, and a few MB of staging serve any length.
  *
  * A channel is a warp's work: it moves its chunks through both phases alone, and hundreds of channels at different
- * steps keep the link busy. Staging holds one chunk per channel and peer, and needs no credit:
- *   - Scatter chunk c+1 goes to owner o after o's gather chunk c has arrived, which o sent after it had read
- *     scatter chunk c.
- *   - Gather chunk c+1 goes to rank p after p's scatter chunk c+1 has arrived, which p sent after it had read
- *     gather chunk c.
+ * steps keep the link busy. Staging holds one chunk per channel and peer, without credit: scatter chunk c+1 goes to
+ * owner o after o's gather chunk c has arrived, which o sent after reading scatter chunk c; gather chunk c+1 goes to
+ * rank p after p's scatter chunk c+1 has arrived, which p sent after reading gather chunk c.
  *
  * Consecutive calls: a rank ends when it has every owner's last gather chunk, so every owner has read all its scatter
- * staging. A rank writes gather staging only after a scatter flag that the reader raised in the new call. Scatter and
- * gather staging are two fixed halves, so this holds for any grids.
+ * staging. A rank writes gather staging only after a scatter flag that the reader raised in the new call. The two
+ * stagings are fixed halves, so this holds for any grids.
  *
  * Flags hold the chunk's number over all calls, in 8 bytes, and are never cleared. A flag is new if it is at most two
- * calls ahead of the awaited number; flags of earlier calls are behind it.
+ * calls ahead of the awaited number.
  *
- * All ranks have the same number of channels, but numbers of warps may differ. A warp serves its channels in increasing
- * order, so the lowest unfinished channel advances on every rank.
+ * All ranks have as many channels, but maybe not as many warps. A warp serves its channels in increasing order, so the
+ * lowest unfinished channel advances on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -148,7 +146,7 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        /* The lanes of a warp leave together, since its flags cover what all of them stored. */
+        /* The warp leaves together, since its flags cover all its lanes' stores. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
 

@@ -4,7 +4,7 @@
  * (outbox.h).
  *
  * Data path: input -> own outbox (blocks for each rank: section o) -> the takers' outputs. Data for all ranks is
- * written once. In place is safe: a rank's own block is not stored, and no other block is loaded.
+ * written once. In place is safe: a rank neither stores its own block nor loads another.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
@@ -55,7 +55,7 @@ struct shm_move {
             }
         }
 
-        /* x[0] already holds the data for all ranks, or for the next rank. */
+        /* x[0] holds the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

@@ -4,7 +4,7 @@
  *
  * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output.
  * All-reduce: 4/3 S written, 4/3 (n-1) S read over each GPU's PCIe link; fastest while latency dominates. In place is
- * safe: a lane posts its own vectors before it stores to the same positions of their blocks.
+ * safe: a lane posts its vectors before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -16,7 +16,7 @@ struct shm_oneshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint64_t stride; /* of the blocks in the input; 0: one block for all ranks */
+        uint64_t stride; /* of the input's blocks; 0: one for all ranks */
         uint32_t vectors, tiles;
 
         /* The section for the rank i places after this one. */
@@ -33,7 +33,7 @@ struct shm_oneshot {
                 x.v[i] = r.load_from_if(o.vector(tile, i) < vectors, part, o.vector(tile, i));
         }
 
-        /* x[0] already holds the data for all ranks, or for the next rank. */
+        /* x[0] holds the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

@@ -4,12 +4,12 @@
  *
  * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; except for
  * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2
- * (n-1)/n S read over each GPU's PCIe link. The two phases overlap: step c adds scattered chunk c while it fetches the
- * sums of chunk c - 1.
+ * (n-1)/n S read over each GPU's PCIe link. The phases overlap: step c adds scattered chunk c and fetches the sums of
+ * chunk c - 1.
  *
  * An outbox holds two chunks of sums, at the same place in all calls. The sums of chunk c replace those of c - 2 after
- * flag c from every rank, which has then fetched c - 2. A call posts its first sums after a flag of that call from
- * every rank, which has then fetched all earlier sums.
+ * flag c from every rank, which has then fetched c - 2. A call's first sums follow a flag of that call from every rank,
+ * which has then fetched all earlier sums.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -21,12 +21,12 @@ struct shm_staged {
     template <class R, int N> struct view {
         R r;
         shm_channel ch;
-        uint64_t stride;  /* of the blocks in the input, which are the slices; 0: the message is cut into slices */
+        uint64_t stride;  /* of the input's blocks, which are the slices; 0: the message is cut into slices */
         uint32_t vectors; /* of the message, or of a block */
         uint32_t slice;
-        bool keeps, gathers; /* whether this rank's output gets its own sums; the sums of all others */
+        bool keeps, gathers; /* whether the output gets this rank's sums; the others' sums */
 
-        /* The rows of chunk c of a rank's slice in its buffer. */
+        /* Chunk c of a rank's slice. */
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const
         {
             const uint32_t begin = stride ? 0 : owner * slice;
@@ -151,7 +151,7 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The lanes of a block leave together, since its flags cover what all of them posted. */
+        /* The block leaves together, since its flags cover all its lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -5,7 +5,7 @@
  *
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> (proxy, relay.h) every
  * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
- * output. A host's sum is rounded to the type before it travels. For averages of floats the host's average travels,
+ * output. A host's sum is rounded to the type before it travels; for averages of floats the host's average travels,
  * since the sum may be out of range. Hosts with one rank only exchange.
  *
  * The first and last parts are those of allreduce/twoshot.h. Between them the own slice goes in steps, RELAY_AHEAD in
@@ -54,7 +54,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         host_sum.begin(call);
         rank_sum = t.r;
         if (OPS == OPS_SUM && !AVERAGES)
-            rank_sum.op = ALG_SUM; /* an average of integers is taken over all ranks at the end */
+            rank_sum.op = ALG_SUM; /* integers are averaged over all ranks at the end */
         t.s.move(epoch_half(team, epoch));
         number = epoch_base(epoch) / EPOCH_UNIT;
     }
@@ -85,8 +85,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Posts this rank's slice of step c, summed over its host, for the proxy. Returns false if a lane's wait was
-     * broken; then no word reports the step. */
+    /* Posts step c of this rank's slice, summed over its host. Returns false if a lane's wait was broken; then no word
+     * reports the step. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -168,7 +168,7 @@ struct exchange {
         const uint64_t epoch = epoch_read(team);
         l.begin(team, call, epoch);
         epoch_leave(lane, team);
-        /* The block leaves together, since its words cover what all of its lanes posted. */
+        /* The block leaves together, since its words cover all its lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {
@@ -193,7 +193,7 @@ struct exchange {
         }
     }
 
-    /* The most bytes of a message for one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
+    /* The most bytes of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

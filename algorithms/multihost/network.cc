@@ -6,10 +6,10 @@
  * values in rank order and round once: the same bits as on one host. Ranks of one host are peers like the others.
  *
  * A step sends one segment, possibly empty, to every peer. It ends when every peer's segment has arrived and all own
- * segments are written. Step s uses half s & 1 of the windows. A peer sends step s + 1 after it has read the segments
- * of step s from its windows, so a rank that has received s + 1 may reuse that half for s + 2.
+ * ones are written. Step s uses half s & 1 of the windows. A peer sends step s + 1 after it has read step s from its
+ * windows, so a rank that has received s + 1 may reuse that half for s + 2.
  *
- * When a wait runs out of time or a peer leaves, the connections are closed, which informs the other ranks.
+ * After a timed-out wait or a peer's end the connections are closed, which informs the other ranks.
  */
 #include "algorithms/multihost/multihost.h"
 
@@ -33,11 +33,11 @@ struct alg_hosts {
     uint64_t step;
     uint8_t *windows;
     uint64_t flags[ALG_MAX_RANKS];
-    uint8_t *staging; /* a segment per rank: this rank's contributions, as they are sent */
+    uint8_t *staging; /* a segment per rank: contributions as they are sent */
     char fault[NET_WAY_TEXT];
 };
 
-/* ---- A step ------------------------------------------------------------------------ */
+/* ---- A step ---- */
 
 typedef struct piece {
     const uint8_t *data;
@@ -59,7 +59,7 @@ static int fail(alg_hosts_t *hosts, int status)
     return status;
 }
 
-/* Whether the peer's segment has arrived and the segment for it is written. */
+/* Whether the peer's segment has arrived and the one for it is written. */
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&
@@ -94,9 +94,9 @@ static int exchange(alg_hosts_t *hosts, const piece_t *to)
     return status == ALG_STATUS_OK ? status : fail(hosts, status);
 }
 
-/* ---- Values ------------------------------------------------------------------------ */
+/* ---- Values ---- */
 
-/* Turns the call's input into this rank's contribution, in `output`. */
+/* Turns the input into this rank's contribution, in the output. */
 template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const kernel_call_t &part)
 {
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, false> R;
@@ -124,7 +124,7 @@ static void combine(const alg_team_t &team, const kernel_call_t &part, const uin
     }
 }
 
-/* In the order of alg_type_t; an unsigned integer uses the signed kernel. */
+/* In the order of alg_type_t; unsigned integers use the signed kernels. */
 #define PER_OPS(F, T)                                 \
     {                                                 \
         F<T, OPS_SUM>, F<T, OPS_MAX>, F<T, OPS_OTHER> \
@@ -162,7 +162,7 @@ static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint
     kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
 }
 
-/* ---- A segment of every block goes from its senders to its takers ------------------- */
+/* ---- A segment of every block goes from its senders to its takers ---- */
 
 typedef struct segment {
     uint64_t at, bytes; /* of a block */
@@ -229,7 +229,7 @@ static int by_blocks(alg_hosts_t *hosts, const alg_call_t *call)
     return status;
 }
 
-/* ---- The team, the descriptors ------------------------------------------------------- */
+/* ---- The team, the descriptors ---- */
 
 int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
 {

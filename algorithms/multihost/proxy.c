@@ -3,11 +3,11 @@
  * proxy.c - the threads that serve all relays of a process (multihost.h). Callers own the relays.
  *
  * The proxy polls all relays, and sends what kernels post. With sockets each byte is copied into one and out of
- * another, which limits long messages. So a second thread, the reader, receives while steps are long; otherwise it
+ * another, which limits long messages, so while steps are long a second thread, the reader, receives. Otherwise it
  * sleeps, and the proxy receives.
  *
- * The list of relays changes only under both locks, the proxy's taken first. Each thread holds its own lock while it
- * goes through the list once, and releases it in between.
+ * The list of relays changes only under both locks, the proxy's taken first. Each thread holds its own lock during one
+ * pass through the list.
  */
 #define _GNU_SOURCE
 #include "algorithms/multihost/proxy.h"
@@ -20,19 +20,19 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* polling time after the last step; then naps, if a graph or a late launch may begin a call */
+    POLL_MS = 2, /* after the last step; then naps, if a graph or a late launch may begin a call */
     NAP_NS = 50000,
     LONG_NAP_NS = 500000, /* after IDLE_MS */
     IDLE_MS = 100
 };
 
-/* A thread, and the lock that it releases between two rounds. */
+/* A thread, and the lock that it releases between passes. */
 typedef struct server {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* made by prepare */
     bool running;
     atomic_bool sleeps; /* or is not running */
-    atomic_uint wanted; /* number of threads that wait for the lock */
+    atomic_uint wanted; /* threads that wait for the lock */
 } server_t;
 
 #define SERVER                                            \
@@ -86,7 +86,7 @@ static void give(server_t *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Lets others run, which may need the lock or this thread's core. */
+/* For threads that need the lock or this thread's core. */
 static void pause_between(server_t *server, long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};
@@ -107,7 +107,7 @@ static bool start(server_t *server, void *(*body)(void *))
     return server->running;
 }
 
-/* ---- The proxy --------------------------------------------------------------------------- */
+/* ---- The proxy ---- */
 
 typedef struct sight {
     bool busy, due;
@@ -123,8 +123,8 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Sleeps until a call is launched, or for 1 s: what a peer sends meanwhile must be read, or the peer's system takes
- * this host for dead (TCP_USER_TIMEOUT). Called under the lock. */
+/* Called under the lock. Sleeps until a call is launched, at most 1 s: what a peer sends meanwhile must be read, or its
+ * system takes this host for dead (TCP_USER_TIMEOUT). */
 static void sleep_until_call(void)
 {
     bool due = false;
@@ -179,7 +179,7 @@ void proxy_wake(void)
     give(&g_proxy);
 }
 
-/* ---- The reader -------------------------------------------------------------------------- */
+/* ---- The reader ---- */
 
 static void *read_all(void *unused)
 {
@@ -207,7 +207,7 @@ static void *read_all(void *unused)
     return unused;
 }
 
-/* If no thread can be started, the proxy goes on alone. */
+/* Without a thread the proxy receives alone. */
 void proxy_call_reader(void)
 {
     if (!atomic_load(&g_reader.sleeps))
@@ -233,7 +233,7 @@ void proxy_let_reader(void)
     give(&g_reader);
 }
 
-/* ---- The list ---------------------------------------------------------------------------- */
+/* ---- The list ---- */
 
 int proxy_add(alg_relay_t *relay)
 {
@@ -251,7 +251,7 @@ int proxy_add(alg_relay_t *relay)
     return running ? 0 : -EAGAIN;
 }
 
-/* A thread that finds the list empty ends. A relay whose network never connected is not in the list. */
+/* A thread that finds the list empty ends. A relay that never connected is not in the list. */
 void proxy_remove(alg_relay_t *relay)
 {
     take(&g_proxy);

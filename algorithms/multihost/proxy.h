@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.h - a relay's state, and the functions that relay.c and proxy.c share.
+ * proxy.h - a relay's state, and functions that relay.c and proxy.c share.
  */
 #ifndef SHUNT_PROXY_H
 #define SHUNT_PROXY_H
@@ -38,14 +38,14 @@ struct alg_relay {
     atomic_bool has_fault;
 };
 
-/* ---- relay.c ---- */
+/* relay.c */
 
-/* Polls a relay, under the proxy's lock. Returns true if something was done or is in flight. */
+/* Polls a relay, under the proxy's lock; true: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
-/* Whether a call was launched and has yet to begin, or may begin without notice to the host. */
+/* Whether a launched call has yet to begin, or one may begin without notice to the host. */
 bool relay_is_due(const alg_relay_t *relay);
 
-/* ---- proxy.c ---- */
+/* proxy.c */
 
 uint64_t proxy_now_ns(void);
 void proxy_take(void);
@@ -56,7 +56,7 @@ void proxy_remove(alg_relay_t *relay);
 void proxy_wake(void);
 /* Under the proxy's lock, when a long step was found. */
 void proxy_call_reader(void);
-/* Whether the reader is awake; then the proxy does not read. */
+/* Whether the reader is awake, so that the proxy need not receive. */
 bool proxy_has_reader(void);
 /* Under the proxy's lock: keeps the reader from all networks until proxy_let_reader. */
 void proxy_hold_reader(void);

@@ -2,8 +2,8 @@
 /*
  * relay.c - what the proxy does for one relay, and a relay's creation and end (relay.h, multihost.h).
  *
- * The proxy's lock guards the list of relays and their contents; the proxy holds it while it polls all relays once,
- * without waits (proxy.c). Kernels also use the landing and the outbox, ordered by words and flags.
+ * The proxy's lock guards the list of relays and their contents; the proxy holds it for one pass, without waits
+ * (proxy.c). Kernels also use the landing and the outbox, ordered by words and flags.
  *
  * A relay owns its memory and its network. The network ends first, so nothing lands in freed memory.
  */
@@ -26,7 +26,7 @@ enum {
 
 _Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
 
-/* ---- One look at one relay ------------------------------------------------------------- */
+/* ---- One pass for one relay ---- */
 
 static uint64_t *flag_of(const alg_relay_t *relay, uint32_t host)
 {
@@ -99,7 +99,7 @@ static bool owes_to(const alg_relay_t *relay, uint32_t host)
            net_network_sent(relay->network, host) < relay->last_tag;
 }
 
-/* Whether steps are in flight, or a kernel has more steps to come. */
+/* Whether steps are in flight, or a kernel has more to come. */
 static bool under_way(const alg_relay_t *relay)
 {
     bool any = relay->step > 0;
@@ -129,7 +129,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* A place in the queue is free when all hosts have taken its step: the own entry is the minimum. */
+    /* Places in the queue are free again when all hosts have taken their steps. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h != relay->host && net_network_alive(relay->network, h))
@@ -144,7 +144,7 @@ bool relay_is_due(const alg_relay_t *relay)
     return relay->network && (atomic_load(&relay->captured) || relay->kernels_begun < atomic_load(&relay->kernels_due));
 }
 
-/* ---- A relay's life -------------------------------------------------------------------- */
+/* ---- A relay's life ---- */
 
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay)
 {
@@ -211,7 +211,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Looks first, since the last step may not have been found yet. */
+/* Looks first, since the last step may not have been found. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

@@ -3,8 +3,7 @@
  * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
  *
  * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that equal an armed slot's
- * travel as escapes (mark.h). In place is safe: a lane sends its vectors before it stores what arrived at the same
- * place of their blocks.
+ * travel as escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
@@ -14,8 +13,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     enum { MOST_THREADS = 1024 };
 
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* Keeps the addresses of the lane's first vectors, and of the slots that 3 and 4 ranks poll, in registers, of
-         * which more ranks have too few. */
+        /* Keeps the addresses of the lane's first vectors, and of the slots that 3 and 4 ranks poll, in registers; more
+         * ranks have too few. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
@@ -32,7 +31,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
             return (uint64_t)(KEPT ? v - first : v) * VEC;
         }
 
-        /* Loads vector v of each in[i] that is wanted into x[i], all loads in flight at once. */
+        /* Loads vector v of each wanted in[i] into x[i], all loads in flight at once. */
         LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL

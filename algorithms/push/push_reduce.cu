@@ -3,7 +3,7 @@
  * push_reduce.cu - reduce-scatter and reduce in one step (push.h).
  *
  * Data path: input block o -> this rank's slot at rank o (reduce: at the root) -> added there in rank order -> output.
- * In place is safe: a lane sends its vectors before it stores to the same place of their blocks.
+ * In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"

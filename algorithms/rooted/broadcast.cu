@@ -3,7 +3,7 @@
  * broadcast.cu - broadcast in two steps (rooted.h).
  *
  * Data path: slice o of the root's input -> the root's slot at rank o -> output, and rank o's slot at every other rank
- * but the root -> output there. Data arrives bit for bit: words equal to the sentinel travel as escapes (mark.h).
+ * but the root -> output there. Data arrives bit for bit (mark.h).
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"

@@ -3,8 +3,7 @@
  * reduce.cu - reduce in two steps (rooted.h).
  *
  * Data path: slice o of every rank's input -> that rank's slot at rank o -> added there in rank order -> rank o's slot
- * at the root -> output. In place is safe: a lane sends its vectors before it stores results at the same positions of
- * the message.
+ * at the root -> output. In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/rooted/rooted.h"

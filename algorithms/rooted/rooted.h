@@ -11,11 +11,10 @@
  * goes in segments, a launch each.
  *
  * Reuse of the scratch (algorithm.h): slices may be empty, and the root of a broadcast gets no data, so in every call
- * each pair of ranks exchanges a notice. When a rank begins call e+2, all ranks have then ended call e. Without notices
- * a root could overwrite slices of call e that a slow owner still reads.
+ * each pair of ranks exchanges a notice. Without it a root could overwrite slices that a slow owner still reads.
  *
  * No deadlock, whatever the grids: a send of position u waits only for positions below u, and in the second step also
- * for u of the first. So the lowest unfinished position can advance on every rank.
+ * for u of the first. So the lowest unfinished position advances on every rank.
  */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H
@@ -38,13 +37,13 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* The vector of the message at position u of the slice of `owner`, which is not the root. */
+/* The place in the message of position u of the slice of `owner`, not the root. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;
 }
 
-/* Whether that vector exists. u < each. */
+/* Whether it exists. u < each. */
 LANE_FN bool slices_has(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return owner != s.root && slices_at(s, owner, u) < s.vectors;
@@ -55,7 +54,7 @@ LANE_FN notices_t slices_notices(const alg_team_t &team, const slices_t &s, mark
     return notices_make(team, team.half_offset + slots_bytes(mark, team.nranks - 1, s.each), 0, 0);
 }
 
-/* The most bytes of a message that a half holds. */
+/* The most bytes of a message in a half. */
 static inline uint64_t rooted_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     return push_segment(half_bytes, nranks, mark) * (nranks - 1);
