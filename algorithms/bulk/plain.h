@@ -4,7 +4,7 @@
  *
  * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
  * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds at the buffer's ends.
- * The output is written in granules, read shifted from the stage, and in single bytes at a chunk's ends.
+ * The output is written in granules, and in single bytes at a chunk's ends.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
@@ -21,8 +21,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and all bytes a multiple of 16 away. The
- * shift is a template constant: found for each vector, it took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and all bytes a multiple of 16 away, with
+ * the shift as a template constant: found for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -140,7 +140,7 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     MAKE make_vector;
     walk w;
     bulk_at_t at;
-    uint32_t piece, lane; /* lane: of the warp */
+    uint32_t piece, lane;
 
     LANE_FN static bulk_shifter make(const bulk_job_t &j, const MAKE &m, const lane_t &lane)
     {

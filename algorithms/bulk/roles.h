@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps (move.h, bulk_add.cu); plain.h has those for buffers that are not whole. Each
- * role walks through the block's chunks by itself.
+ * roles.h - the roles of a block's warps (move.h, bulk_add.cu), each with its own walk through the block's chunks.
+ * Those for buffers that are not whole are in plain.h.
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
@@ -40,7 +40,7 @@ template <int N> struct bulk_lister {
 
     /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
      * in the call, and leaves if they are late, since this rank's call of another communicator may wait for its place
-     * on the GPU. Once all ranks are in, the call ends whatever else waits. */
+     * on the GPU. Then the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -186,7 +186,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
     uint32_t seen;
 
     LANE_FN bulk_step_t step()
@@ -290,7 +290,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
     uint32_t seen;
 
     LANE_FN bulk_step_t step()

@@ -20,9 +20,9 @@
  *   BULK_SHORT       the least chunk of messages shorter than BULK_SHARE longest chunks
  *   BULK_BATCH       vectors that a thread reads at once (plain.h)
  *   BULK_WARPS       warps of a group; BULK_TURNS: groups that take chunks in turn
- *   BULK_DEPTH       stages of each ring of a block in move.h; BULK_ADD_DEPTH: in bulk_add.cu
- *   BULK_MOST_SLOTS  slots of a ring between two ranks; many, since one slow block holds up the whole ring: on two H100
- *                    an all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks)
+ *   BULK_DEPTH       stages of each ring of a block (BULK_ADD_DEPTH: in bulk_add.cu)
+ *   BULK_MOST_SLOTS  slots between two ranks. One slow block holds up the whole ring: on two H100 an all-reduce of
+ *                    256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks)
  *   BULK_PLACES      places of a block's list: the most chunks that the block has in flight
  *   BULK_PATIENCE    a spare block's polls of ENTRY, an estimated 1 ms */
 enum {

@@ -144,7 +144,7 @@ struct shm_channel {
         return team.scratch[at] + team.flags_offset + (uint64_t)index * SHM_FLAGS_LINE + 8 * from;
     }
 
-    /* The flag's reader sees all that this block posted, and may overwrite what it fetched. */
+    /* The flag's reader sees all that this block posted, and may overwrite what this block fetched. */
     LANE_FN void raise(const lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         lane_sync();

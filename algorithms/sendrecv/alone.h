@@ -11,13 +11,13 @@
  * A warp's rows are `width` apart, so they are in its channels in turn. The warp moves them in order, in batches of
  * ROWS / GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels (rows are counted from the message's beginning in their channel):
- *   - Let m be the fewest rows received by any unfinished channel, and q the last multiple of ring_credit_rows up to m.
- *     Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit; short
- *     messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no order.
- *   - The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
- *   - The sender's batch with that row likewise ends at q + ring_credit_rows at most, so it needs credit up to
- *     q + ring_credit_rows - (rows of the ring) <= q, which it has.
+ * No deadlock, however the peer groups its channels. Rows are counted from the message's beginning in their channel.
+ * Let m be the fewest rows received by any unfinished channel, and q the last multiple of ring_credit_rows up to m.
+ * Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit; short
+ * messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no order. The
+ * receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch. The sender's batch with
+ * that row likewise ends at q + ring_credit_rows at most, so it needs credit up to q + ring_credit_rows - (rows of the
+ * ring) <= q, which it has.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
@@ -31,7 +31,7 @@ struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
     uint64_t step;  /* bytes from one row to the next */
     uint32_t whole; /* rows with only whole vectors */
-    uint32_t all;   /* all rows */
+    uint32_t all;
     uint32_t width; /* step between the warp's rows of the message, and between its channels */
 };
 

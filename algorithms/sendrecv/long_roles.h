@@ -20,8 +20,8 @@ template <int DIRECTION, int MOST> struct long_gate {
     const long_job<MOST> &j;
     const bulk_ring_t &ring;
     lane_t &block_lane;
-    uint32_t *awaited;                                   /* of both directions: ranks (bits) whose chunks are held */
-    uint32_t lane;                                       /* of the warp */
+    uint32_t *awaited; /* of both directions: ranks (bits) whose chunks are held */
+    uint32_t lane;
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
     bool may[LONG_LANE_HELD];                            /* whether the held chunk may move */
     bool over[LONG_LANE_HELD];                           /* whether all chunks are taken */
@@ -229,7 +229,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
     uint32_t seen;
 
     LANE_FN bulk_step_t step()
@@ -296,7 +296,7 @@ template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint3
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* LAG: see long_sender. */
+/* LAG: see bulk_sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -338,7 +338,7 @@ template <int MOST> struct long_shifter {
     const long_job<MOST> &j;
     long_walk<LONG_OUT, MOST> w;
     bulk_at_t at;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
 
     LANE_FN static long_shifter make(const long_job<MOST> &j, const lane_t &lane)
     {

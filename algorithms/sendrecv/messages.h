@@ -47,7 +47,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
 {
     rings_t r;
     /* Each direction of a link needs some 500 warps: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with
-     * 512. On the host, more channels than cores gain nothing. */
+     * 512. The host device has no link, and few cores. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;

@@ -15,10 +15,10 @@ enum { PAIRS_HOST_ITEMS = 64 };
 
 /* The progress of an item: the same on all lanes of its warp, kept between steps. */
 typedef struct progress {
-    uint64_t count;   /* rows that have passed through the ring */
-    uint32_t row;     /* the channel's next row of the message */
-    uint32_t ahead;   /* sender: rows without a seen credit */
-    uint16_t message; /* the current message */
+    uint64_t count; /* rows that have passed through the ring */
+    uint32_t row;   /* the channel's next row of the message */
+    uint32_t ahead; /* sender: rows without a seen credit */
+    uint16_t message;
     uint8_t arriving; /* receiver: the last poll found a row */
     uint8_t done;     /* all messages are done */
 } progress_t;
