@@ -72,7 +72,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Puts the sum of a collector's stage into the first chunk's place. */
+/* Adds a stage's chunks into the first one's place. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -80,7 +80,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     buffer_t input; /* the own block */
     walk w;
     bulk_at_t at;
-    uint32_t thread; /* index in its group */
+    uint32_t thread;
 
     LANE_FN static bulk_adder make(const bulk_job_t &j, const R &r, const buffer_t &input, const lane_t &lane)
     {
@@ -115,7 +115,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
                 vec16_t x[N - 1];
                 LANE_UNROLL
                 for (uint32_t place = 0; place < N - 1; place++) {
-                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* clamped instead of a branch between loads */
+                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* no branch between loads */
                     x[place] = bulk_vector(*j.in, at, (place < last ? place : last) * j.unit + i * VEC);
                 }
                 bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, own(g, i)));
@@ -140,7 +140,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* Only the all-reduce between two ranks may write its output where it sends from. */
+    /* Only an all-reduce (of two ranks) may store where it sends from. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.told(BULK_SENT) > w.n;

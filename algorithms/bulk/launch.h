@@ -32,7 +32,7 @@ static int bulk_most_room(int *bytes)
     return (int)error;
 }
 
-/* With too little shared memory, bulk_make uses fewer stages. */
+/* bulk_make uses fewer stages if memory is too small. */
 template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)

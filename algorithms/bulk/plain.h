@@ -205,7 +205,7 @@ template <bool SUM> struct bulk_plain_keeper {
     const bulk_job_t &j;
     walk w;
     bulk_at_t at;
-    uint32_t piece, group, thread; /* thread: in its group */
+    uint32_t piece, group, thread;
 
     LANE_FN static bulk_plain_keeper make(const bulk_job_t &j, const lane_t &lane)
     {

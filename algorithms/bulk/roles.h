@@ -132,7 +132,7 @@ LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint
 {
     if (WHOLE) {
         const uint32_t rest = bytes % VEC;
-        if (rest != 0) { /* the buffer's last bytes */
+        if (rest != 0) {
             const uint32_t last = (uint32_t)((begin + bytes) / VEC);
             bulk_stage_store(r, at, (offset + bytes) / VEC, buffer_load<uint8_t>(buffer_make(block, all), last));
             bulk_stored();
@@ -286,7 +286,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for chunks sent; each lane serves another chunk. */
+/* Raises DATA for chunks sent, each lane for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -380,13 +380,13 @@ template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t 
         bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
 }
 
-/* Copies any number of bytes of a stage to `to`, which is aligned to 16 bytes. */
+/* `to` is aligned to 16 bytes; `bytes` is any number. */
 LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
 {
     const uint32_t whole = bytes / VEC * VEC;
     if (whole > 0)
         bulk_store(to, r, at, whole);
-    for (uint32_t b = whole; b < bytes; b++) /* the buffer's last bytes */
+    for (uint32_t b = whole; b < bytes; b++)
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 

@@ -114,9 +114,9 @@ typedef struct bulk_job {
     uint64_t in_step, out_step, base;
     uint32_t full; /* ranks with plan.bytes of data; rank `full` has `rest` bytes, later ranks none */
     uint64_t rest;
-    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk's place in a stage of a sum */
-    uint32_t pieces; /* stages that a chunk fills on the way out: one for each destination, or one for all */
-    bool keep;       /* whether the own block must be copied from input to output */
+    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk's place in a sum's stage */
+    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one for all */
+    bool keep;       /* the own block must be copied to the output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
     {

@@ -115,7 +115,6 @@ template <int N> struct outbox {
         }
     }
 
-    /* The lane's i-th vector of a tile. */
     LANE_FN uint32_t vector(uint32_t tile, uint32_t i) const
     {
         return (tile * OUTBOX_VECTORS + i) * lanes + lane;

@@ -24,7 +24,6 @@ struct shm_twoshot {
         outbox<N> o;
         uint32_t vectors, slice, tiles; /* tiles of a slice */
 
-        /* A lane's part of a tile of rank `owner`'s slice. */
         LANE_FN void load(uint32_t owner, uint32_t tile, triple_t &x) const
         {
             LANE_UNROLL

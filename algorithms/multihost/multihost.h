@@ -41,10 +41,10 @@ const char *alg_relay_fault(const alg_relay_t *relay);
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
 /* Waits until all that kernels posted is sent, maybe after the kernels' end; at most 5 s. */
 void alg_relay_flush(alg_relay_t *relay);
-/* Flushes. No call may be in flight. NULL is allowed. */
+/* Flushes. No call may be in flight. NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);
 
-/* Kernels of a call of alg_hosts_exchange. */
+/* Number of kernels of alg_hosts_exchange. */
 uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
 
 /* ---- The network of all ranks (network.cc), host device ---- */
@@ -58,7 +58,7 @@ void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network);
 /* For alg_network's calls on `team`, with its abort and time limit. */
 void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team);
 const char *alg_hosts_fault(const alg_hosts_t *hosts);
-/* No call may be in flight. NULL is allowed. */
+/* No call may be in flight. NULL is fine. */
 void alg_hosts_destroy(alg_hosts_t *hosts);
 
 #ifdef __cplusplus

@@ -37,8 +37,6 @@ struct alg_hosts {
     char fault[NET_WAY_TEXT];
 };
 
-/* ---- A step ---- */
-
 typedef struct piece {
     const uint8_t *data;
     uint64_t bytes;
@@ -59,7 +57,7 @@ static int fail(alg_hosts_t *hosts, int status)
     return status;
 }
 
-/* Whether the peer's segment has arrived and the one for it is written. */
+/* The peer's segment has arrived, and the one for it is written. */
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&
@@ -93,8 +91,6 @@ static int exchange(alg_hosts_t *hosts, const piece_t *to)
         status = wait_for(hosts, p, deadline);
     return status == ALG_STATUS_OK ? status : fail(hosts, status);
 }
-
-/* ---- Values ---- */
 
 /* Turns the input into this rank's contribution, in the output. */
 template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const kernel_call_t &part)
@@ -228,8 +224,6 @@ static int by_blocks(alg_hosts_t *hosts, const alg_call_t *call)
     }
     return status;
 }
-
-/* ---- The team, the descriptors ---- */
 
 int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
 {

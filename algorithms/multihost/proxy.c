@@ -107,8 +107,6 @@ static bool start(server_t *server, void *(*body)(void *))
     return server->running;
 }
 
-/* ---- The proxy ---- */
-
 typedef struct sight {
     bool busy, due;
 } sight_t;
@@ -179,8 +177,6 @@ void proxy_wake(void)
     give(&g_proxy);
 }
 
-/* ---- The reader ---- */
-
 static void *read_all(void *unused)
 {
     uint64_t busy_ns = proxy_now_ns();
@@ -232,8 +228,6 @@ void proxy_let_reader(void)
 {
     give(&g_reader);
 }
-
-/* ---- The list ---- */
 
 int proxy_add(alg_relay_t *relay)
 {

@@ -42,7 +42,7 @@ struct alg_relay {
 
 /* Polls a relay, under the proxy's lock; true: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
-/* Whether a launched call has yet to begin, or one may begin without notice to the host. */
+/* A launched call has yet to begin, or one may begin without notice to the host. */
 bool relay_is_due(const alg_relay_t *relay);
 
 /* proxy.c */

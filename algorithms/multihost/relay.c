@@ -26,8 +26,6 @@ enum {
 
 _Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
 
-/* ---- One pass for one relay ---- */
-
 static uint64_t *flag_of(const alg_relay_t *relay, uint32_t host)
 {
     return (uint64_t *)(relay->at + RELAY_FLAGS) + host;
@@ -143,8 +141,6 @@ bool relay_is_due(const alg_relay_t *relay)
 {
     return relay->network && (atomic_load(&relay->captured) || relay->kernels_begun < atomic_load(&relay->kernels_due));
 }
-
-/* ---- A relay's life ---- */
 
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay)
 {

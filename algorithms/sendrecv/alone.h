@@ -26,13 +26,13 @@
 
 enum { SELF_BATCH = 4 }; /* vectors in flight in a lane */
 
-/* The rows of a message that one warp moves, the whole ones first. */
+/* A message's rows that one warp moves, the whole ones first. */
 struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
     uint64_t step;  /* bytes from one row to the next */
     uint32_t whole; /* rows with only whole vectors */
     uint32_t all;
-    uint32_t width; /* step between the warp's rows of the message, and between its channels */
+    uint32_t width; /* step between the warp's rows, and between its channels */
 };
 
 /* Of `rows` rows, those from `first` on at steps of `width`. */
@@ -112,7 +112,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* Gives credit, which all channels owe at the same time. */
+    /* All channels owe credit at the same time. */
     LANE_FN void tell()
     {
         ring_give_credit(it, count, count_step());
@@ -134,7 +134,7 @@ template <int GROUP> struct warp_rings {
     }
 };
 
-/* LONG: a warp may have more than ROWS rows; otherwise none has. */
+/* LONG: warps may have more than ROWS rows. */
 template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     static_assert(GROUP == 1 || ROWS % GROUP == 0, "a batch has as many rows of each channel");
     typedef warp_rings<GROUP> rings;
@@ -177,7 +177,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             copy_self(team, m, index, lane);
         if (!any)
             return;
-        lane_warp_sync(); /* all lanes have read the counts before lane 0 writes them */
+        lane_warp_sync(); /* all read the counts before lane 0 writes them */
         lane_awaits(lane, 1u << it.peer);
         if (!it.sends)
             r.renew(team);
@@ -305,7 +305,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_rearm(at[b]);
     }
 
-    /* Moves the rows that are not whole. */
+    /* For rows that are not whole. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {

@@ -26,7 +26,6 @@ enum { PAIRS_LANES = 1 };
 /* Lists of messages in rings, then lists of messages by bulk copies. */
 enum { FILL_LISTS = 2 * MESSAGES_LISTS };
 
-/* bulk: whether the kernel has bulk copies. */
 static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 {
     return 2 * m.peer + (m.send ? MESSAGES_SEND : MESSAGES_RECEIVE) + (bulk && m.bulk ? MESSAGES_LISTS : 0);
@@ -36,7 +35,7 @@ typedef struct filled {
     uint32_t messages, items;
     uint32_t self; /* items of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
-    bool aligned;  /* whether all buffers of messages in rings are aligned to a vector */
+    bool aligned;  /* buffers of all messages in rings are aligned to a vector */
 } filled_t;
 
 /* Fills m, and writes messages begin .. begin + share - 1 of each peer and direction to `list`. bulk_end: ends of the

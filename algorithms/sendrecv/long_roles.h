@@ -23,8 +23,8 @@ template <int DIRECTION, int MOST> struct long_gate {
     uint32_t *awaited; /* of both directions: ranks (bits) whose chunks are held */
     uint32_t lane;
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
-    bool may[LONG_LANE_HELD];                            /* whether the held chunk may move */
-    bool over[LONG_LANE_HELD];                           /* whether all chunks are taken */
+    bool may[LONG_LANE_HELD];                            /* the held chunk may move */
+    bool over[LONG_LANE_HELD];                           /* all chunks are taken */
     bulk_at_t at;
     uint32_t listed;
     bool ended;
@@ -125,7 +125,7 @@ template <int DIRECTION, int MOST> struct long_gate {
     /* The last gate of all blocks adds the launch's chunks to the counts: all blocks have read the old ones. */
     LANE_FN bulk_step_t finish()
     {
-        lane_warp_sync(); /* all lanes have taken their chunks and published their entries */
+        lane_warp_sync(); /* all lanes' chunks are taken, and their entries published */
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++, listed++) {
             if (lane == 0)
                 list(BULK_NONE);
@@ -179,7 +179,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
     long_walk<LONG_OUT, MOST> w;
-    bulk_at_t at, read; /* the next stages to send and to release */
+    bulk_at_t at, read;
     uint32_t issued, done;
 
     LANE_FN bulk_step_t step()
@@ -225,7 +225,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for chunks sent; each lane serves another chunk. */
+/* Raises LONG_DATA for chunks sent, each lane for another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -301,7 +301,7 @@ template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
     long_walk<LONG_IN, MOST> w;
-    bulk_at_t at, read; /* the next stages to empty and to release */
+    bulk_at_t at, read;
     uint32_t issued;
 
     LANE_FN bulk_step_t step()
@@ -389,7 +389,7 @@ template <int MOST> struct long_plain_keeper {
     const long_job<MOST> &j;
     long_walk<LONG_IN, MOST> w;
     bulk_at_t at;
-    uint32_t group, thread; /* thread: in its group */
+    uint32_t group, thread;
 
     LANE_FN static long_plain_keeper make(const long_job<MOST> &j, const lane_t &lane)
     {

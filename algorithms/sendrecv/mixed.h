@@ -93,7 +93,7 @@ struct pairs_mixed {
         }
     }
 
-    /* Switches to the warp's next unfinished item; true: wrapped around to the first. */
+    /* Goes to the warp's next unfinished item; true: wrapped around. */
     template <int MOST>
     LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
@@ -193,7 +193,6 @@ struct pairs_mixed {
         return STEP_MOVED;
     }
 
-    /* Takes rows up to the first that has not arrived. */
     template <int MOST>
     LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const messages<MOST> &m, const item &it,
                                   progress_t &p)

@@ -31,9 +31,9 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 
 /* How alone.h serves a launch; batch 0: mixed.h does. */
 typedef struct pairs_plan {
-    uint32_t batch; /* rows at once */
+    uint32_t batch;
     uint32_t group; /* channels of an item */
-    uint32_t rows;  /* the most rows of an item */
+    uint32_t rows;  /* of an item, at most */
 } pairs_plan_t;
 
 enum { PAIRS_MOST_GROUP = 4 };
@@ -67,7 +67,6 @@ static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uin
     return plan;
 }
 
-/* A: pairs_alone or pairs_mixed. */
 #ifdef __CUDACC__
 static_assert(sizeof(alg_team_t) + sizeof(messages<PAIRS_MANY>) <= 4096, "too many messages");
 

@@ -67,8 +67,6 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
     return it;
 }
 
-/* ---- Rows of a message ------------------------------------------------------------------ */
-
 template <int ROWS> struct span {
     buffer_t buffer;
     uint32_t vectors, first, stride; /* of the message; this lane's first one; the step to its next */
@@ -190,7 +188,7 @@ template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
     return top;
 }
 
-/* ---- Through a ring: whitened vectors ------------------------------------------------------ */
+/* Through a ring: whitened vectors. */
 
 LANE_COLD_FN void ring_put_escaped(uint8_t *vector, uint8_t *word, vec16_t v)
 {
