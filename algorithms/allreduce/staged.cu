@@ -15,8 +15,8 @@
  * staging. A rank writes gather staging only after a scatter flag that the reader raised in the new call. The two
  * stagings are fixed halves, so this holds for any grids.
  *
- * Flags hold the chunk's number over all calls, in 8 bytes, and are never cleared. A flag is new if it is at most two
- * calls ahead of the awaited number.
+ * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag is new if it is at most two calls
+ * ahead of the awaited number.
  *
  * All ranks have as many channels, but maybe not as many warps. A warp serves its channels in increasing order, so the
  * lowest unfinished channel advances on every rank.

@@ -102,7 +102,7 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
-/* One rank's data; a message in a smaller ring than a full one must fit in it. */
+/* The most bytes of one rank's data: a ring that is not full must hold the whole message. */
 static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 {
     const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);

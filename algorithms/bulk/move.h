@@ -5,20 +5,20 @@
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
  * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores; only flags are polled, and nothing is re-armed.
  *
- * Chunks: the block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair
- * of ranks has a ring of slots; chunk c uses slot c modulo their number, whichever blocks serve it. A slot has two
- * flags: DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the sum of the call's and the
- * chunk's number, and are never cleared.
+ * The block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair of
+ * ranks has a ring of slots; chunk c uses slot c modulo their number, whichever blocks serve it. A slot has two flags:
+ * DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the sum of the call's and the chunk's
+ * number, and are never cleared.
  *
- * No deadlock, whatever the numbers of blocks: blocks serve their chunks in order, so the lowest chunk that a rank has
- * not received is the first unfinished one of its block at either end. Its slot is free, since the slot's previous
- * chunk is lower.
+ * No deadlock, whatever the numbers of blocks: blocks serve chunks in order, so the lowest chunk that a rank has not
+ * received is the first unfinished one of its block at either end. Its slot is free, since the slot's previous chunk is
+ * lower.
  *
  * Consecutive calls: in place of CREDIT the ring's first round needs ENTRY, which a rank raises when it begins the
- * call. Its previous kernel has then ended, with all its reads, so no rank waits for its peers' reads at the end. No
+ * call. Its previous kernel, with all its reads, has then ended, so no rank waits for its peers' reads at the end. No
  * call is empty, so a rank ends only after every rank's chunk 0 has arrived (algorithm.h). The rings use the half of
- * staging where staged gathers, which stores there only after a flag that the reader raised in the same call; so either
- * algorithm may follow the other.
+ * staging where staged gathers, and staged stores there only after a flag that the reader raised in the same call; so
+ * either may follow the other.
  *
  * Roles of a block (bulk.h): the lister takes chunks. The loader fills stages from the input; the sender copies them to
  * the peers' slots (the own block to the output); the herald raises DATA, since the fence before it takes microseconds.
@@ -28,7 +28,7 @@
  *
  * Memory order: the sender sees its copies complete before the herald fences and raises DATA; a watcher sees DATA
  * before the taker's proxy fence (bulk_seen) and load. Likewise the keeper sees its load complete before it gives
- * CREDIT; a watcher sees it before the sender's proxy fence and stores.
+ * CREDIT, and a watcher sees CREDIT before the sender's proxy fence and stores.
  *
  * A broken wait ends only its role. The others find the stop when they next poll; what they still send is right. Each
  * role waits for its own copies before it leaves.

@@ -2,7 +2,7 @@
 /*
  * plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
- * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
+ * Bulk copies move granules, 16 aligned bytes. The loader loads all of the buffer's granules that a chunk touches. The
  * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds at the buffer's ends.
  * The output is written in granules, and in single bytes at a chunk's ends.
  */

@@ -222,7 +222,7 @@ LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t c
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* Tells a peer that all slots of this rank are free (move.h). */
+/* Means: all slots of this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);

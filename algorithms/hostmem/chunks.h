@@ -12,8 +12,8 @@
  * two areas, as between halves (algorithm.h): every rank raises flags to all others in each call, even without data for
  * them.
  *
- * Flags hold the step's number over all calls, and are never cleared. A flag is new if it is at most two calls ahead of
- * the awaited number.
+ * Flags hold the step's number over all calls, never cleared. A flag is new if it is at most two calls ahead of the
+ * awaited number.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
@@ -24,7 +24,7 @@
 
 enum {
     SHM_CHUNKS = 3,
-    SHM_SUMS = 2,           /* of shm_staged.cu, in an area of their own */
+    SHM_SUMS = 2,           /* chunks of sums (shm_staged.cu), in an area of their own */
     SHM_LANES = 8192,       /* of a call, at most: 512 each in 16 blocks */
     SHM_BATCH = 4,          /* rows that a lane copies at once */
     SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; longer messages get larger chunks */

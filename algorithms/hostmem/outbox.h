@@ -9,8 +9,8 @@
  * Marks repeat after 2^31 calls, and a unit unused since then would seem new. So each call clears one unit, in turn,
  * unless it uses that unit. A rank's own section is never read.
  *
- * A lane handles three vectors at a time, in four units. The units of a warp form a tile, so its stores and loads are
- * whole lines.
+ * A lane handles three vectors at a time, in four units. A warp's units form a tile, so its stores and loads are whole
+ * lines.
  */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H

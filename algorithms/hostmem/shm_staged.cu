@@ -4,8 +4,7 @@
  *
  * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; except for
  * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2
- * (n-1)/n S read over each GPU's PCIe link. The phases overlap: step c adds scattered chunk c and fetches the sums of
- * chunk c - 1.
+ * (n-1)/n S read over each GPU's PCIe link. Step c adds scattered chunk c and fetches the sums of chunk c - 1.
  *
  * An outbox holds two chunks of sums, at the same place in all calls. The sums of chunk c replace those of c - 2 after
  * flag c from every rank, which has then fetched c - 2. A call's first sums follow a flag of that call from every rank,
@@ -24,7 +23,7 @@ struct shm_staged {
         uint64_t stride;  /* of the input's blocks, which are the slices; 0: the message is cut into slices */
         uint32_t vectors; /* of the message, or of a block */
         uint32_t slice;
-        bool keeps, gathers; /* whether the output gets this rank's sums; the others' sums */
+        bool keeps, gathers; /* the output gets this rank's sums; all others' sums */
 
         /* Chunk c of a rank's slice. */
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const

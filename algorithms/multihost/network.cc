@@ -9,7 +9,7 @@
  * ones are written. Step s uses half s & 1 of the windows. A peer sends step s + 1 after it has read step s from its
  * windows, so a rank that has received s + 1 may reuse that half for s + 2.
  *
- * After a timed-out wait or a peer's end the connections are closed, which informs the other ranks.
+ * After a timed-out wait or a peer's end, closing the connections informs the other ranks.
  */
 #include "algorithms/multihost/multihost.h"
 

@@ -31,7 +31,7 @@ typedef struct server {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* made by prepare */
     bool running;
-    atomic_bool sleeps; /* or is not running */
+    atomic_bool sleeps; /* also if not running */
     atomic_uint wanted; /* threads that wait for the lock */
 } server_t;
 

@@ -38,14 +38,14 @@ struct alg_relay {
     atomic_bool has_fault;
 };
 
-/* relay.c */
+/* Functions of relay.c. */
 
 /* Polls a relay, under the proxy's lock; true: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
 /* A launched call has yet to begin, or one may begin without notice to the host. */
 bool relay_is_due(const alg_relay_t *relay);
 
-/* proxy.c */
+/* Functions of proxy.c. */
 
 uint64_t proxy_now_ns(void);
 void proxy_take(void);

@@ -7,7 +7,7 @@
  * number of blocks. The proxy waits for all words, and puts the step into the same slot of this host's inbox at each
  * other host, with the tag as the flag. The kernel waits for the flags of all hosts.
  *
- * Tags grow with every step, so nothing is cleared. The proxy knows the next tag, so a replayed graph needs no call on
+ * Tags grow with every step, so nothing is cleared; the proxy knows the next tag, so a replayed graph needs no call on
  * the host.
  *
  * A slot is free when it is used again: a kernel posts step c + RELAY_AHEAD after it has taken step c of every host.

@@ -7,8 +7,8 @@
  * each; their starts overlap, which beats chunks behind flags (docs/lab/kernels.md). The root of a broadcast or reduce
  * carries the message n - 1 times, so these suit short messages or two ranks; rooted/ has the others.
  *
- * SHORT: kernels with less code for short calls of two ranks without a root (places.h). A lane moves one vector at a
- * time, as with more ranks.
+ * SHORT: kernels with less code for short calls of two ranks without a root (places.h). As with more ranks, a lane
+ * moves one vector at a time.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H

@@ -13,19 +13,19 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     enum { MOST_THREADS = 1024 };
 
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* Keeps the addresses of the lane's first vectors, and of the slots that 3 and 4 ranks poll, in registers; more
-         * ranks have too few. */
+        /* KEPT: block addresses are those of the lane's first vector, and stay in registers, as do the slots that 3 and
+         * 4 ranks poll; more ranks lack registers. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
         uint8_t *in[N]; /* EACH: [i] for the rank i places after this one, [0] for this rank; else [0] for all */
         const uint8_t *readable; /* memory of this device */
         uint8_t *own_out;
-        bool keeps;     /* whether the own block must be copied from input to output */
+        bool keeps;     /* the own block must be copied to the output */
         uint64_t bytes; /* of a block */
         uint32_t vectors, first;
 
-        /* Bytes from these addresses to vector v of a block. */
+        /* Bytes from a block's address to its vector v. */
         LANE_FN uint64_t place(uint32_t v) const
         {
             return (uint64_t)(KEPT ? v - first : v) * VEC;

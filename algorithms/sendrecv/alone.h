@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alone.h - the kernels of common groups: no list has more than one message, and a warp has one item, for which it may
+ * alone.h - the kernels of common groups: a list has one message at most, and a warp has one item, for which it may
  * wait: one channel of one direction, or GROUP channels if there are fewer warps than channels.
  *
  * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time.
@@ -8,10 +8,10 @@
  * by a separate function. All warps share the copy of a message to this rank itself: receiving warps before their data
  * can have arrived, sending warps after they have sent.
  *
- * A warp's rows are `width` apart, so they are in its channels in turn. The warp moves them in order, in batches of
- * ROWS / GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
+ * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
+ * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels. Rows are counted from the message's beginning in their channel.
+ * No deadlock, however the peer groups its channels. (Rows are counted from the message's beginning in their channel.)
  * Let m be the fewest rows received by any unfinished channel, and q the last multiple of ring_credit_rows up to m.
  * Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit; short
  * messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no order. The
@@ -35,7 +35,7 @@ struct warp_rows {
     uint32_t width; /* step between the warp's rows, and between its channels */
 };
 
-/* Of `rows` rows, those from `first` on at steps of `width`. */
+/* How many of `rows` rows are first, first + width, ... */
 LANE_FN uint32_t rows_apart(uint32_t rows, uint32_t first, uint32_t width)
 {
     return first < rows ? (rows - first - 1) / width + 1 : 0;
@@ -305,7 +305,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_rearm(at[b]);
     }
 
-    /* For rows that are not whole. */
+    /* Moves the rows that are not whole. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {

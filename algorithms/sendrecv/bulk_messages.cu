@@ -3,10 +3,8 @@
  * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
  * One kernel has warps for both kinds, so no message waits for another of its group; two kernels would need room on the
- * GPU at once, and events. A message's bytes alone decide its kind (alg_message_t), so both ends agree. Groups of short
- * messages use pairs.cu.
- *
- * On the host device a block has one lane, so it serves one kind.
+ * GPU at once, and events. A message's bytes alone decide its kind (alg_message_t), so both ends agree. On the host
+ * device a block has one lane, so it serves one kind. Groups of short messages use pairs.cu.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
@@ -64,7 +62,7 @@ struct bulk_messages {
             bulk_tell(bulk_word(block.word, LONG_BASE + 2 * l + 1), (uint32_t)(count >> 32));
         }
         lane_sync();
-        /* The lanes of a warp leave together. */
+        /* The warp leaves together. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         if (is_short<WHOLE>(lane, m))

@@ -4,10 +4,9 @@
  *
  * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
  * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
- * data has arrived), and then lists it for the other roles. So no role waits for a rank, and no message for another of
- * its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is the next that a gate takes.
- *
- * The other roles are those of bulk/roles.h. Memory order is that of bulk/move.h, with gates as watchers.
+ * data has arrived), and then lists it for the other roles, which are as in bulk/roles.h. So no role waits for a rank,
+ * and no message for another of its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is the
+ * next that a gate takes. Memory order is that of bulk/move.h, with gates as watchers.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H

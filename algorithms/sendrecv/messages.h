@@ -83,7 +83,7 @@ enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 struct messages_head {
     rings_t rings;
     uint32_t early;
-    uint32_t shared_self;                 /* all warps share the message to this rank itself (alone.h) */
+    uint32_t shared_self; /* the message to this rank itself has no items: all warps share it (alone.h) */
     uint16_t message_end[MESSAGES_LISTS]; /* end of each list, where the next begins */
     uint16_t item_end[MESSAGES_LISTS];
 };

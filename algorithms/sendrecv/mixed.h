@@ -17,7 +17,7 @@ enum { PAIRS_HOST_ITEMS = 64 };
 typedef struct progress {
     uint64_t count; /* rows that have passed through the ring */
     uint32_t row;   /* the channel's next row of the message */
-    uint32_t ahead; /* sender: rows without a seen credit */
+    uint32_t ahead; /* sender: rows of `count` without a seen credit */
     uint16_t message;
     uint8_t arriving; /* receiver: the last poll found a row */
     uint8_t done;     /* all messages are done */

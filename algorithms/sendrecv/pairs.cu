@@ -2,11 +2,11 @@
 /*
  * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
- * Data path: buffer -> ring in the receiver's scratch, which may be in the host's memory -> buffer. A vector has
- * arrived when it is not all-ones, so messages need no flag; words that would be all-ones travel as escapes (mark.h).
+ * Data path: buffer -> ring in the receiver's scratch, maybe in the host's memory -> buffer. A vector has arrived when
+ * it is not all-ones, so messages need no flag; words that would be all-ones travel as escapes (mark.h).
  *
- * Row r of a message goes to channel r % channels, as that channel's next row, so messages' lengths alone tell both
- * ends each vector's place. An item is one channel of one direction; a warp works on it. A sender waits only for room
+ * Row r of a message goes to channel r % channels, as that channel's next row, so both ends know each vector's place
+ * from messages' lengths alone. An item, one warp's work, is one channel of one direction. A sender waits only for room
  * in a ring (ring.h), so a short message is sent before its receive is posted.
  */
 #include "algorithms/sendrecv/alone.h"

@@ -239,8 +239,8 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of vectors with has(b); their sender has already stored them. Returns false
- * if the wait was broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b); the sender has already stored them. Returns false if
+ * the wait was broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -303,7 +303,7 @@ LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uin
         lane_raise(it.credit + j * step, count[j]);
 }
 
-/* Rows between credits, a power of two: not few, since the fence waits for the stores of its multiprocessor. */
+/* Rows between credits, a power of two. Credits are rare, since a fence waits for its multiprocessor's stores. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
