@@ -4,12 +4,11 @@
  *
  * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
  * every peer's gather staging -> flag -> output. 2 (n-1)/n S bytes leave each rank, as in two-shot, but raw and behind
- * flags: nothing is re-armed, all types take the same path, and a few MB of staging serve any length.
+ * flags: nothing is re-armed, and a few MB of staging serve any length.
  *
- * A channel is a warp's work: it moves its chunks through both phases alone, and hundreds of channels at different
- * steps keep the link busy. Staging holds one chunk per channel and peer, without credit: scatter chunk c+1 goes to
- * owner o after o's gather chunk c has arrived, which o sent after reading scatter chunk c; gather chunk c+1 goes to
- * rank p after p's scatter chunk c+1 has arrived, which p sent after reading gather chunk c.
+ * A channel is a warp's work, independent of the others. Staging holds one chunk per channel and peer, without credit:
+ * scatter chunk c+1 goes to owner o after o's gather chunk c has arrived, which o sent after reading scatter chunk c;
+ * gather chunk c+1 goes to rank p after p's scatter chunk c+1 has arrived, which p sent after reading gather chunk c.
  *
  * Consecutive calls: a rank ends when it has every owner's last gather chunk, so every owner has read all its scatter
  * staging. A rank writes gather staging only after a scatter flag that the reader raised in the new call. The two
@@ -18,8 +17,8 @@
  * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag is new if it is at most two calls
  * ahead of the awaited number.
  *
- * All ranks have as many channels, but maybe not as many warps. A warp serves its channels in increasing order, so the
- * lowest unfinished channel advances on every rank.
+ * All ranks have the same number of channels, but maybe not of warps. A warp serves its channels in increasing order,
+ * so the lowest unfinished channel advances on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -110,7 +109,6 @@ struct channel {
         }
     }
 
-    /* Returns false if the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, int phase, uint64_t value) const
     {
         bool broken = false;

@@ -6,8 +6,8 @@
  * output. Most is as in move.h. The collector loads a chunk of every peer and of the own input into one stage; the
  * adders, groups of warps that take chunks in turn, put the sums in the first chunk's place; the keeper stores them.
  *
- * Two ranks all-reduce in one step: they exchange whole inputs, as many bytes as in staged's two steps, with no wait
- * for sums to return. More ranks reduce-scatter into slices of the output, and a second kernel gathers them.
+ * Two ranks all-reduce in one step: they exchange whole inputs, as many bytes as in staged's two steps. More ranks
+ * reduce-scatter into slices of the output, and a second kernel gathers them.
  *
  * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), and all add in rank order, unless
  * the order does not matter (reduce.h).

@@ -3,7 +3,7 @@
  * move.h - all-gather and all-to-all of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
- * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores; only flags are polled, and nothing is re-armed.
+ * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores.
  *
  * The block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair of
  * ranks has a ring of slots; chunk c uses slot c modulo their number, whichever blocks serve it. A slot has two flags:
@@ -22,9 +22,9 @@
  *
  * Roles of a block (bulk.h): the lister takes chunks. The loader fills stages from the input; the sender copies them to
  * the peers' slots (the own block to the output); the herald raises DATA, since the fence before it takes microseconds.
- * The taker fills other stages from this rank's slots; the keeper copies them to the output and gives CREDIT. Two
- * watchers poll CREDIT and DATA. If buffers are not whole (input.h), a shifter follows the loader, and the keeper has
- * several warps (plain.h).
+ * The taker fills other stages from this rank's slots; the keeper copies them to the output and gives CREDIT. Watchers
+ * poll CREDIT and DATA. If buffers are not whole (input.h), a shifter follows the loader, and the keeper has several
+ * warps (plain.h).
  *
  * Memory order: the sender sees its copies complete before the herald fences and raises DATA; a watcher sees DATA
  * before the taker's proxy fence (bulk_seen) and load. Likewise the keeper sees its load complete before it gives

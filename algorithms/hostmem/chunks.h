@@ -64,8 +64,8 @@ static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *
 typedef struct shm_plan {
     uint32_t channels;
     uint32_t sections; /* parts of a slot: one per peer if each gets its own chunk, else 1 */
-    uint32_t chunks;   /* of each channel */
-    uint32_t rows;     /* of a chunk; the last one may be shorter */
+    uint32_t chunks;
+    uint32_t rows; /* of a chunk; the last one may be shorter */
 } shm_plan_t;
 
 LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t sections, uint32_t channels,
@@ -156,7 +156,6 @@ struct shm_channel {
         }
     }
 
-    /* Returns false if the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         bool broken = false;

@@ -2,9 +2,9 @@
 /*
  * outbox.h - short messages through the host's memory: a rank writes into its own outbox, where its peers read.
  *
- * Over PCIe a store is posted; a load is a round trip of some 1.5 us. A flag behind the data would cost two round trips
- * more, for its fence and its load, so each unit of 16 bytes holds 12 bytes of data and the call's number as a mark.
- * Nothing is re-armed, and every type travels unchanged. Call e uses half e & 1 of the scratch (algorithm.h).
+ * Over PCIe a store is posted; a load is a round trip of some 1.5 us. A flag would cost two more, for its fence and its
+ * load, so each unit of 16 bytes holds 12 bytes of data and the call's number as a mark. Nothing is re-armed, and every
+ * type travels unchanged. Call e uses half e & 1 of the scratch (algorithm.h).
  *
  * Marks repeat after 2^31 calls, and a unit unused since then would seem new. So each call clears one unit, in turn,
  * unless it uses that unit. A rank's own section is never read.
@@ -68,7 +68,7 @@ template <int N> struct outbox {
     uint8_t *to;                /* own */
     const uint8_t *from[N - 1]; /* [j]: of the rank at place j of the others */
     uint32_t mark, nranks;
-    uint32_t lane, lanes; /* of a warp */
+    uint32_t lane, lanes;
 
     LANE_FN uint32_t peers() const
     {

@@ -22,7 +22,7 @@ struct shm_twoshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint32_t vectors, slice, tiles; /* tiles of a slice */
+        uint32_t vectors, slice, tiles; /* of the message, of a slice, in a slice */
 
         LANE_FN void load(uint32_t owner, uint32_t tile, triple_t &x) const
         {

@@ -6,11 +6,9 @@
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> (proxy, relay.h) every
  * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
  * output. A host's sum is rounded to the type before it travels; for averages of floats the host's average travels,
- * since the sum may be out of range. Hosts with one rank only exchange.
- *
- * The first and last parts are those of allreduce/twoshot.h. Between them the own slice goes in steps, RELAY_AHEAD in
- * flight at a time. This rank's sums wait in its staging, each for the lane that made it. In place is safe: a lane
- * posts or sends its input at a position before it stores there.
+ * since the sum may be out of range. The first and last parts are those of allreduce/twoshot.h. Between them the own
+ * slice goes in steps, RELAY_AHEAD in flight at a time. This rank's sums wait in its staging, each for the lane that
+ * made it. In place is safe: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -117,7 +115,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return true;
     }
 
-    /* Returns false if the wait was broken. */
     LANE_FN bool wait(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint64_t wanted = tag(c);

@@ -28,9 +28,8 @@ typedef struct alg_relay alg_relay_t;
 /* The rank's kernels run on `device`. */
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay);
 net_landing_t alg_relay_landing(const alg_relay_t *relay);
-/* Takes the connected network, whose ranks are the hosts. The proxy serves it at once: another host's first calls may
- * come long before this rank's set-up ends, and the system ends connections that nobody reads. -EAGAIN: no thread could
- * be started; the caller keeps the network. */
+/* Takes the connected network, whose ranks are the hosts. The proxy serves it at once, since the system ends
+ * connections that nobody reads. -EAGAIN: no thread could be started; the caller keeps the network. */
 int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
 /* For this team's calls. An abort or a timed-out wait ends the connections; a connection that ends while a call needs
  * it ends the call (ALG_STATUS_PEER_LEFT). `control` must outlive the relay. */

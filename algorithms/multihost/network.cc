@@ -3,11 +3,10 @@
  * network.cc - the collectives between hosts, except all-reduce (exchange.cu), on the host device.
  *
  * Data path: a segment of the input -> the window of each peer that wants it -> output, where reducing ranks add all
- * values in rank order and round once: the same bits as on one host. Ranks of one host are peers like the others.
- *
- * A step sends one segment, possibly empty, to every peer. It ends when every peer's segment has arrived and all own
- * ones are written. Step s uses half s & 1 of the windows. A peer sends step s + 1 after it has read step s from its
- * windows, so a rank that has received s + 1 may reuse that half for s + 2.
+ * values in rank order and round once: the same bits as on one host. A step sends one segment, possibly empty, to every
+ * peer. It ends when every peer's segment has arrived and all own ones are written. Step s uses half s & 1 of the
+ * windows. A peer sends step s + 1 after it has read step s from its windows, so a rank that has received s + 1 may
+ * reuse that half for s + 2.
  *
  * After a timed-out wait or a peer's end, closing the connections informs the other ranks.
  */
@@ -158,7 +157,7 @@ static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint
     kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
 }
 
-/* ---- A segment of every block goes from its senders to its takers ---- */
+/* A segment of every block, which goes from its senders to its takers. */
 
 typedef struct segment {
     uint64_t at, bytes; /* of a block */

@@ -84,7 +84,6 @@ struct list_copy {
                 store(team.rank, load(team.rank));
         }
 
-        /* Returns false if a wait was broken. */
         LANE_FN bool take(lane_t &lane, const alg_team_t &team) const
         {
             vec16_t x[N - 1];

@@ -69,7 +69,6 @@ struct list_add {
             }
         }
 
-        /* Returns false if a wait was broken. */
         LANE_FN bool take(lane_t &lane, const alg_team_t &team) const
         {
             if (vector >= vectors)

@@ -4,11 +4,11 @@
  * (slots.h).
  *
  * Time = t0 + (bytes on the busiest link) / B. A block larger than a half of the scratch goes in segments, a launch
- * each; their starts overlap, which beats chunks behind flags (docs/lab/kernels.md). The root of a broadcast or reduce
- * carries the message n - 1 times, so these suit short messages or two ranks; rooted/ has the others.
+ * each, which beats chunks behind flags (docs/lab/kernels.md). The root of a broadcast or reduce carries the message n
+ * - 1 times, so these suit short messages or two ranks; rooted/ has the others.
  *
- * SHORT: kernels with less code for short calls of two ranks without a root (places.h). As with more ranks, a lane
- * moves one vector at a time.
+ * SHORT: kernels with less code for short calls of two ranks without a root (places.h). A lane moves one vector at a
+ * time.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H

@@ -8,7 +8,6 @@
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
 
-/* ROOTED: reduce. */
 template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 

@@ -4,11 +4,8 @@
  *
  * Every rank but the root owns a slice of the message. Broadcast: the root sends each owner its slice, and the owner
  * relays it to the other owners. Reduce: every rank sends each owner its part, and the owner sends the sum to the root.
- * The busiest rank sends and receives S bytes: time = t0 + one step + S / B. If the root owned a slice too, its link
- * would carry 2 (n-1)/n S.
- *
- * Each rank sends another at most one slice, so one set of slots (slots.h) holds a call. Longer messages go in
- * segments, a launch each.
+ * The busiest rank sends and receives S bytes: time = t0 + one step + S / B. Each rank sends another at most one slice,
+ * so one set of slots (slots.h) holds a call. Longer messages go in segments, a launch each.
  *
  * Reuse of the scratch (algorithm.h): slices may be empty, and the root of a broadcast gets no data, so in every call
  * each pair of ranks exchanges a notice. Without it a root could overwrite slices that a slow owner still reads.

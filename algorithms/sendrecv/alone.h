@@ -3,21 +3,22 @@
  * alone.h - the kernels of common groups: a list has one message at most, and a warp has one item, for which it may
  * wait: one channel of one direction, or GROUP channels if there are fewer warps than channels.
  *
- * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time.
- * Counts and first rows are loaded together. Rows of whole vectors are moved without tests of single lanes, other rows
- * by a separate function. All warps share the copy of a message to this rank itself: receiving warps before their data
- * can have arrived, sending warps after they have sent.
+ * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. Rows
+ * of whole vectors are moved without tests of single lanes, other rows by a separate function. All warps share the copy
+ * of a message to this rank itself: receiving warps before their data can have arrived, sending warps after they have
+ * sent.
  *
  * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
  * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels. (Rows are counted from the message's beginning in their channel.)
- * Let m be the fewest rows received by any unfinished channel, and q the last multiple of ring_credit_rows up to m.
- * Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit; short
- * messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no order. The
- * receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch. The sender's batch with
- * that row likewise ends at q + ring_credit_rows at most, so it needs credit up to q + ring_credit_rows - (rows of the
- * ring) <= q, which it has.
+ * No deadlock, however the peer groups its channels (rows are counted from the message's beginning in their channel):
+ *   1. Let m be the fewest rows that any unfinished channel has received, q the last multiple of ring_credit_rows up
+ *      to m. Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit;
+ *      short messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no
+ *      order.
+ *   2. The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
+ *   3. The sender's batch with that row likewise ends at q + ring_credit_rows at most, so it needs credit up to
+ *      q + ring_credit_rows - (rows of the ring) <= q, which it has.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H

@@ -2,9 +2,9 @@
 /*
  * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
- * One kernel has warps for both kinds, so no message waits for another of its group; two kernels would need room on the
- * GPU at once, and events. A message's bytes alone decide its kind (alg_message_t), so both ends agree. On the host
- * device a block has one lane, so it serves one kind. Groups of short messages use pairs.cu.
+ * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
+ * kind (alg_message_t), so both ends agree. On the host device a block has one lane, so it serves one kind. Groups of
+ * short messages use pairs.cu.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"

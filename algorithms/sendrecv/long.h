@@ -66,8 +66,8 @@ template <int MOST> struct long_messages : messages<MOST> {
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
     uint32_t blocks; /* blocks with roles */
-    uint32_t depth;  /* stages of each ring of a block */
-    uint32_t kept;   /* offset of the progress of messages in rings, in shared memory */
+    uint32_t depth;  /* of each ring of a block */
+    uint32_t kept;   /* offset in shared memory: progress of messages in rings */
 };
 
 LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.h - one channel of a pair of ranks, and rows of a message on their way through its ring.
+ * ring.h - one channel of a pair of ranks, and a message's rows in its ring.
  *
  * Flow control: the receiver re-arms a row after reading it. The sender writes a row only if its count is less than a
  * ring ahead of the receiver's credit. A receiving launch first gives credit for all that earlier launches received;
