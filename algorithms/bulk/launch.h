@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Beside the members that
- * device/launch.h requires, such an algorithm A has:
+ * device/launch.h requires, their algorithm A has:
  *   WHOLE_THREADS   threads of a block if buffers are whole
  *   DEPTH           stages of each ring
  *   IN_CHUNKS       longest chunks that a stage of the second ring holds
@@ -21,8 +21,8 @@ enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 /* A block's shared memory on the GPUs with the least. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* A block's most shared memory on the current device: 227 KiB on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89 and
- * sm_120. Returns a cudaError_t. */
+/* A block's most shared memory on the current device (KiB: 227 on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89,
+ * sm_120). Returns a cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;

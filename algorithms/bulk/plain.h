@@ -94,8 +94,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* Run by a warp. Reads a batch before it stores the first vector, since vectors move to where earlier ones came
- * from. */
+/* Run by a warp. Reads a batch before storing it, since vectors move to where earlier ones came from. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)
@@ -132,8 +131,8 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Moves each chunk to the beginning of its stage, through make_vector, and copies the own block to the output. Warps
- * take stages in turn. */
+/* Moves each chunk to its stage's beginning, through make_vector; copies the own block to the output. Warps take stages
+ * in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;

@@ -11,7 +11,7 @@
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 /* Lists a chunk when its first stage is free, so slow blocks take fewer. (With more pieces than stages, the check may
- * pass two rounds early.) Takes the next number a chunk ahead, since that lasts as long as a load. */
+ * pass two rounds early.) Takes a number one chunk ahead, since that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -39,8 +39,8 @@ template <int N> struct bulk_lister {
     }
 
     /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
-     * in the call, and leaves if they are late, since this rank's call of another communicator may wait for its place
-     * on the GPU. Then the call ends whatever else waits. */
+     * in the call, and leaves if they are late, since another communicator's call may wait for its place on the GPU.
+     * Then the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -368,7 +368,7 @@ template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* Tells `peer`, or (SUM) all, that the chunk has left its slot. Needs no fence, as the load has ended. Nobody waits for
+/* Tells `peer`, or (SUM) all, that the chunk has left its slot. Needs no fence, as the load has ended. Nobody awaits
  * the last slots' credit. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {

@@ -2,9 +2,8 @@
 /*
  * walk.h - the chunks of a call: their blocks, their places in staging, their flags.
  *
- * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
- * multiprocessors have unequal shares of the link: with equal parts, 24 blocks on H100 ended after 0.87 to 1.26 times
- * the mean.
+ * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room: with equal
+ * parts, 24 blocks on H100 ended after 0.87 to 1.26 times the mean, as multiprocessors share the link unequally.
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
@@ -60,7 +59,7 @@ static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
 /* Bulk shares staged's flag words: scatter's for CREDIT (the last one for ENTRY), gather's for DATA, with slots as
  * channels. If a peer is already in the next call, a staged one, its scatter flag may read as credit: harmless, as that
- * peer has all of this rank's data. Its gather flags come after this rank's scatter flag, so none reads as DATA. */
+ * peer has all of this rank's data. Its gather flags follow this rank's scatter flag, so none reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");

@@ -63,7 +63,7 @@ LANE_FN uint32_t outbox_mark(uint64_t epoch)
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
 }
 
-/* One lane's view of all outboxes, in the call's half. */
+/* All outboxes, in the call's half, for one lane. */
 template <int N> struct outbox {
     uint8_t *to;                /* own */
     const uint8_t *from[N - 1]; /* [j]: of the rank at place j of the others */

@@ -26,7 +26,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     one_host_t rank_sum;
     hosts_t host_sum;
     uint32_t own;           /* vectors of this rank's slice */
-    uint32_t first, stride; /* the lane's, within a step */
+    uint32_t first, stride; /* within a step */
     uint32_t steps;
     uint64_t number; /* of the call */
     uint8_t *partial;

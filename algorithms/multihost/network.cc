@@ -157,8 +157,6 @@ static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint
     kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
 }
 
-/* A segment of every block, which goes from its senders to its takers. */
-
 typedef struct segment {
     uint64_t at, bytes; /* of a block */
     uint64_t block;     /* bytes of a block */

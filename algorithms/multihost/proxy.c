@@ -22,14 +22,14 @@
 enum {
     POLL_MS = 2, /* after the last step; then naps, if a graph or a late launch may begin a call */
     NAP_NS = 50000,
-    LONG_NAP_NS = 500000, /* after IDLE_MS */
+    LONG_NAP_NS = 500000,
     IDLE_MS = 100
 };
 
 /* A thread, and the lock that it releases between passes. */
 typedef struct server {
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* made by prepare */
+    pthread_cond_t wake;
     bool running;
     atomic_bool sleeps; /* also if not running */
     atomic_uint wanted; /* threads that wait for the lock */

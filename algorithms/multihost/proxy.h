@@ -27,25 +27,25 @@ struct alg_relay {
     alg_control_t *control; /* NULL until served. Under the proxy's lock */
     step_t queue[RELAY_QUEUE];
     uint64_t laid;
-    uint64_t put[ALG_MAX_RANKS];  /* steps given to the network, by host; own entry: the slowest host's */
-    uint64_t call;                /* of the next step */
-    uint32_t step;                /* the next step's number in its call */
-    uint64_t last_tag;            /* of the last step found; 0: none */
-    uint64_t kernels_begun;       /* kernels whose last step was found */
-    _Atomic uint64_t kernels_due; /* kernels launched */
+    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by host; own entry: the slowest host's */
+    uint64_t call;               /* of the next step */
+    uint32_t step;               /* the next step's number in its call */
+    uint64_t last_tag;           /* of the last step found; 0: none */
+    uint64_t kernels_begun;      /* kernels whose last step was found */
+    _Atomic uint64_t kernels_due;
     atomic_bool captured;
     char fault[NET_WAY_TEXT]; /* written before kernels learn that a host is lost */
     atomic_bool has_fault;
 };
 
-/* Functions of relay.c. */
+/* relay.c: */
 
 /* Polls a relay, under the proxy's lock; true: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
 /* A launched call has yet to begin, or one may begin without notice to the host. */
 bool relay_is_due(const alg_relay_t *relay);
 
-/* Functions of proxy.c. */
+/* proxy.c: */
 
 uint64_t proxy_now_ns(void);
 void proxy_take(void);

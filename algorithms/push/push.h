@@ -24,7 +24,7 @@ typedef struct push {
     uint32_t takes;    /* bit j: receive from the rank at place j of the others */
     bool keeps;        /* this rank keeps its own block */
     notices_t notices; /* for pairs that exchange no data */
-    bool has_notices;  /* whether there are such pairs */
+    bool has_notices;
 } push_t;
 
 /* Notices behind the slots: a set per root. */

@@ -8,7 +8,6 @@
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
 
-/* ROOTED: broadcast, gather, scatter. */
 template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 

@@ -98,7 +98,6 @@ struct rooted_broadcast {
         }
     };
 
-    /* No broadcast has EACH. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {

@@ -2,9 +2,9 @@
 /*
  * long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
  *
- * The chunks of an ordered pair of ranks are numbered through all messages since the scratch's first launch, so both
- * ends agree on a chunk's number. Chunk c uses slot c modulo the number of slots, in the receiver's scratch behind the
- * rings. A slot has two flags; each holds a chunk's number, at first -1:
+ * The chunks of an ordered pair of ranks are numbered from the scratch's first launch on, so both ends agree. Chunk c
+ * uses slot c modulo the number of slots, in the receiver's scratch behind the rings. A slot has two flags; each holds
+ * a chunk's number, at first -1:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
  * Flags persist between launches. A sender needs no receiver while it has free slots.

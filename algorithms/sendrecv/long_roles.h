@@ -330,8 +330,7 @@ template <int LAG, int MOST> struct long_keeper {
     }
 };
 
-/* Moves each chunk to the beginning of its stage, and copies messages to this rank itself. Warps take stages in
- * turn. */
+/* Moves each chunk to its stage's beginning; copies messages to this rank itself. Warps take stages in turn. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;

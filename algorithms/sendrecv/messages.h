@@ -46,8 +46,8 @@ LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t la
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* Each direction of a link needs some 500 warps: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with
-     * 512. The host device has no link, and few cores. */
+    /* A link needs some 500 warps a direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with 512.
+     * The host device has no link, and few cores. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
@@ -102,7 +102,7 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);
-    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX; /* type of message_end */
+    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX;
 }
 
 LANE_HOST_FN message_t *messages_list(const alg_team_t &team)

@@ -20,7 +20,7 @@ typedef struct progress {
     uint32_t ahead; /* sender: rows of `count` without a seen credit */
     uint16_t message;
     uint8_t arriving; /* receiver: the last poll found a row */
-    uint8_t done;     /* all messages are done */
+    uint8_t done;
 } progress_t;
 
 typedef enum step { STEP_IDLE, STEP_MOVED, STEP_DONE, STEP_BROKEN } step_t;
@@ -199,7 +199,7 @@ struct pairs_mixed {
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* After a poll that found nothing, only the first row is polled, to save memory bandwidth. */
+        /* After a poll that found nothing, only the first row is polled, to save bandwidth. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);

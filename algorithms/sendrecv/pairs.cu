@@ -17,7 +17,7 @@ enum { PAIRS_MOST_THREADS = 512 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
-/* Shrinks the call's grid to `items`; few warps a block, since they delay each other. */
+/* Fits the call's grid to `items`: few warps a block, since they delay each other. */
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

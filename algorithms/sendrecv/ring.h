@@ -290,7 +290,7 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
 }
 
 /* Gives credit for all that earlier launches received, in GROUP channels whose words are `step` bytes apart. For rings
- * in the host's memory only a fence makes the peer see the re-arming first. */
+ * in the host's memory a fence makes the peer see the re-arming first. */
 template <int GROUP>
 LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
 {
