@@ -2,13 +2,10 @@
 /*
  * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers, and adds.
  *
- * Data path: input -> this rank's slot at every peer -> each rank adds its own and the slots in rank order -> output.
- * One crossing of the link, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. It wins while latency dominates:
- * up to 160 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes as two-shot, in one crossing,
- * but adds twice as many.
- *
- * The data itself shows that it arrived (slots.h), so there is no flag and no barrier. In place needs no copy: a lane
- * sends its own value before it writes that vector.
+ * Data path: input -> this rank's slot at every peer -> each rank adds its own value and the slots in rank order ->
+ * output. One step, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. Fastest while latency dominates: up to 160
+ * KiB on four H200, 512 KiB on two. A vector's value shows that it has arrived (slots.h): no flag, no barrier. In place
+ * is safe: a lane sends its value before it writes that vector.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
@@ -29,7 +26,7 @@ struct oneshot {
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        /* Most messages of this size have one lane a vector, which keeps its value in registers. */
+        /* Most messages of this size have one lane per vector, which keeps it in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;

@@ -3,25 +3,22 @@
  * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
  * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
- * every peer's gather staging -> flag -> output. 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data
- * behind flags: nothing is re-armed, so every type runs alike, and a staging of some MB serves any length.
+ * every peer's gather staging -> flag -> output. 2 (n-1)/n S bytes leave each rank, as in two-shot, but raw and behind
+ * flags: nothing is re-armed, and a few MB of staging serve any length.
  *
- * A warp is a channel: it takes each of its chunks through both crossings alone, and hundreds of channels in different
- * steps keep the link busy. Staging holds one chunk a channel and peer, and no credit crosses the link:
+ * A channel is a warp's work, independent of the others. Staging holds one chunk per channel and peer, without credit:
+ * scatter chunk c+1 goes to owner o after o's gather chunk c has arrived, which o sent after reading scatter chunk c;
+ * gather chunk c+1 goes to rank p after p's scatter chunk c+1 has arrived, which p sent after reading gather chunk c.
  *
- * - scatter chunk c+1 goes to owner o after its gather chunk c came from there, which o sent after it had read scatter
- *   chunk c;
- * - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p sent after it had read gather chunk c.
+ * Consecutive calls: a rank ends when it has every owner's last gather chunk, so every owner has read all its scatter
+ * staging. A rank writes gather staging only after a scatter flag that the reader raised in the new call. The two
+ * stagings are fixed halves, so this holds for any grids.
  *
- * Between two calls: a rank ends when it has every owner's last gather chunk, so every owner has read its whole scatter
- * staging; and it writes gather staging only behind a scatter flag that the reader raised in the new call. That holds
- * for any grids because scatter and gather staging are two fixed halves.
+ * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag is new if it is at most two calls
+ * ahead of the awaited number.
  *
- * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are never cleared. A flag is new if it is
- * at most two calls ahead of the awaited number; a flag left from an earlier call is behind it.
- *
- * The number of channels is the same on all ranks; the number of warps may differ: a warp takes its channels one after
- * the other, in growing order, so the lowest unfinished channel is under way on every rank.
+ * All ranks have the same number of channels, but maybe not of warps. A warp serves its channels in increasing order,
+ * so the lowest unfinished channel advances on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -31,7 +28,7 @@
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
     STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp, for which two ranks have room in 1024 channels */
-    STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; for more, chunks grow */
+    STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer messages get larger chunks */
 };
 
 /* Vectors are counted in 32 bits; this bound leaves room for sums of positions. */
@@ -41,7 +38,7 @@ enum {
 typedef struct staged_plan {
     uint32_t slice;
     uint32_t channels; /* of the call */
-    uint32_t chunks;   /* each channel's, of each slice */
+    uint32_t chunks;   /* of each slice and channel */
     uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
 } staged_plan_t;
 
@@ -58,7 +55,7 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
     p.slice = (vectors + nranks - 1) / nranks;
     p.channels = channels;
     const uint32_t rows = (p.slice + channels * lanes - 1) / (channels * lanes);
-    const uint64_t row = staged_row(nranks, channels, lanes); /* 0 for a rank alone */
+    const uint64_t row = staged_row(nranks, channels, lanes); /* 0 for one rank */
     const uint32_t room = row ? (uint32_t)(staging_bytes / row) : (uint32_t)STAGED_MOST_ROWS;
     const uint32_t wanted = rows / STAGED_MOST_CHUNKS + 1;
     const uint32_t most = wanted > STAGED_MOST_ROWS ? wanted : (uint32_t)STAGED_MOST_ROWS;
@@ -70,7 +67,7 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
 typedef struct span {
-    uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
+    uint32_t first; /* vector of the buffers; the next row is `lanes` further */
     uint32_t rows;
 } span_t;
 
@@ -112,7 +109,6 @@ struct channel {
         }
     }
 
-    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, int phase, uint64_t value) const
     {
         bool broken = false;
@@ -148,7 +144,7 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        /* A warp's lanes leave together: its flags stand for what all of them stored. */
+        /* The warp leaves together, since its flags cover all its lanes' stores. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
 

@@ -2,23 +2,18 @@
 /*
  * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
- * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add the
- * peers' chunks and the own input -> output.
+ * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
+ * output. Most is as in move.h. The collector loads a chunk of every peer and of the own input into one stage; the
+ * adders, groups of warps that take chunks in turn, put the sums in the first chunk's place; the keeper stores them.
  *
- * All-reduce between two ranks is one crossing of the whole input: it moves as many bytes as the two of staged, without
- * waiting for a sum to come back. Between more ranks it is a reduce-scatter of slices into the output, and a kernel
- * that gathers them there (move.h).
+ * Two ranks all-reduce in one step: they exchange whole inputs, as many bytes as in staged's two steps. More ranks
+ * reduce-scatter into slices of the output, and a second kernel gathers them.
  *
- * Slots, flags, credit and most roles are those of move.h. The collector loads a chunk of every peer and of the own
- * input into one stage; the adders, two groups of warps that add chunks in turn, leave the sums in the first one's
- * place; the keeper stores these.
+ * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), and all add in rank order, unless
+ * the order does not matter (reduce.h).
  *
- * A rank sends the very bits that it adds itself (bulk_multiplied), and all ranks add in rank order, or where order
- * does not count (reduce.h), so all have the same sums.
- *
- * In place, an all-reduce between two ranks writes where it has to send from. So its adder adds a chunk when the sender
- * of its block, which sends the same chunk, has told that it is complete at the peer. No circle comes of that: the
- * sender waits for credit alone, which is for a lower chunk.
+ * In place, an all-reduce between two ranks overwrites what it sends, so an adder waits until the sender of its block
+ * has reported the chunk complete at the peer. No deadlock: that sender waits only for credit, which lower chunks give.
  */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
@@ -42,7 +37,7 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Of each chunk the peers' in the order of ranks, and the own input behind them. */
+/* Loads each chunk's data of the peers, in rank order, then the own input. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -76,7 +71,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Reduces the chunks of a collector's stage into the first. */
+/* Adds a stage's chunks into the first one's place. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -84,7 +79,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     buffer_t input; /* the own block */
     walk w;
     bulk_at_t at;
-    uint32_t thread; /* of its group */
+    uint32_t thread;
 
     LANE_FN static bulk_adder make(const bulk_job_t &j, const R &r, const buffer_t &input, const lane_t &lane)
     {
@@ -109,7 +104,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
             return BULK_IDLE;
         const uint32_t vectors = buffer_vectors(j.bytes(w.chunk, j.team->rank)), threads = bulk_threads();
         const bulk_granules_t g = WHOLE ? bulk_granules_t{} : bulk_granules(j, input.base, j.team->rank, w.chunk);
-        constexpr uint32_t BATCH = N == 2 ? (uint32_t)BULK_BATCH : N <= 4 ? 2 : 1; /* what fits registers */
+        constexpr uint32_t BATCH = N == 2 ? (uint32_t)BULK_BATCH : N <= 4 ? 2 : 1; /* as many as registers hold */
         for (uint32_t row = 0; row < vectors; row += BATCH * threads) {
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
@@ -144,7 +139,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* The output may be where this rank sends from: all-reduce between two ranks alone. */
+    /* Only an all-reduce (of two ranks) may store where it sends from. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.told(BULK_SENT) > w.n;
@@ -160,7 +155,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* Copies of the sender that may be under way behind the newest: with shorter pieces as many bytes as with long ones. */
+/* The sender's copies in flight behind the newest: shorter pieces need more for as many bytes. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -190,7 +185,7 @@ struct bulk_add {
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team);
-        /* A warp's lanes leave together: its arrivals stand for what all of them stored. */
+        /* The warp leaves together, since one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);
@@ -238,8 +233,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). Bulk copies send the input as it is, so an input that is multiplied first takes the
- * kernel for buffers that are not whole; ranks may differ in that. */
+/* A reducer (device/launch.h). An input that is multiplied first takes the kernel for buffers that are not whole, since
+ * bulk copies send the input unchanged. Ranks may differ in that. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -266,8 +261,8 @@ struct bulk_reducer {
         });
     }
 
-    /* Reduce-scatter of slices into the output, and all-gather there. Slices are equal whole lines; the last ranks' may
-     * be shorter, or empty. */
+    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last ranks' may
+     * be shorter or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - kernels whose blocks have memory of their own, for two rings of stages,
- * and as many threads as their roles take.
- *
- * An algorithm A of such kernels has, beside what device/launch.h wants:
- *   WHOLE_THREADS       of a block, where buffers are whole
- *   DEPTH, IN_CHUNKS    stages of each ring; chunks of two ranks of a stage of the second ring
- *   PARTS               the most into which the first ring's stages are cut (bulk_make)
+ * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Beside the members that
+ * device/launch.h requires, their algorithm A has:
+ *   WHOLE_THREADS   threads of a block if buffers are whole
+ *   DEPTH           stages of each ring
+ *   IN_CHUNKS       longest chunks that a stage of the second ring holds
+ *   PARTS           the most parts of the first ring's stages (bulk_make)
  */
 #ifndef SHUNT_BULK_LAUNCH_H
 #define SHUNT_BULK_LAUNCH_H
@@ -14,16 +13,16 @@
 #include "algorithms/bulk/walk.h"
 #include "algorithms/device/launch.h"
 
-/* Of the largest block on a GPU: the same for the compilers of both devices. */
+/* Threads of the largest block on a GPU; host compilers need the same value. */
 enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
 
-/* Of the GPUs that give a block the least memory. */
+/* A block's shared memory on the GPUs with the least. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* The most that the current device gives a block (227 KiB on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89 and
- * sm_120). A cudaError_t. */
+/* A block's most shared memory on the current device (KiB: 227 on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89,
+ * sm_120). Returns a cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;
@@ -33,7 +32,7 @@ static int bulk_most_room(int *bytes)
     return (int)error;
 }
 
-/* A block takes fewer stages where there is no room for all (bulk_make). */
+/* bulk_make uses fewer stages if memory is too small. */
 template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)
@@ -51,7 +50,7 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
                                     all < (uint32_t)most ? all : (uint32_t)most, stream);
 }
 
-/* Load it, and let it have the memory. A cudaError_t. */
+/* Returns a cudaError_t. */
 template <class P> static int bulk_preload(kernel_t<P> kernel)
 {
     int most = 0;
@@ -77,18 +76,18 @@ template <class P> static int bulk_preload(kernel_t<P>)
 
 #endif
 
-/* Whether bulk copies reach all but the last bytes of the buffers. Ranks may differ. */
+/* Whether bulk copies reach all but the buffers' last bytes. Ranks may differ. */
 static inline bool bulk_is_whole(const kernel_call_t &call)
 {
     const bool blocks = alg_collective_blocks(call.collective, 2) > 1;
     return ((uintptr_t)call.input | (uintptr_t)call.output | (blocks ? call.stride : 0)) % VEC == 0;
 }
 
-/* On two H100 an unaligned all-reduce of 64 MB takes 345 us with 20 blocks, 289 with 24 and 234 with 32; an aligned one
- * 198, 203 and 208. */
+/* An all-reduce of 64 MB on two H100 with 20, 24 and 32 blocks: 345, 289 and 234 us unaligned, 198, 203 and 208 us
+ * aligned. */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* rank_bytes: of one rank's data. A GPU's chunks have at least 2 KiB. */
+/* At most one block per KiB of rank_bytes, one rank's data; a GPU's chunks have at least 2 KiB. */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
     const uint64_t most = rank_bytes / 1024 + 1;
@@ -98,12 +97,12 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* A ring as long as what the link carries while a chunk goes one way and its credit comes back, some 10 us, so that it
- * never stands still. And the least ring, which has a slot. */
+/* A full ring holds what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. The
+ * least ring still has a slot. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
-/* The most bytes of one rank's data: what the ring holds, if it is not full. */
+/* The most bytes of one rank's data: a ring that is not full must hold the whole message. */
 static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 {
     const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);

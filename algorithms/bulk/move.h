@@ -3,35 +3,35 @@
  * move.h - all-gather and all-to-all of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
- * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores; only flags are polled, and nothing is re-armed.
+ * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores.
  *
- * Data is cut into chunks. The blocks of a rank take them in turn (walk.h); the block that takes a chunk sends it to
- * the peers, and receives the peers' chunks of that number. Each pair of ranks has a ring of slots, and chunk c goes
- * through slot c modulo their number, whichever blocks serve it. A slot has two flags, the call's number plus that of a
- * chunk, and never cleared, as staged's. DATA: the chunk has arrived; CREDIT: the chunk may be sent.
+ * The block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair of
+ * ranks has a ring of slots; chunk c uses slot c modulo their number, whichever blocks serve it. A slot has two flags:
+ * DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the sum of the call's and the chunk's
+ * number, and are never cleared.
  *
- * No rank waits in a circle, whatever its number of blocks: the lowest chunk that a rank has yet to receive is the
- * first that the block that took it has left, on both ends. Its slot is free, for what was there before is a lower
- * chunk.
+ * No deadlock, whatever the numbers of blocks: blocks serve chunks in order, so the lowest chunk that a rank has not
+ * received is the first unfinished one of its block at either end. Its slot is free, since the slot's previous chunk is
+ * lower.
  *
- * Between two calls: the ring's first round needs no CREDIT but ENTRY, which a rank gives when it has begun the call:
- * its last kernel has ended then, and has read all that earlier calls sent. So no rank waits at the end of a call for
- * its peers' reads. No call is empty, so a rank ends only when it has heard of every rank's chunk 0 (algorithm.h). The
- * rings lie in the half of staging that staged gathers in. There staged stores only behind a flag that the reader
- * raised in the same call, too, so either may follow the other.
+ * Consecutive calls: in place of CREDIT the ring's first round needs ENTRY, which a rank raises when it begins the
+ * call. Its previous kernel, with all its reads, has then ended, so no rank waits for its peers' reads at the end. No
+ * call is empty, so a rank ends only after every rank's chunk 0 has arrived (algorithm.h). The rings use the half of
+ * staging where staged gathers, and staged stores there only after a flag that the reader raised in the same call; so
+ * either may follow the other.
  *
- * Roles of a block (bulk.h): the lister takes chunks; the loader fills stages from the input, the sender empties them
- * into the peers' slots (and the own block into the output); the herald raises DATA. The taker fills other stages from
- * own slots, the keeper empties them into the output and gives CREDIT. Two watchers look for CREDIT and DATA. The fence
- * before a DATA flag takes microseconds, so the sender leaves it to the herald. Where buffers are not whole (input.h) a
- * shifter stands between the loader and the sender, and the keeper is several warps (plain.h).
+ * Roles of a block (bulk.h): the lister takes chunks. The loader fills stages from the input; the sender copies them to
+ * the peers' slots (the own block to the output); the herald raises DATA, since the fence before it takes microseconds.
+ * The taker fills other stages from this rank's slots; the keeper copies them to the output and gives CREDIT. Watchers
+ * poll CREDIT and DATA. If buffers are not whole (input.h), a shifter follows the loader, and the keeper has several
+ * warps (plain.h).
  *
- * Order across the link: the sender sees its copies complete and tells the herald, which fences and raises DATA; the
- * watcher sees that and tells the taker, where a fence of the copies' way to memory puts its load behind it. The other
- * way round the keeper sees the load complete and gives CREDIT; the sender learns that, fences likewise, and stores.
+ * Memory order: the sender sees its copies complete before the herald fences and raises DATA; a watcher sees DATA
+ * before the taker's proxy fence (bulk_seen) and load. Likewise the keeper sees its load complete before it gives
+ * CREDIT, and a watcher sees CREDIT before the sender's proxy fence and stores.
  *
- * A broken wait ends its role alone. The others find the stop at their next look, and go on until then as if the first
- * were late: data and flags that still go out are right. Each role waits for its own copies before it leaves.
+ * A broken wait ends only its role. The others find the stop when they next poll; what they still send is right. Each
+ * role waits for its own copies before it leaves.
  */
 #ifndef SHUNT_BULK_MOVE_H
 #define SHUNT_BULK_MOVE_H
@@ -64,7 +64,7 @@ struct bulk_move {
         lane_begin((uintptr_t)team.own | j.plan.chunks, call.early);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team);
-        /* A warp's lanes leave together: its arrivals stand for what all of them stored. */
+        /* The warp leaves together, since one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);

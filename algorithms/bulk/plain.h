@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.h - the shifter and the keeper for buffers that are not whole (input.h): warps that move vectors between a
- * stage and memory, or within a stage.
+ * plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
- * Bulk copies reach granules: 16 aligned bytes. So the loader brings all granules of the buffer that a chunk touches,
- * and the shifter moves the chunk to the stage's beginning; what lies in no granule, at the buffer's two ends, it loads
- * by words. Outputs are written in whole granules, read shifted from the stage, and single bytes at both ends of a
- * chunk.
+ * Bulk copies move granules, 16 aligned bytes. The loader loads all of the buffer's granules that a chunk touches. The
+ * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds at the buffer's ends.
+ * The output is written in granules, and in single bytes at a chunk's ends.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
 
-/* A group sees every filling of its stages, so it cannot mistake one filling for the one before. */
+/* A group sees every filling of its stages, so it cannot mistake one for another. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
-/* Lanes of a group. */
+/* Threads of a group. */
 LANE_FN uint32_t bulk_threads()
 {
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading calls f with the one for `byte` and all places whole vectors away, with
- * its place in a granule as a constant: found out for each vector, it took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and all bytes a multiple of 16 away, with
+ * the shift as a template constant: found for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -54,7 +52,7 @@ template <class F> LANE_FN void bulk_reading(uint32_t byte, const F &f)
         f(bulk_from<3>());
 }
 
-/* Bytes of a chunk up to the first granule. */
+/* Bytes of a chunk before its first granule. */
 LANE_FN uint32_t bulk_head(const uint8_t *to, uint32_t bytes)
 {
     const uint32_t head = (uint32_t)(-(uintptr_t)to % VEC);
@@ -96,7 +94,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* By a warp. A batch is read before its first vector is stored: a vector goes where an earlier one came from. */
+/* Run by a warp. Reads a batch before storing it, since vectors move to where earlier ones came from. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)
@@ -121,7 +119,7 @@ LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gr
     });
 }
 
-/* The vectors that no bulk copy brings, three at most, of the chunk from byte `begin` of its buffer on. */
+/* Loads the vectors, three at most, that no bulk copy brings. begin: the chunk's place in its buffer. */
 template <class MAKE>
 LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, const buffer_t &block,
                        uint64_t begin, uint32_t bytes, uint32_t lane, const MAKE &make_vector)
@@ -133,15 +131,15 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Moves each chunk to the stage's beginning, through make_vector, and copies this rank's own block to the output. Warps
- * take stages in turn. */
+/* Moves each chunk to its stage's beginning, through make_vector; copies the own block to the output. Warps take stages
+ * in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;
     MAKE make_vector;
     walk w;
     bulk_at_t at;
-    uint32_t piece, lane; /* of the warp */
+    uint32_t piece, lane;
 
     LANE_FN static bulk_shifter make(const bulk_job_t &j, const MAKE &m, const lane_t &lane)
     {
@@ -192,7 +190,7 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     }
 };
 
-/* By all lanes of a warp, which has read the stage. */
+/* Called by all lanes of a warp, after their reads. */
 LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     lane_warp_sync();
@@ -200,13 +198,13 @@ LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint
         bulk_release(r, at);
 }
 
-/* By groups of warps in turn. SUM: as of bulk_keeper. */
+/* Groups of warps take stages in turn. SUM: see bulk_keeper. */
 template <bool SUM> struct bulk_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     walk w;
     bulk_at_t at;
-    uint32_t piece, group, thread; /* of its group */
+    uint32_t piece, group, thread;
 
     LANE_FN static bulk_plain_keeper make(const bulk_job_t &j, const lane_t &lane)
     {
@@ -241,8 +239,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* Stages are refilled in order, each after all its readers' release: chunks `depth` or more stages before this
-         * one are stored. */
+        /* Stages are refilled in order, after all readers' release, so chunks `depth` or more stages back are
+         * stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(BULK_KEPT, w.n - behind);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - what the warps of a block do (move.h, bulk_add.cu): each role has its own walk through the block's chunks.
- * plain.h has two roles for buffers that are not whole.
+ * roles.h - the roles of a block's warps (move.h, bulk_add.cu), each with its own walk through the block's chunks.
+ * Those for buffers that are not whole are in plain.h.
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
@@ -10,13 +10,13 @@
 
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
-/* Lists a chunk for the other roles when the stage that it goes to is free (or, of more pieces than stages, two rounds
- * before): a slow block takes fewer. The next number is taken a chunk ahead, since that takes as long as a load. */
+/* Lists a chunk when its first stage is free, so slow blocks take fewer. (With more pieces than stages, the check may
+ * pass two rounds early.) Takes a number one chunk ahead, since that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     uint32_t blocks; /* of this rank's grid */
-    bool spare;      /* the block is none of sure_blocks */
+    bool spare;      /* not one of sure_blocks */
     bulk_at_t at;
     uint32_t listed, next, waited;
     bool begun, ended;
@@ -38,9 +38,9 @@ template <int N> struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* ENTRY comes with the first chunk: some sure block always takes that one. A spare block takes none before all
-     * ranks are in the call, and leaves if they are late: a rank's call of another communicator may wait for its place.
-     * Once all are in, the call ends whatever else waits. */
+    /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
+     * in the call, and leaves if they are late, since another communicator's call may wait for its place on the GPU.
+     * Then the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -62,7 +62,7 @@ template <int N> struct bulk_lister {
         return BULK_ENDED;
     }
 
-    /* Chunks taken, and blocks that have finished. */
+    /* Low half: chunks taken; high half: blocks that have finished. */
     LANE_FN uint64_t *word() const
     {
         return (uint64_t *)(j.team->own + ALG_TAKEN_OFFSET);
@@ -79,7 +79,7 @@ template <int N> struct bulk_lister {
         j.tell(BULK_LISTED, ++listed);
     }
 
-    /* The last roles that read a place of the list, in each direction. */
+    /* Chunks whose places in the list no role reads any more. */
     LANE_FN uint32_t least_done() const
     {
         const uint32_t announced = j.told(BULK_ANNOUNCED), kept = j.told(BULK_KEPT);
@@ -91,15 +91,15 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) that a chunk touches and that lie wholly in its buffer: bulk copies reach no others.
- * In a stage the chunk begins at byte `shift`; of its vectors the granules hold those from `first` up to `end`. */
+/* The granules (16 aligned bytes) of a chunk that lie wholly in its buffer; bulk copies reach no others. The chunk
+ * begins at byte `shift` of its stage; granules hold its vectors first .. end - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
-    uint32_t bytes, offset; /* in the stage */
+    uint32_t bytes, offset; /* offset: in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 
-/* Bytes `at` .. at + bytes - 1 of a buffer of `all` bytes. */
+/* For bytes at .. at + bytes - 1 of a buffer of `all` bytes. */
 LANE_FN bulk_granules_t bulk_granules_of(const uint8_t *block, uint64_t all, uint64_t at, uint32_t bytes)
 {
     const uint32_t vectors = (bytes + VEC - 1) / VEC;
@@ -125,14 +125,14 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* The same bytes to a stage, from byte `offset` on. */
+/* Loads these bytes to byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
 {
     if (WHOLE) {
         const uint32_t rest = bytes % VEC;
-        if (rest != 0) { /* the buffer's last bytes */
+        if (rest != 0) {
             const uint32_t last = (uint32_t)((begin + bytes) / VEC);
             bulk_stage_store(r, at, (offset + bytes) / VEC, buffer_load<uint8_t>(buffer_make(block, all), last));
             bulk_stored();
@@ -182,12 +182,11 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Publishes how many of the block's chunks have flags from all peers. Each lane polls another chunk, so that one step
- * finds all. */
+/* Publishes how many of the block's chunks have flags from all peers; each lane polls another chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
     uint32_t seen;
 
     LANE_FN bulk_step_t step()
@@ -216,13 +215,13 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* WHOLE: also stores the own block to the output; else the shifter does. LAG: copies that may be under way behind the
+/* WHOLE: also stores the own block, which otherwise the shifter does. LAG: the most copies in flight behind the
  * newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
-    bulk_at_t at, read; /* the next stage to send, and to release */
+    bulk_at_t at, read; /* the next stages to send and to release */
     uint32_t piece, issued, done, credited;
 
     LANE_FN bulk_step_t step()
@@ -271,7 +270,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Publish complete copies before idling: otherwise two ranks could wait for each other's last chunks. */
+    /* Publishes complete copies before idling; otherwise ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -287,11 +286,11 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for what is sent: each lane for another chunk. */
+/* Raises DATA for chunks sent, each lane for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
     uint32_t seen;
 
     LANE_FN bulk_step_t step()
@@ -315,7 +314,7 @@ struct bulk_herald {
     }
 };
 
-/* `arrived`: chunks that have arrived from all peers, as far as this role has seen. */
+/* `arrived`: chunks from all peers, as last read. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -325,7 +324,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Of each chunk the peers' in turn, first the rank that sends to us first; a stage each. */
+/* Loads each chunk's data of all peers, a stage each, first that of the rank that sends to this one first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -357,20 +356,20 @@ struct bulk_taker {
     }
 };
 
-/* Stages of the second ring a chunk: one for each peer, or (SUM) one for all. */
+/* Stages of the second ring per chunk: one for each peer, or (SUM) one. */
 template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank whose data stage `piece` has: the peers in the taker's order, or (SUM) this rank. */
+/* The rank whose data stage `piece` holds: peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* To `peer`, or (SUM) all: the chunk has left its slot. This store, which waited for the load's end, needs no fence.
- * Nobody waits for the credit of the last slots. */
+/* Tells `peer`, or (SUM) all, that the chunk has left its slot. Needs no fence, as the load has ended. Nobody awaits
+ * the last slots' credit. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)
@@ -381,22 +380,22 @@ template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t 
         bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
 }
 
-/* A stage to a buffer that begins at a multiple of 16 bytes, of any length. */
+/* `to` is aligned to 16 bytes; `bytes` is any number. */
 LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
 {
     const uint32_t whole = bytes / VEC * VEC;
     if (whole > 0)
         bulk_store(to, r, at, whole);
-    for (uint32_t b = whole; b < bytes; b++) /* the buffer's last bytes */
+    for (uint32_t b = whole; b < bytes; b++)
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
+/* SUM: a stage holds the sum of all ranks. LAG: see bulk_sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
-    bulk_at_t at, read; /* the next stage to empty, and to release */
+    bulk_at_t at, read; /* the next stages to empty and to release */
     uint32_t piece, issued;
 
     LANE_FN bulk_step_t step()

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - the chunks of a call: which block serves which, where each lies in staging, and its flags.
+ * walk.h - the chunks of a call: their blocks, their places in staging, their flags.
  *
- * All but the block that serves a chunk is alike on every rank: blocks take chunks in turn, each the next one when it
- * has room. Multiprocessors have unequal shares of the link: on H100 24 blocks with equal parts ended between 0.87 and
- * 1.26 times the mean. In turn, all end together.
+ * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room: with equal
+ * parts, 24 blocks on H100 ended after 0.87 to 1.26 times the mean, as multiprocessors share the link unequally.
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
@@ -14,13 +13,17 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/peers.h"
 
-/* BULK_CHUNK: bytes of a slot and of the longest chunk; of more ranks it may be less (bulk_parts). BULK_STAGE: of a
- * stage, where a chunk may begin in the midst of a granule (roles.h). BULK_SHORT: the least of a chunk of a message
- * that has fewer than BULK_SHARE long ones. BULK_BATCH: plain.h. BULK_WARPS, BULK_TURNS: warps of a group, and groups
- * that take chunks in turn. BULK_DEPTH, BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms.
- * BULK_MOST_SLOTS: of a ring between two ranks; many, since one slow block holds up the whole ring: on two H100 an
- * all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's
- * list, the most of its chunks under way. BULK_PATIENCE: looks of a spare block at ENTRY, an estimated 1 ms. */
+/* Sizes; bytes unless said otherwise.
+ *   BULK_CHUNK       a slot, and the longest chunk between two ranks (more ranks: bulk_parts)
+ *   BULK_STAGE       a stage, in which a chunk may begin inside a granule (roles.h)
+ *   BULK_SHORT       the least chunk of messages shorter than BULK_SHARE longest chunks
+ *   BULK_BATCH       vectors that a thread reads at once (plain.h)
+ *   BULK_WARPS       warps of a group; BULK_TURNS: groups that take chunks in turn
+ *   BULK_DEPTH       stages of each ring of a block (BULK_ADD_DEPTH: in bulk_add.cu)
+ *   BULK_MOST_SLOTS  slots between two ranks. One slow block holds up the whole ring: on two H100 an all-reduce of
+ *                    256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks)
+ *   BULK_PLACES      places of a block's list: the most chunks that the block has in flight
+ *   BULK_PATIENCE    a spare block's polls of ENTRY, an estimated 1 ms */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,
@@ -49,21 +52,20 @@ enum {
     BULK_SHARE = 8,
     BULK_PATIENCE = 3,
 #endif
-    BULK_LINE = 128, /* chunks begin at a multiple of it */
+    BULK_LINE = 128, /* chunks begin at multiples of it */
     BULK_STAGE = BULK_CHUNK + BULK_LINE
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
-/* Bulk uses staged's flag words: scatter's for CREDIT, gather's for DATA, with slots in place of channels; scatter's
- * last word is ENTRY. If a peer is already in a staged call, its scatter flag may read as credit here: harmless, since
- * the peer has all of this rank's data. In staged, a peer raises a gather flag only after this rank's scatter flag, so
- * none reads as DATA. */
+/* Bulk shares staged's flag words: scatter's for CREDIT (the last one for ENTRY), gather's for DATA, with slots as
+ * channels. If a peer is already in the next call, a staged one, its scatter flag may read as credit: harmless, as that
+ * peer has all of this rank's data. Its gather flags follow this rank's scatter flag, so none reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Between more than two ranks a sum's stage has a chunk of each, so all chunks are shorter: the slot, or stage on the
- * way out, of two ranks is cut into so many. */
+/* Parts of a slot, and of a stage on the way out: a stage of a sum holds a chunk of every rank, so more ranks have
+ * shorter chunks. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -72,13 +74,12 @@ static_assert((int)BULK_LINE / (int)BULK_MOST_PARTS >= 2 * (int)VEC,
               "no room around a chunk that begins in the midst of a granule");
 
 typedef struct bulk_plan {
-    uint64_t bytes; /* of one rank's data; at most, if ranks differ */
+    uint64_t bytes; /* of one rank's data; the most, if ranks differ */
     uint32_t chunk; /* bytes; the last one may be shorter */
     uint32_t slot;  /* bytes */
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are a slot long; shorter in messages of fewer than BULK_SHARE of them. */
 LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;
@@ -94,27 +95,27 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
     return p;
 }
 
-/* Words of a block (bulk_word): how many of its chunks are listed, may be sent, are complete at the peers (pieces), are
- * announced there, have arrived, are stored. Then the list: chunk n of the block's at place n % BULK_PLACES. */
+/* Words of a block (bulk_word): its chunks listed, that may be sent, sent (in pieces), announced to peers, arrived,
+ * stored; then the list, with the block's chunk n at place n % BULK_PLACES. */
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
-/* In the list, instead of a chunk: there are no more. */
+/* Ends the list. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
-    const bulk_ring_t *out, *in; /* stages on the way to peers, and from them */
+    const bulk_ring_t *out, *in; /* stages on the way to peers, and from peers */
     bulk_word_t words;
     const uint8_t *input;
-    const uint8_t *own; /* bulk_add.cu: of the input, what this rank adds itself */
+    const uint8_t *own; /* bulk_add.cu: the part of the input that this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
-    uint32_t full; /* so many ranks have plan.bytes of data; the next one has `rest`, those behind it none */
+    uint32_t full; /* ranks with plan.bytes of data; rank `full` has `rest` bytes, later ranks none */
     uint64_t rest;
-    uint32_t unit;   /* bytes of a stage on the way out, and of each chunk's place in a stage of a sum */
-    uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */
-    bool keep;       /* the own block goes from the input to the output */
+    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk's place in a sum's stage */
+    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one for all */
+    bool keep;       /* the own block must be copied to the output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
     {
@@ -172,11 +173,11 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     return j;
 }
 
-/* A role's way through its block's chunks, in the order in which the block took them. */
+/* A role's walk through its block's chunks, in the list's order. */
 struct walk {
-    uint32_t n;     /* the next, of the block's */
-    uint32_t known; /* listed, as far as this role has seen */
-    uint32_t chunk; /* the next, of the call's, when `look` has found it */
+    uint32_t n;     /* next chunk's number in the block */
+    uint32_t known; /* chunks listed, as last read */
+    uint32_t chunk; /* next chunk's number in the call, set by `look` */
 
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
@@ -188,7 +189,7 @@ struct walk {
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By all lanes of a warp. */
+    /* Called by all lanes of a warp. */
     LANE_FN bulk_step_t look_together(const bulk_job_t &j)
     {
         const bulk_step_t found = look(j);
@@ -214,20 +215,20 @@ LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint
     return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * j.plan.slot;
 }
 
-/* Flags hold numbers of chunks, counted from 1 on. */
+/* A flag holds the chunk's number + 1, above the call's base. */
 LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t chunk)
 {
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* Tell a peer that all slots of this rank are free: its last kernel has ended, with all its reads. */
+/* Means: all slots of this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag; for CREDIT of the ring's first round, ENTRY. A flag of an earlier
- * call counts nothing; one of the next call counts, for its rank has ended this one. */
+/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY). Flags of earlier calls do not
+ * count; a flag of the next call does, since its rank has ended this call. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

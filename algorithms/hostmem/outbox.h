@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outbox.h - short messages through the host's memory: a rank writes once, into its own outbox, and its peers read
- * there.
+ * outbox.h - short messages through the host's memory: a rank writes into its own outbox, where its peers read.
  *
- * Over PCIe a store is posted, and a load is a round trip of some 1.5 us. A flag behind the data would cost two more,
- * for its fence and its load. So each unit of 16 bytes has 12 bytes of data and the number of the call as its mark.
- * Nothing is re-armed, and every type travels unchanged.
+ * Over PCIe a store is posted; a load is a round trip of some 1.5 us. A flag would cost two more, for its fence and its
+ * load, so each unit of 16 bytes holds 12 bytes of data and the call's number as a mark. Nothing is re-armed, and every
+ * type travels unchanged. Call e uses half e & 1 of the scratch (algorithm.h).
  *
- * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every rank has ended call e (algorithm.h), so
- * no rank reads there any more.
+ * Marks repeat after 2^31 calls, and a unit unused since then would seem new. So each call clears one unit, in turn,
+ * unless it uses that unit. A rank's own section is never read.
  *
- * A mark comes again after 2^31 calls. A unit unused since then would look new, so each call clears one unit behind
- * those it uses, in turn. The hole that a rank's own section leaves is never read.
- *
- * A lane has three vectors at a time, which take four units. Those of a warp form a tile, so that each of its stores
- * and loads is of whole lines.
+ * A lane handles three vectors at a time, in four units. A warp's units form a tile, so its stores and loads are whole
+ * lines.
  */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
@@ -27,7 +23,6 @@
 
 enum { OUTBOX_VECTORS = 3, OUTBOX_UNITS = 4 };
 
-/* Vectors of one rank that a lane has at a time. */
 typedef struct triple {
     vec16_t v[OUTBOX_VECTORS];
 } triple_t;
@@ -42,13 +37,13 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* For any size of tile. */
+/* The most vectors, whatever the size of tiles. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
 }
 
-/* For a call of one crossing: its most bytes, and its grid. Each rank's block has a section. */
+/* The most bytes and the grid of a call in one step. Each rank's block has a section. */
 static inline uint64_t outbox_most_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks)
 {
     const uint32_t sections = route_input_has_blocks(collective) ? nranks : 1;
@@ -68,12 +63,12 @@ LANE_FN uint32_t outbox_mark(uint64_t epoch)
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
 }
 
-/* One lane's view of all outboxes, in the call's half. */
+/* All outboxes, in the call's half, for one lane. */
 template <int N> struct outbox {
-    uint8_t *to;                /* ours */
-    const uint8_t *from[N - 1]; /* [j]: that of the rank at place j of the others */
+    uint8_t *to;                /* own */
+    const uint8_t *from[N - 1]; /* [j]: of the rank at place j of the others */
     uint32_t mark, nranks;
-    uint32_t lane, lanes; /* of a warp */
+    uint32_t lane, lanes;
 
     LANE_FN uint32_t peers() const
     {
@@ -120,7 +115,6 @@ template <int N> struct outbox {
         }
     }
 
-    /* The lane's i-th vector of a tile; the others follow `lanes` later. */
     LANE_FN uint32_t vector(uint32_t tile, uint32_t i) const
     {
         return (tile * OUTBOX_VECTORS + i) * lanes + lane;
@@ -145,8 +139,8 @@ template <int N> struct outbox {
         return (1u << peers()) - 1;
     }
 
-    /* Wait for tile `tile` + r * `step` of every other rank r whose position is in `missing`, into x. Polls all missing
-     * tiles together, so their loads overlap. False: the wait was broken. */
+    /* Waits for tile `tile` + r * `step` of every other rank r whose place is in `missing`, and puts it into x; all
+     * loads overlap. Returns false if the wait was broken. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -178,7 +172,7 @@ template <int N> struct outbox {
         rest = lane_fetch(at + OUTBOX_VECTORS * lanes * VEC);
     }
 
-    /* Four units to three vectors; false: at least one has not arrived. */
+    /* Four units to three vectors; false: a unit has not arrived. */
     LANE_FN bool join(triple_t &x, const vec16_t &rest) const
     {
         uint32_t wrong = rest.w[3] ^ mark;
@@ -191,9 +185,9 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank that sends nothing in a call posts only the first unit of its half, as a notice; a rank that gets no data from
- * it waits for that unit. So every rank hears from all others in each call (algorithm.h), and a root does not run ahead
- * of a peer that still reads. */
+/* A rank without data to send posts the first unit of its half as a notice, for which ranks without data from it wait.
+ * So every rank hears from all others in each call (algorithm.h), and a root cannot overwrite what a peer still
+ * reads. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -201,7 +195,8 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Wait until `ranks` are in this call: one lane each, of the warp with the least data. False: the wait was broken. */
+/* Waits until `ranks` are in this call, one lane each, in the warp with the least data. Returns false if the wait was
+ * broken. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
@@ -220,7 +215,7 @@ LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint
     return true;
 }
 
-/* Clear a unit of the call's half, in turn; the call itself uses the first `used` bytes. */
+/* Clears a unit of the call's half, in turn; the call uses the first `used` bytes. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
 {
     const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;

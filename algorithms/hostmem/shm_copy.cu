@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter through the host's memory for longer messages, chunk
- * by chunk (chunks.h).
+ * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter of longer messages through the host's memory
+ * (chunks.h).
  *
- * Data path: input chunk -> own outbox (a block for each rank: a section each) -> flag -> the takers' outputs. Data
- * that all ranks take is written once. In place needs no copy: a rank's own block is not stored, and no other one is
- * loaded.
+ * Data path: input chunk -> own outbox (blocks for each rank: a section each) -> flag -> the takers' outputs. Data for
+ * all ranks is written once. In place is safe: a rank neither stores its own block nor loads another.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
@@ -38,7 +37,7 @@ struct shm_copy {
                 buffer_store<uint8_t>(buffer_make(part, bytes), v, x);
         }
 
-        /* Post a chunk of rank `owner`'s block for `to` (NULL: no rank), and copy it to the own output (keeps). */
+        /* Posts a chunk of block `owner` at `to`, unless NULL, and (keeps) copies it to the own output. */
         LANE_FN void copy(const alg_team_t &team, uint32_t owner, uint8_t *to, bool keeps, uint32_t c) const
         {
             const shm_span_t s = ch.span(0, vectors, c);
@@ -123,7 +122,7 @@ struct shm_copy {
         lane_begin((uintptr_t)w.input | (uintptr_t)w.output, call.early);
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         epoch_leave(lane, team);
-        /* The block's lanes leave together: its flags stand for what all of them posted. */
+        /* The block leaves together, since its flags cover all its lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter through the host's memory in one crossing.
+ * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter of short messages through the host's memory
+ * (outbox.h).
  *
- * Data path: input -> own outbox (a block for each rank: section o) -> the takers' outputs. Data that all ranks take is
- * written once, and arrives bit for bit. In place needs no copy: a rank's own block is not stored, and no other one is
- * loaded.
+ * Data path: input -> own outbox (blocks for each rank: section o) -> the takers' outputs. Data for all ranks is
+ * written once. In place is safe: a rank neither stores its own block nor loads another.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
@@ -55,7 +55,7 @@ struct shm_move {
             }
         }
 
-        /* x[0] is loaded: the data for all ranks, or for the next one. */
+        /* x[0] holds the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

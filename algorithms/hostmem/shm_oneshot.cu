@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_oneshot.cu - all-reduce, reduce-scatter, reduce through the host's memory in one crossing: each rank posts its
- * input into its outbox, fetches its part from all others' outboxes, and adds.
+ * shm_oneshot.cu - all-reduce, reduce-scatter, reduce of short messages through the host's memory (outbox.h).
  *
  * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output.
- * All-reduce: 4/3 S written, 4/3 (n-1) S read over each GPU's PCIe link. It wins while the crossing dominates. In place
- * needs no copy: a lane posts its own vectors before it stores there, and both are at the same position of their
- * blocks.
+ * All-reduce: 4/3 S written, 4/3 (n-1) S read over each GPU's PCIe link. In place is safe: a lane posts its vectors
+ * before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -18,10 +16,10 @@ struct shm_oneshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint64_t stride; /* of the blocks in the input; 0: one block for all */
+        uint64_t stride; /* of the input's blocks; 0: one for all ranks */
         uint32_t vectors, tiles;
 
-        /* The section for the rank i places after us. */
+        /* The section for the rank i places after this one. */
         LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const
         {
             return stride ? ring_next(team, i) : 0;
@@ -35,7 +33,7 @@ struct shm_oneshot {
                 x.v[i] = r.load_from_if(o.vector(tile, i) < vectors, part, o.vector(tile, i));
         }
 
-        /* x[0] is loaded: the data for all ranks, or for the next one. */
+        /* x[0] holds the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

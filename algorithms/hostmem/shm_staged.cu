@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_staged.cu - all-reduce, reduce-scatter, reduce through the host's memory for longer messages, chunk by chunk
- * (chunks.h).
+ * shm_staged.cu - all-reduce, reduce-scatter, reduce of longer messages through the host's memory (chunks.h).
  *
- * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; but for
- * reduce-scatter also -> its outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2 (n-1)/n S
- * read over each GPU's PCIe link. Both crossings overlap: in step c the scattered chunk c is added while the sums of
- * chunk c - 1 are fetched.
+ * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; except for
+ * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2
+ * (n-1)/n S read over each GPU's PCIe link. Step c adds scattered chunk c and fetches the sums of chunk c - 1.
  *
  * An outbox holds two chunks of sums, at the same place in all calls. The sums of chunk c replace those of c - 2 after
- * flag c came from every rank, which had fetched c - 2 by then. The first sums of a call are posted after a flag of
- * that call came from every rank, which had fetched all sums of the call before.
+ * flag c from every rank, which has then fetched c - 2. A call's first sums follow a flag of that call from every rank,
+ * which has then fetched all earlier sums.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -22,12 +20,12 @@ struct shm_staged {
     template <class R, int N> struct view {
         R r;
         shm_channel ch;
-        uint64_t stride;  /* of the blocks in the input, which are the slices; 0: the message is cut into slices */
+        uint64_t stride;  /* of the input's blocks, which are the slices; 0: the message is cut into slices */
         uint32_t vectors; /* of the message, or of a block */
         uint32_t slice;
-        bool keeps, gathers; /* whether this rank's output has its own sums, and all others' */
+        bool keeps, gathers; /* the output gets this rank's sums; all others' sums */
 
-        /* Position of a rank's slice in its buffer. */
+        /* Chunk c of a rank's slice. */
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const
         {
             const uint32_t begin = stride ? 0 : owner * slice;
@@ -152,7 +150,7 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The block's lanes leave together: its flags stand for what all of them posted. */
+        /* The block leaves together, since its flags cover all its lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_twoshot.cu - all-reduce through the host's memory in two crossings.
+ * shm_twoshot.cu - all-reduce through the host's memory in two steps (outbox.h).
  *
  * Data path: input slice o -> section o of the own outbox -> rank o adds in rank order -> output, and section o of rank
- * o's outbox -> output of every peer. 4/3 S written, 8/3 (n-1)/n S read over each GPU's PCIe link, against the 4/3
- * (n-1) S of one crossing. In place needs no copy: a lane posts its input at a position before it stores there.
+ * o's outbox -> output of every peer. 4/3 S written, 8/3 (n-1)/n S read over each GPU's PCIe link (shm_oneshot.cu: 4/3
+ * (n-1) S). In place is safe: a lane posts its input at a position before it stores there.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -22,9 +22,8 @@ struct shm_twoshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint32_t vectors, slice, tiles; /* of the message; of a slice */
+        uint32_t vectors, slice, tiles; /* of the message, of a slice, in a slice */
 
-        /* The lane's vectors of a tile of rank `owner`'s slice. */
         LANE_FN void load(uint32_t owner, uint32_t tile, triple_t &x) const
         {
             LANE_UNROLL

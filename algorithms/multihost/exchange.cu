@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exchange.cu - all-reduce of ranks on several hosts, in one kernel: a reduce-scatter within each host, an exchange of
- * the slice among the ranks that own it on all hosts, an all-gather within each host.
+ * each slice among its owners on all hosts, an all-gather within each host.
  *
- * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> every other host's inbox
- * (by the proxy, relay.h) -> rank o there adds the hosts' sums in the order of the hosts -> output, and its peers'
- * gather slots -> output. The sum of a host is rounded to the type before it travels. For averages of floats the host's
- * average travels, since their sum may be out of range. With one rank a host there is only the exchange.
- *
- * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own slice goes in steps,
- * RELAY_AHEAD under way at a time. This rank's sums wait in its staging, each for the lane that made it. In place needs
- * no copy, as in two-shot: a lane posts or sends its input at a position before it stores there.
+ * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> (proxy, relay.h) every
+ * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
+ * output. A host's sum is rounded to the type before it travels; for averages of floats the host's average travels,
+ * since the sum may be out of range. The first and last parts are those of allreduce/twoshot.h. Between them the own
+ * slice goes in steps, RELAY_AHEAD in flight at a time. This rank's sums wait in its staging, each for the lane that
+ * made it. In place is safe: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -28,7 +26,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     one_host_t rank_sum;
     hosts_t host_sum;
     uint32_t own;           /* vectors of this rank's slice */
-    uint32_t first, stride; /* the lane's, within a step */
+    uint32_t first, stride; /* within a step */
     uint32_t steps;
     uint64_t number; /* of the call */
     uint8_t *partial;
@@ -54,7 +52,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         host_sum.begin(call);
         rank_sum = t.r;
         if (OPS == OPS_SUM && !AVERAGES)
-            rank_sum.op = ALG_SUM; /* an average of integers is of all ranks */
+            rank_sum.op = ALG_SUM; /* integers are averaged over all ranks at the end */
         t.s.move(epoch_half(team, epoch));
         number = epoch_base(epoch) / EPOCH_UNIT;
     }
@@ -85,8 +83,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Lay step c of this rank's slice, its host's sum, out for the proxy. False: a lane's wait was broken, and no word
-     * says that the step is complete. */
+    /* Posts step c of this rank's slice, summed over its host. Returns false if a lane's wait was broken; then no word
+     * reports the step. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -117,7 +115,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return true;
     }
 
-    /* False: the wait was broken. */
     LANE_FN bool wait(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint64_t wanted = tag(c);
@@ -168,7 +165,7 @@ struct exchange {
         const uint64_t epoch = epoch_read(team);
         l.begin(team, call, epoch);
         epoch_leave(lane, team);
-        /* The block leaves as one: its words stand for what all of its lanes laid. */
+        /* The block leaves together, since its words cover all its lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {
@@ -193,7 +190,7 @@ struct exchange {
         }
     }
 
-    /* The most bytes of a message for one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
+    /* The most bytes of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

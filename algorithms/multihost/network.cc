@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.cc - the collectives between hosts, but for all-reduce (exchange.cu), on the host device.
+ * network.cc - the collectives between hosts, except all-reduce (exchange.cu), on the host device.
  *
- * Data path: a segment of the input -> the window of each peer that wants it -> output, where ranks that reduce add all
- * ranks' values in rank order, rounded once: the same bits as on one host. Ranks of one host are peers like the others.
+ * Data path: a segment of the input -> the window of each peer that wants it -> output, where reducing ranks add all
+ * values in rank order and round once: the same bits as on one host. A step sends one segment, possibly empty, to every
+ * peer. It ends when every peer's segment has arrived and all own ones are written. Step s uses half s & 1 of the
+ * windows. A peer sends step s + 1 after it has read step s from its windows, so a rank that has received s + 1 may
+ * reuse that half for s + 2.
  *
- * A step sends one segment to every peer, of no bytes where there is nothing to send, and ends when every peer's has
- * come and all own ones are written. Step s uses half s & 1 of the windows. A peer sends its step s + 1 only after it
- * has read what step s put into its window, so a rank that has received s + 1 may use that half for s + 2.
- *
- * After a wait that ran out of time, and after a peer has left, the connections are closed, which tells the others.
+ * After a timed-out wait or a peer's end, closing the connections informs the other ranks.
  */
 #include "algorithms/multihost/multihost.h"
 
@@ -22,8 +21,8 @@
 #include "algorithms/device/segments.h"
 
 enum {
-    NAP_MS = 10,                   /* between two looks at the abort */
-    ALG_HOSTS_SEGMENT = 256 << 10, /* bytes that a rank sends to a peer in one step */
+    NAP_MS = 10,                   /* between two checks of the abort */
+    ALG_HOSTS_SEGMENT = 256 << 10, /* the most bytes that a rank sends to a peer in one step */
     WINDOW = 2 * (int)ALG_HOSTS_SEGMENT
 };
 
@@ -33,11 +32,9 @@ struct alg_hosts {
     uint64_t step;
     uint8_t *windows;
     uint64_t flags[ALG_MAX_RANKS];
-    uint8_t *staging; /* a segment a rank: this rank's contributions, as they are sent */
+    uint8_t *staging; /* a segment per rank: contributions as they are sent */
     char fault[NET_WAY_TEXT];
 };
-
-/* ---- A step ------------------------------------------------------------------------ */
 
 typedef struct piece {
     const uint8_t *data;
@@ -59,7 +56,7 @@ static int fail(alg_hosts_t *hosts, int status)
     return status;
 }
 
-/* The peer's segment has come, and ours is written. */
+/* The peer's segment has arrived, and the one for it is written. */
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&
@@ -94,9 +91,7 @@ static int exchange(alg_hosts_t *hosts, const piece_t *to)
     return status == ALG_STATUS_OK ? status : fail(hosts, status);
 }
 
-/* ---- Values ------------------------------------------------------------------------ */
-
-/* This rank's contribution, as peers get it: the call's input to its output. */
+/* Turns the input into this rank's contribution, in the output. */
 template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const kernel_call_t &part)
 {
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, false> R;
@@ -124,7 +119,7 @@ static void combine(const alg_team_t &team, const kernel_call_t &part, const uin
     }
 }
 
-/* In the order of alg_type_t; an unsigned integer takes the signed one's. */
+/* In the order of alg_type_t; unsigned integers use the signed kernels. */
 #define PER_OPS(F, T)                                 \
     {                                                 \
         F<T, OPS_SUM>, F<T, OPS_MAX>, F<T, OPS_OTHER> \
@@ -162,11 +157,9 @@ static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint
     kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
 }
 
-/* ---- A segment of every block goes from its senders to its takers ------------------- */
-
 typedef struct segment {
     uint64_t at, bytes; /* of a block */
-    uint64_t block;     /* bytes of one */
+    uint64_t block;     /* bytes of a block */
     uint64_t count;     /* elements */
 } segment_t;
 
@@ -228,8 +221,6 @@ static int by_blocks(alg_hosts_t *hosts, const alg_call_t *call)
     }
     return status;
 }
-
-/* ---- The team, the descriptors ------------------------------------------------------- */
 
 int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
 {

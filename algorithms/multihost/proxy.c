@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.c - the threads that serve all relays of a process (multihost.h). Relays are their callers'.
+ * proxy.c - the threads that serve all relays of a process (multihost.h). Callers own the relays.
  *
- * The proxy looks at all relays, and passes on what kernels lay out. Between hosts that are reached by sockets each
- * byte is copied into one and out of another, which bounds long messages. So a second thread, the reader, takes over
- * what comes while long steps are found; without them it sleeps, and the proxy reads.
+ * The proxy polls all relays, and sends what kernels post. With sockets each byte is copied into one and out of
+ * another, which limits long messages, so while steps are long a second thread, the reader, receives. Otherwise it
+ * sleeps, and the proxy receives.
  *
- * The list of relays changes under the locks of both; each thread holds its own while it goes through the list once,
- * and gives it away in between. The proxy's comes first.
+ * The list of relays changes only under both locks, the proxy's taken first. Each thread holds its own lock during one
+ * pass through the list.
  */
 #define _GNU_SOURCE
 #include "algorithms/multihost/proxy.h"
@@ -20,19 +20,19 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* after the last step; then it naps while a graph, or a late launch, may begin a call */
+    POLL_MS = 2, /* after the last step; then naps, if a graph or a late launch may begin a call */
     NAP_NS = 50000,
-    LONG_NAP_NS = 500000, /* after IDLE_MS */
+    LONG_NAP_NS = 500000,
     IDLE_MS = 100
 };
 
-/* A thread, and the lock that it gives away between two rounds. */
+/* A thread, and the lock that it releases between passes. */
 typedef struct server {
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* made by prepare */
+    pthread_cond_t wake;
     bool running;
-    atomic_bool sleeps; /* or is not there */
-    atomic_uint wanted; /* by those who wait for the lock */
+    atomic_bool sleeps; /* also if not running */
+    atomic_uint wanted; /* threads that wait for the lock */
 } server_t;
 
 #define SERVER                                            \
@@ -86,7 +86,7 @@ static void give(server_t *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Others may need the core that this thread is bound to. */
+/* For threads that need the lock or this thread's core. */
 static void pause_between(server_t *server, long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};
@@ -100,14 +100,12 @@ static void pause_between(server_t *server, long nap_ns)
     pthread_mutex_lock(&server->lock);
 }
 
-/* Under its lock. */
+/* Called under the server's lock. */
 static bool start(server_t *server, void *(*body)(void *))
 {
     server->running = server->running || net_thread_start(NULL, body, NULL) == 0;
     return server->running;
 }
-
-/* ---- The proxy --------------------------------------------------------------------------- */
 
 typedef struct sight {
     bool busy, due;
@@ -123,8 +121,8 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Until a call is launched, or for 1 s: what a peer sends meanwhile must be read, or its system takes this one for dead
- * (TCP_USER_TIMEOUT). Under the lock. */
+/* Called under the lock. Sleeps until a call is launched, at most 1 s: what a peer sends meanwhile must be read, or its
+ * system takes this host for dead (TCP_USER_TIMEOUT). */
 static void sleep_until_call(void)
 {
     bool due = false;
@@ -179,8 +177,6 @@ void proxy_wake(void)
     give(&g_proxy);
 }
 
-/* ---- The reader -------------------------------------------------------------------------- */
-
 static void *read_all(void *unused)
 {
     uint64_t busy_ns = proxy_now_ns();
@@ -207,7 +203,7 @@ static void *read_all(void *unused)
     return unused;
 }
 
-/* Without a thread the proxy goes on alone. */
+/* Without a thread the proxy receives alone. */
 void proxy_call_reader(void)
 {
     if (!atomic_load(&g_reader.sleeps))
@@ -233,8 +229,6 @@ void proxy_let_reader(void)
     give(&g_reader);
 }
 
-/* ---- The list ---------------------------------------------------------------------------- */
-
 int proxy_add(alg_relay_t *relay)
 {
     pthread_once(&g_once, prepare);
@@ -251,7 +245,7 @@ int proxy_add(alg_relay_t *relay)
     return running ? 0 : -EAGAIN;
 }
 
-/* Whichever thread finds the list empty ends. A relay whose network never connected is not there. */
+/* A thread that finds the list empty ends. A relay that never connected is not in the list. */
 void proxy_remove(alg_relay_t *relay)
 {
     take(&g_proxy);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.h - a relay's state, and the functions that relay.c and proxy.c have for each other.
+ * proxy.h - a relay's state, and functions that relay.c and proxy.c share.
  */
 #ifndef SHUNT_PROXY_H
 #define SHUNT_PROXY_H
@@ -9,7 +9,7 @@
 
 #include "algorithms/multihost/multihost.h"
 
-enum { RELAY_QUEUE = 16 }; /* steps laid out and not put */
+enum { RELAY_QUEUE = 16 }; /* steps posted and not yet given to the network */
 
 typedef struct step {
     uint64_t tag;
@@ -24,41 +24,41 @@ struct alg_relay {
     uint8_t *at;
     net_network_t *network; /* NULL: ended. Changed under both of the proxy's locks */
     bool copies;            /* this process copies the bytes: the network uses sockets */
-    alg_control_t *control; /* NULL until it is served. Under the proxy's lock */
+    alg_control_t *control; /* NULL until served. Under the proxy's lock */
     step_t queue[RELAY_QUEUE];
     uint64_t laid;
-    uint64_t put[ALG_MAX_RANKS];  /* steps given to the network, by host; own entry: the slowest host's */
-    uint64_t call;                /* of the next step */
-    uint32_t step;                /* of the next step, in its call */
-    uint64_t last_tag;            /* of the last step found; 0: none */
-    uint64_t kernels_begun;       /* kernels whose last step was found */
-    _Atomic uint64_t kernels_due; /* kernels launched */
+    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by host; own entry: the slowest host's */
+    uint64_t call;               /* of the next step */
+    uint32_t step;               /* the next step's number in its call */
+    uint64_t last_tag;           /* of the last step found; 0: none */
+    uint64_t kernels_begun;      /* kernels whose last step was found */
+    _Atomic uint64_t kernels_due;
     atomic_bool captured;
-    char fault[NET_WAY_TEXT]; /* written before kernels are told that a host is lost */
+    char fault[NET_WAY_TEXT]; /* written before kernels learn that a host is lost */
     atomic_bool has_fault;
 };
 
-/* ---- relay.c ---- */
+/* relay.c: */
 
-/* Under the proxy's lock. True if something was done, or is under way. */
+/* Polls a relay, under the proxy's lock; true: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
-/* A call may begin without a word to the host, or was launched and has yet to begin. */
+/* A launched call has yet to begin, or one may begin without notice to the host. */
 bool relay_is_due(const alg_relay_t *relay);
 
-/* ---- proxy.c ---- */
+/* proxy.c: */
 
 uint64_t proxy_now_ns(void);
 void proxy_take(void);
 void proxy_give(void);
-/* -EAGAIN: there is no thread. */
+/* -EAGAIN: no thread could be started. */
 int proxy_add(alg_relay_t *relay);
 void proxy_remove(alg_relay_t *relay);
 void proxy_wake(void);
-/* Under the lock: a long step was found. */
+/* Under the proxy's lock, when a long step was found. */
 void proxy_call_reader(void);
-/* Its thread is awake: reading is left to it. */
+/* Whether the reader is awake, so that the proxy need not receive. */
 bool proxy_has_reader(void);
-/* Under the lock: it touches no network until it is let go. */
+/* Under the proxy's lock: keeps the reader from all networks until proxy_let_reader. */
 void proxy_hold_reader(void);
 void proxy_let_reader(void);
 

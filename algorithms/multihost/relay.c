@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.c - relays: what the proxy finds in one, and its life (relay.h, multihost.h).
+ * relay.c - what the proxy does for one relay, and a relay's creation and end (relay.h, multihost.h).
  *
- * The list of relays and what is in them is the proxy's, under one lock that it holds while it looks at all of them
- * once (proxy.c). A look waits for nothing. The landing and the outbox are also the kernels'; words and flags order
- * them.
+ * The proxy's lock guards the list of relays and their contents; the proxy holds it for one pass, without waits
+ * (proxy.c). Kernels also use the landing and the outbox, ordered by words and flags.
  *
- * Memory: a relay owns its memory and its network. The network goes first: nothing lands in memory that is gone.
+ * A relay owns its memory and its network. The network ends first, so nothing lands in freed memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,14 +19,12 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    LONG_STEP = 12 << 10, /* whose copy takes long enough to share it with the reader */
+    LONG_STEP = 12 << 10, /* bytes whose copy is worth sharing with the reader */
     NAP_NS = 50000,
-    SEND_LIMIT_MS = 5000 /* for what peers are owed at the end */
+    SEND_LIMIT_MS = 5000 /* for steps still to be sent at the end */
 };
 
 _Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
-
-/* ---- One look at one relay ------------------------------------------------------------- */
 
 static uint64_t *flag_of(const alg_relay_t *relay, uint32_t host)
 {
@@ -100,7 +97,7 @@ static bool owes_to(const alg_relay_t *relay, uint32_t host)
            net_network_sent(relay->network, host) < relay->last_tag;
 }
 
-/* Steps are on their way, or a kernel has more of them to come. */
+/* Whether steps are in flight, or a kernel has more to come. */
 static bool under_way(const alg_relay_t *relay)
 {
     bool any = relay->step > 0;
@@ -116,7 +113,7 @@ bool relay_look(alg_relay_t *relay)
     if (!relay->network)
         return false;
     if (relay->control && __atomic_load_n(&relay->control->abort, __ATOMIC_ACQUIRE)) {
-        end_network(relay); /* that is how the others learn of it */
+        end_network(relay); /* informs the other hosts */
         return false;
     }
     bool any = false;
@@ -130,7 +127,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* A place in the queue is free when all hosts have taken its step: the own entry is the least of theirs. */
+    /* Places in the queue are free again when all hosts have taken their steps. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h != relay->host && net_network_alive(relay->network, h))
@@ -144,8 +141,6 @@ bool relay_is_due(const alg_relay_t *relay)
 {
     return relay->network && (atomic_load(&relay->captured) || relay->kernels_begun < atomic_load(&relay->kernels_due));
 }
-
-/* ---- A relay's life -------------------------------------------------------------------- */
 
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay)
 {
@@ -212,7 +207,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* The last step may be on its way to a slow host, or not have been found yet. */
+/* Looks first, since the last step may not have been found yet. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list_move.cu - lists of short all-gathers, and of short all-to-alls, in one crossing (list.h).
+ * list_move.cu - lists of short all-gathers or all-to-alls, in one step (list.h).
  *
  * Data path: input (its block o) -> this rank's slot at rank o -> output there. Data arrives bit for bit
  * (push_move.cu).
@@ -11,7 +11,7 @@
 struct list_copy {
     enum { MOST_THREADS = 1024 };
 
-    /* EACH is of other kernels: whether the input has blocks is looked up here. */
+    /* EACH is always true; the collective tells at run time whether the input has blocks. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const list_t &list)
     {
@@ -33,7 +33,7 @@ struct list_copy {
         slots<MARK_ESCAPE, N> s;
         const uint8_t *input;
         uint8_t *output;
-        uint64_t bytes, step; /* of a block; from one block of the input to the next */
+        uint64_t bytes, step; /* of a block; between blocks of the input */
         uint32_t vector;
 
         LANE_FN static one make(const lane_t &lane, const alg_team_t &team, const list_t &list, uint64_t number,
@@ -84,7 +84,6 @@ struct list_copy {
                 store(team.rank, load(team.rank));
         }
 
-        /* False: a wait was broken. */
         LANE_FN bool take(lane_t &lane, const alg_team_t &team) const
         {
             vec16_t x[N - 1];

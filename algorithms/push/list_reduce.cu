@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list_reduce.cu - lists of short all-reduces, and of short reduce-scatters, in one crossing (list.h).
+ * list_reduce.cu - lists of short all-reduces or reduce-scatters, in one step (list.h).
  *
- * Data path: input (its block o) -> this rank's slot at rank o -> added there in rank order -> output. A lane puts its
- * vectors of all calls before it takes any, and loads its own again: both lie at the same place of their blocks, so in
- * place is free.
+ * Data path: input (its block o) -> this rank's slot at rank o -> added there in rank order -> output. In place is
+ * safe: a lane sends its vectors of all calls before it stores any, at positions that only it loads.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
@@ -37,7 +36,7 @@ struct list_add {
         R r;
         slots<R::MARK, N> s;
         uint32_t vector, vectors;
-        uint64_t step; /* bytes from one rank's block of the input to the next */
+        uint64_t step; /* between the input's blocks, in bytes */
 
         LANE_FN static one make(const lane_t &lane, const alg_team_t &team, const list_t &list, const R &common,
                                 uint64_t number, const list_walk_t &w)
@@ -70,7 +69,6 @@ struct list_add {
             }
         }
 
-        /* False: a wait was broken. */
         LANE_FN bool take(lane_t &lane, const alg_team_t &team) const
         {
             if (vector >= vectors)

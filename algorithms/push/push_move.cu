@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one crossing (push.h).
+ * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
  *
- * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that would look like an
- * armed slot travel as escapes (mark.h), whatever the type. A lane puts its vectors before it stores what arrived, and
- * both lie at the same place of their blocks, so in place is free.
+ * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that equal an armed slot's
+ * travel as escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
 
-/* ROOTED: broadcast, gather, scatter, which have notices (push.h). */
 template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* Addresses of blocks are those of the lane's first vector there, kept in registers, as is that of the slots
-         * that 3 and 4 ranks poll; more ranks lack registers. */
+        /* KEPT: block addresses are those of the lane's first vector, and stay in registers, as do the slots that 3 and
+         * 4 ranks poll; more ranks lack registers. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
-        uint8_t *in[N];          /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
+        uint8_t *in[N]; /* EACH: [i] for the rank i places after this one, [0] for this rank; else [0] for all */
         const uint8_t *readable; /* memory of this device */
         uint8_t *own_out;
-        bool keeps;     /* our own block goes from the input to the output */
+        bool keeps;     /* the own block must be copied to the output */
         uint64_t bytes; /* of a block */
         uint32_t vectors, first;
 
-        /* Bytes from these addresses to vector v of a block. */
+        /* Bytes from a block's address to its vector v. */
         LANE_FN uint64_t place(uint32_t v) const
         {
             return (uint64_t)(KEPT ? v - first : v) * VEC;
         }
 
-        /* x[i]: vector v of in[i], if it exists and is wanted. In flight beside what was loaded before. */
+        /* Loads vector v of each wanted in[i] into x[i], all loads in flight at once. */
         LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -53,7 +51,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* v itself exists. */
+        /* Vector v itself exists. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {
@@ -131,7 +129,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* A lane's next vectors are on their way while it takes these. */
+        /* A lane's next vectors are in flight while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
             w.load(true, first + k, x[0]);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * push_reduce.cu - reduce-scatter and reduce in one crossing (push.h).
+ * push_reduce.cu - reduce-scatter and reduce in one step (push.h).
  *
  * Data path: input block o -> this rank's slot at rank o (reduce: at the root) -> added there in rank order -> output.
- * A lane puts its vectors before it stores, and both lie at the same place of their blocks, so in place is free.
+ * In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
 
-/* ROOTED: reduce, which has notices (push.h). */
 template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
@@ -23,7 +22,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
         slots_t s = slots_t::make(team, 1, vectors, first);
         const push_t p = push_make<ROOTED>(team, call, s.ranks());
-        buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
+        buffer_t in[N]; /* [i]: for the rank i places after this one; [0]: own */
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < s.ranks())
@@ -49,7 +48,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* While a lane takes vectors, its next ones are on their way. */
+        /* A lane's next vectors are in flight while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
             load(r, s, p, in, true, first + k, x[0]);
@@ -80,7 +79,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_take(lane, team, notices);
     }
 
-    /* v itself exists. */
+    /* Vector v itself exists. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
                                  uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])
@@ -93,7 +92,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             put(s, p, b == 0 || v + b * stride < vectors, k + b * stride, x[b]);
     }
 
-    /* What goes to every peer; all loads are in flight at once. */
+    /* Loads the vectors for all peers, all loads in flight at once. */
     template <class R, class S, int N>
     LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool exists, uint32_t v,
                              vec16_t (&x)[N])

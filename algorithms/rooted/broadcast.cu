@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broadcast.cu - broadcast in two crossings (rooted.h).
+ * broadcast.cu - broadcast in two steps (rooted.h).
  *
  * Data path: slice o of the root's input -> the root's slot at rank o -> output, and rank o's slot at every other rank
- * but the root -> output there. Data arrives bit for bit: words that would equal the sentinel travel as escapes
- * (mark.h).
+ * but the root -> output there. Data arrives bit for bit (mark.h).
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"
@@ -19,7 +18,7 @@ struct rooted_broadcast {
         buffer_t in, out;
         const uint8_t *scratch; /* own */
         uint32_t first;
-        bool keeps; /* root: stores what it sends in its output, too */
+        bool keeps; /* root: also stores what it sends in its output */
 
         LANE_FN void store(uint32_t v, const vec16_t &x) const
         {
@@ -29,7 +28,7 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: from every slice. All loads are in flight at once. */
+        /* Root: loads a vector of every slice, all loads in flight at once. */
         LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -99,7 +98,6 @@ struct rooted_broadcast {
         }
     };
 
-    /* No broadcast has EACH. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
@@ -134,7 +132,7 @@ struct rooted_broadcast {
             w.load(team, true, k, x);
             w.send(team, k, x);
         }
-        /* A lane passes its next vector on before it takes those that the others pass on. */
+        /* A lane relays its next vector before it takes those that the others relay. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = 0; !root && w.first + k < w.p.each + ahead; k += stride) {
             if (w.first + k < w.p.each && !w.relay(lane, team, k))

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reduce.cu - reduce in two crossings (rooted.h).
+ * reduce.cu - reduce in two steps (rooted.h).
  *
- * Data path: slice o of every rank's input, the root's too -> that rank's slot at rank o -> added there in rank order
- * -> rank o's slot at the root -> output. In place needs no copy: a lane sends its vectors before it stores results,
- * and both are at the same positions of the message.
+ * Data path: slice o of every rank's input -> that rank's slot at rank o -> added there in rank order -> rank o's slot
+ * at the root -> output. In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/rooted/rooted.h"
@@ -29,7 +28,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* From every slice but the own. All loads are in flight at once. */
+    /* Loads a vector of every other rank's slice, all loads in flight at once. */
     LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -115,7 +114,7 @@ struct rooted_reduce {
         if (first < l.p.each)
             l.put(team, 0, x);
         epoch_leave(lane, team);
-        /* A lane's next vectors travel while it takes these. */
+        /* A lane's next vectors are in flight while it takes these. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = stride; k < ahead && first + k < l.p.each; k += stride) {
             l.load(team, true, k, x);

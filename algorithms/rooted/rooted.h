@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rooted.h - broadcast and reduce in two crossings, so that no link carries the message more than once.
+ * rooted.h - broadcast and reduce in two steps, so that no link carries the message more than once.
  *
  * Every rank but the root owns a slice of the message. Broadcast: the root sends each owner its slice, and the owner
- * passes it on to the other owners. Reduce: every rank sends each owner its part, and the owner adds and sends the
- * result to the root. S bytes leave and enter the busiest rank: time = t0 + one crossing + S / B. If the root also
- * owned a slice, its link would carry 2 (n-1)/n S.
+ * relays it to the other owners. Reduce: every rank sends each owner its part, and the owner sends the sum to the root.
+ * The busiest rank sends and receives S bytes: time = t0 + one step + S / B. Each rank sends another at most one slice,
+ * so one set of slots (slots.h) holds a call. Longer messages go in segments, a launch each.
  *
- * Each rank sends another at most one slice, so one set of slots (slots.h) holds a call. A message too large for a half
- * goes in segments, a launch each.
+ * Reuse of the scratch (algorithm.h): slices may be empty, and the root of a broadcast gets no data, so in every call
+ * each pair of ranks exchanges a notice. Without it a root could overwrite slices that a slow owner still reads.
  *
- * The rule that guards the scratch (algorithm.h): slices may be empty, and the root of a broadcast gets no data. So in
- * every call every pair exchanges a notice: each rank hears from every other directly, and when it begins call e+2 all
- * have ended call e. Without notices a root stores the slices of call e+2 over those of call e that a slow owner still
- * reads.
- *
- * No circular wait, whatever the grids: a send of position u waits only for positions below u, and in the second
- * crossing for u of the first, too. So the lowest unfinished position is under way on every rank.
+ * No deadlock, whatever the grids: a send of position u waits only for positions below u, and in the second step also
+ * for u of the first. So the lowest unfinished position advances on every rank.
  */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H
@@ -25,7 +20,7 @@
 
 typedef struct slices {
     uint32_t vectors; /* of the message */
-    uint32_t each;    /* of a slice; the last ones have fewer or none */
+    uint32_t each;    /* of a slice; the last slices have fewer or none */
     uint32_t root;
 } slices_t;
 
@@ -39,13 +34,13 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* At position u of the slice of `owner`, which is not the root. */
+/* The place in the message of position u of the slice of `owner`, not the root. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;
 }
 
-/* u < each. */
+/* Whether it exists. u < each. */
 LANE_FN bool slices_has(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return owner != s.root && slices_at(s, owner, u) < s.vectors;
@@ -56,7 +51,7 @@ LANE_FN notices_t slices_notices(const alg_team_t &team, const slices_t &s, mark
     return notices_make(team, team.half_offset + slots_bytes(mark, team.nranks - 1, s.each), 0, 0);
 }
 
-/* Of the message, in a half. */
+/* The most bytes of a message in a half. */
 static inline uint64_t rooted_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     return push_segment(half_bytes, nranks, mark) * (nranks - 1);

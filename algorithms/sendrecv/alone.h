@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alone.h - the kernels of the usual groups: no list has more than one message, and a warp has one item, for which it
- * may wait: a channel of one direction, or GROUP of them where there are fewer warps than channels.
+ * alone.h - the kernels of common groups: a list has one message at most, and a warp has one item, for which it may
+ * wait: one channel of one direction, or GROUP channels if there are fewer warps than channels.
  *
- * They do the same steps as mixed.h with less code: fetching and issuing it is most of a short message's time. The
- * counts and the first rows are loaded together. Rows whose vectors are all whole are moved without a look at single
- * lanes; what is left, or not aligned, is the work of a function. A message to this rank itself is copied by all warps:
- * those that receive, before their data can be there, and those that send, when theirs is on its way.
+ * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. Rows
+ * of whole vectors are moved without tests of single lanes, other rows by a separate function. All warps share the copy
+ * of a message to this rank itself: receiving warps before their data can have arrived, sending warps after they have
+ * sent.
  *
- * A warp's rows are `width` apart, so they lie in its channels in turn. It moves them in order, ROWS at a time: a batch
- * has ROWS / GROUP rows of each channel. pairs_plan sees to it that this is at most half a ring, so that batches divide
- * ring_credit_rows. So waiting does not go in circles, however the peer groups its channels. Rows are counted from the
- * message's beginning in their channel:
- * - Let m be the fewest rows that a channel has received which still lacks some, and q the last multiple of
- *   ring_credit_rows up to m. Every channel has credit for what it has received up to q, or the ring's rows suffice for
- *   the rest of it (ring_owes_credit; short messages). mixed.h gives credit at other rows, but stays less than
- *   ring_credit_rows behind what it has received, and waits for no order.
- * - The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
- * - The batch with which the sender sends that row ends at q + ring_credit_rows at most, too. So it needs credit up to
- *   q + ring_credit_rows - the ring's rows <= q, which it has.
+ * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
+ * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
+ *
+ * No deadlock, however the peer groups its channels (rows are counted from the message's beginning in their channel):
+ *   1. Let m be the fewest rows that any unfinished channel has received, q the last multiple of ring_credit_rows up
+ *      to m. Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit;
+ *      short messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no
+ *      order.
+ *   2. The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
+ *   3. The sender's batch with that row likewise ends at q + ring_credit_rows at most, so it needs credit up to
+ *      q + ring_credit_rows - (rows of the ring) <= q, which it has.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
 
 #include "algorithms/sendrecv/ring.h"
 
-enum { SELF_BATCH = 4 }; /* vectors under way in a lane */
+enum { SELF_BATCH = 4 }; /* vectors in flight in a lane */
 
-/* A message's rows that one warp moves. The whole ones come first. */
+/* A message's rows that one warp moves, the whole ones first. */
 struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
-    uint64_t step;  /* bytes to that of the next */
-    uint32_t whole; /* rows whose vectors are all whole */
-    uint32_t all;   /* rows */
-    uint32_t width; /* step between the warp's rows of the message, and between its channels */
+    uint64_t step;  /* bytes from one row to the next */
+    uint32_t whole; /* rows with only whole vectors */
+    uint32_t all;
+    uint32_t width; /* step between the warp's rows, and between its channels */
 };
 
-/* Of `rows`, those from `first` on that are `width` apart. */
+/* How many of `rows` rows are first, first + width, ... */
 LANE_FN uint32_t rows_apart(uint32_t rows, uint32_t first, uint32_t width)
 {
     return first < rows ? (rows - first - 1) / width + 1 : 0;
@@ -55,12 +55,12 @@ template <int GROUP> LANE_FN warp_rows warp_rows_make(const item &it, const mess
     return p;
 }
 
-/* The rings of a warp's channels. Its row `b` after the first GROUP * n ones lies in channel b % GROUP. */
+/* The rings of a warp's channels. Row `b` of a batch is in channel b % GROUP. */
 template <int GROUP> struct warp_rings {
     item it; /* the first channel */
     uint32_t width;
-    uint64_t count[GROUP];  /* rows that have passed through each */
-    uint64_t credit[GROUP]; /* got, or given */
+    uint64_t count[GROUP];  /* rows that have passed through each ring */
+    uint64_t credit[GROUP]; /* credit received, or given */
 
     LANE_FN uint8_t *vector(uint32_t b) const
     {
@@ -94,7 +94,7 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Of the warp's next `rows`, those of channel j. */
+    /* Channel j's part of the warp's next rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;
@@ -113,7 +113,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* Give credit, which all channels owe at the same time. */
+    /* All channels owe credit at the same time. */
     LANE_FN void tell()
     {
         ring_give_credit(it, count, count_step());
@@ -135,7 +135,7 @@ template <int GROUP> struct warp_rings {
     }
 };
 
-/* Messages of which no warp takes more than ROWS rows; or LONG, of more. */
+/* LONG: warps may have more than ROWS rows. */
 template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     static_assert(GROUP == 1 || ROWS % GROUP == 0, "a batch has as many rows of each channel");
     typedef warp_rings<GROUP> rings;
@@ -143,8 +143,8 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
-        /* Short messages: a block mixes sends and receives, which is faster. LONG: it takes neighbours in the list,
-         * mostly of one direction, as a receiver's fences would wait for the block's sends. */
+        /* Short messages are faster if a block mixes sends and receives. LONG: a block takes neighbours in the list,
+         * mostly of one direction, since a receiver's fences wait for the block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
@@ -178,7 +178,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             copy_self(team, m, index, lane);
         if (!any)
             return;
-        lane_warp_sync(); /* all have read the counts, which lane 0 is going to write */
+        lane_warp_sync(); /* all read the counts before lane 0 writes them */
         lane_awaits(lane, 1u << it.peer);
         if (!it.sends)
             r.renew(team);
@@ -217,7 +217,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             buffer_store<uint8_t>(to, v, buffer_load<uint8_t>(from, v));
     }
 
-    /* The whole rows; y has the first ROWS of them. */
+    /* Sends the whole rows; y holds the first ROWS of them. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         const uint8_t *from = p.at;
@@ -253,7 +253,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
-    /* LONG: a lane whose wait was broken goes on without work, to where all lanes leave together. */
+    /* LONG: a lane whose wait broke goes on without work until all lanes leave together. */
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         bool broken = false;
@@ -306,11 +306,11 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_rearm(at[b]);
     }
 
-    /* The rows behind the whole ones, and the end. */
+    /* Moves the rows that are not whole. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {
-        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* those of several channels go one by one */
+        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* rows of several channels go one by one */
         bool broken = false;
         for (uint32_t done = p.whole; done < p.all; done += STEP) {
             const uint32_t j = done % GROUP, row = r.it.channel + done * p.width;

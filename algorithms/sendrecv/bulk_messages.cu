@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_messages.cu - groups with long messages: those that bulk copies carry (long.h), and the others in their rings
- * (mixed.h).
+ * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
- * One kernel serves both, so that no message waits for another one of its group: a block has warps for either kind. Two
- * kernels side by side would both need room on the GPU, and an event each. A message's bytes alone decide its kind
- * (alg_message_t), so both ends agree. A group of short messages has the kernels of pairs.cu.
- *
- * On the host device a block has one lane, so it serves one kind.
+ * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
+ * kind (alg_message_t), so both ends agree. On the host device a block has one lane, so it serves one kind. Groups of
+ * short messages use pairs.cu.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
 #include "algorithms/sendrecv/long_roles.h"
 #include "algorithms/sendrecv/mixed.h"
 
-/* WHOLE: all buffers of long messages begin at multiples of 16 bytes. */
+/* WHOLE: all buffers of long messages are aligned to 16 bytes. */
 struct bulk_messages {
-    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what the link carries while a chunk goes one way and its credit
-     * comes back, on a GPU. */
+    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a GPU's link carries until a chunk's credit returns. */
     enum {
         DEPTH = BULK_DEPTH,
         LAG = 1,
@@ -33,7 +29,7 @@ struct bulk_messages {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }
 
-    /* On any device: 0 unless a GPU's rings leave room for the slots that the link needs. */
+    /* On any device: 0 unless the rings of a GPU leave room for LEAST_SLOTS. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         enum { GPU_LANES = 32, GPU_CHUNK = 16 << 10 };
@@ -66,7 +62,7 @@ struct bulk_messages {
             bulk_tell(bulk_word(block.word, LONG_BASE + 2 * l + 1), (uint32_t)(count >> 32));
         }
         lane_sync();
-        /* A warp's lanes leave together. */
+        /* The warp leaves together. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         if (is_short<WHOLE>(lane, m))
@@ -160,10 +156,8 @@ static void ncclKernel_shunt_messages(lane_t lane, const alg_team_t &team, const
 }
 #endif
 
-/* ---- Launches ------------------------------------------------------------------------------ */
-
-/* The long messages of the filled lists; what this rank sends to itself is copied by its sender. Returns whether their
- * buffers are whole. */
+/* Fills in slots and chunks (a message to this rank itself counts as sent only). Returns whether all buffers are
+ * whole. */
 template <int MOST> static bool long_fill(long_messages<MOST> &m, const message_t *list, const alg_team_t *team)
 {
     bool whole = true;

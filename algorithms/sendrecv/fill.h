@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill.h - from a call to the lists that its kernel gets, and the launches of a call with more messages than its
- * kernel's arguments hold.
+ * fill.h - fills a kernel's lists from a call, and launches calls with more messages than a kernel's arguments hold.
  */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
@@ -13,9 +12,9 @@
 #include "algorithms/sendrecv/messages.h"
 
 enum {
-    PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the usual kernels: one a list */
-    PAIRS_MANY = 216,              /* of a kernel whose arguments fill 4 KiB, the most that every driver takes */
-    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); of 4 there are 7 * ALG_PAIR_CHANNELS */
+    PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the common kernels: one per list */
+    PAIRS_MANY = 216, /* messages of a kernel whose arguments fill 4 KiB, the most that every driver accepts */
+    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); 4 ranks have 7 * ALG_PAIR_CHANNELS */
 };
 
 #ifdef __CUDACC__
@@ -24,10 +23,9 @@ enum { PAIRS_LANES = 32 };
 enum { PAIRS_LANES = 1 };
 #endif
 
-/* Lists of short messages, and of those that bulk copies carry. */
+/* Lists of messages in rings, then lists of messages by bulk copies. */
 enum { FILL_LISTS = 2 * MESSAGES_LISTS };
 
-/* bulk: whether the kernel has bulk copies. */
 static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 {
     return 2 * m.peer + (m.send ? MESSAGES_SEND : MESSAGES_RECEIVE) + (bulk && m.bulk ? MESSAGES_LISTS : 0);
@@ -35,13 +33,13 @@ static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 
 typedef struct filled {
     uint32_t messages, items;
-    uint32_t self; /* of these items: of messages to this rank itself */
+    uint32_t self; /* items of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
-    bool aligned;  /* all buffers that go through rings are, to a vector */
+    bool aligned;  /* buffers of all messages in rings are aligned to a vector */
 } filled_t;
 
-/* Fill in m, and write to `list` messages number begin .. begin + share - 1 of each peer and direction. bulk_end: as
- * message_end, of the lists that bulk copies carry; NULL: there are none. */
+/* Fills m, and writes messages begin .. begin + share - 1 of each peer and direction to `list`. bulk_end: ends of the
+ * bulk copies' lists; NULL: none. */
 static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
                                      const alg_call_t *call, uint32_t begin, uint32_t share)
 {
@@ -83,7 +81,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* Items, if `group` channels of a list are one, without those of the message to this rank itself; end: as item_end. */
+/* Items of `group` channels, without the message to this rank itself. end: as item_end. */
 static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group,
                                       uint16_t (&end)[MESSAGES_LISTS])
 {
@@ -97,9 +95,9 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
     return items;
 }
 
-/* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
- * `launch(begin, share)`, which takes messages as messages_fill and returns their number in `done`. A call too large
- * for that memory takes several launches, which may deadlock unless all ranks group the same messages. */
+/* Serves a call through a list in memory. launch(begin, share, done) launches a part, as messages_fill selects it;
+ * `done`: its messages. A call too large for the list takes several launches, which may deadlock unless all ranks group
+ * the same messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -141,8 +139,8 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-/* The launches of messages_listed. M: the kernel's messages; bulk_end(m): as of messages_fill; launch(m, list, f) puts
- * the kernel on the stream. The list in the host's memory lives as long as this call. */
+/* Runs messages_listed. bulk_end(m): as in messages_fill; launch(m, list, f) puts the kernel on the stream, and may not
+ * keep the host's list. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * long.h - messages that bulk copies carry: their chunks, slots and flags, and what the roles of a block know of them
- * (long_roles.h).
+ * long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
  *
- * A message is cut into chunks. Chunks of an ordered pair of ranks are numbered from the scratch's first launch on,
- * message after message, so both ends agree on a chunk's number whatever else their groups hold. Chunk c lies in slot c
- * modulo their number, in the receiver's scratch behind the rings. A slot has two flags, each the number of a chunk,
- * and -1 at the start:
+ * The chunks of an ordered pair of ranks are numbered from the scratch's first launch on, so both ends agree. Chunk c
+ * uses slot c modulo the number of slots, in the receiver's scratch behind the rings. A slot has two flags; each holds
+ * a chunk's number, at first -1:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
- * Both persist, so a launch begins where the last one ended, and a sender ends without its receiver as long as there
- * are slots.
+ * Flags persist between launches. A sender needs no receiver while it has free slots.
  */
 #ifndef SHUNT_LONG_H
 #define SHUNT_LONG_H
@@ -18,9 +15,8 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks of one direction that a block has taken and that may not move yet; at least two for each peer.
- * LONG_PLACES: of a block's list of a direction. LONG_LANE_HELD: the most of a lane. LONG_MOST_SLOTS: of an ordered
- * pair. */
+/* LONG_HELD: chunks of one direction that a block holds until they may move, at least two per peer; LONG_LANE_HELD: the
+ * most of one lane. LONG_PLACES: places of a block's list of one direction. LONG_MOST_SLOTS: of an ordered pair. */
 enum {
 #ifdef __CUDACC__
     LONG_HELD = 8,
@@ -33,27 +29,26 @@ enum {
     LONG_LANE_HELD = 2 * ALG_MAX_RANKS,
     LONG_MOST_SLOTS = BULK_MOST_SLOTS,
 #endif
-    LONG_OUT = MESSAGES_SEND, /* and to this rank itself */
+    LONG_OUT = MESSAGES_SEND, /* also messages to this rank itself */
     LONG_IN = MESSAGES_RECEIVE
 };
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "no place for what plain.h's keeper has yet to tell");
 
-/* Words of this rank (alg_team_t.own_counts), from ALG_LONG_OFFSET on. Of each list (messages.h): chunks of this launch
- * that blocks have taken, 0 between launches; chunks of all launches before. Of the launch: ends of both directions'
- * gates. */
+/* Offsets of words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN, chunks of this launch that blocks have
+ * taken, 0 between launches; LONG_COUNT, chunks of all earlier launches. LONG_ENDED: gates of this launch that have
+ * ended. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES, "words leave their page");
 
-/* Words of a block (bulk_word), of each direction: chunks that are listed, that no role needs in the list any more, and
- * (LONG_OUT) that are complete at the peer; the list. Then of each list the number of its launch's first chunk, in two
- * words. */
+/* Words of a block (bulk_word). Per direction: chunks listed; chunks whose place in the list is free again; (LONG_OUT)
+ * chunks complete at the peer; the list. From LONG_BASE, two words per list: the number of the launch's first chunk. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* Slots of an ordered pair of ranks, behind the rings: their offset, and their number. */
+/* Slots of an ordered pair of ranks, behind the rings. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
@@ -66,14 +61,13 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
     return room < LONG_MOST_SLOTS ? (uint32_t)room : (uint32_t)LONG_MOST_SLOTS;
 }
 
-/* A kernel's argument, with bulk copies. */
 template <int MOST> struct long_messages : messages<MOST> {
-    uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first one begins behind all of those */
+    uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first list begins behind messages in rings */
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
-    uint32_t blocks; /* that have roles */
-    uint32_t depth;  /* stages of each of a block's rings */
-    uint32_t kept;   /* where a block keeps the progress of short messages, from its memory's begin on */
+    uint32_t blocks; /* blocks with roles */
+    uint32_t depth;  /* of each ring of a block */
+    uint32_t kept;   /* offset in shared memory: progress of messages in rings */
 };
 
 LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
@@ -81,7 +75,7 @@ LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
     return (bytes + BULK_CHUNK - 1) / BULK_CHUNK;
 }
 
-/* In a block's list: a chunk of this launch, and the peer. */
+/* An entry of a block's list: a peer and a chunk's number in this launch. */
 enum { LONG_CHUNK_BITS = 29 };
 
 LANE_FN uint32_t long_entry(uint32_t peer, uint32_t chunk)
@@ -154,16 +148,16 @@ template <int MOST> struct long_job {
 };
 
 typedef struct long_piece {
-    uint8_t *buffer, *other; /* other: to this rank itself, where the message goes */
-    uint64_t all, at;        /* bytes of the message, and of it before the chunk */
+    uint8_t *buffer, *other; /* other: destination of a message to this rank itself */
+    uint64_t all, at;        /* bytes of the message, and before the chunk */
     uint32_t bytes;
 } long_piece_t;
 
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
-    uint32_t n, known;                 /* the next of the block's chunks; those listed, as far as this has seen */
-    uint32_t peer, chunk;              /* of the next, when `look` has found it */
-    uint32_t of, message, first, next; /* the last peer; its last message, that one's first chunk, and the one behind */
+    uint32_t n, known;                 /* the block's next chunk; chunks listed, when last read */
+    uint32_t peer, chunk;              /* of the next chunk; set by `look` */
+    uint32_t of, message, first, next; /* last peer and message; first chunks of that message and the next */
 
     LANE_FN static long_walk make(const long_job<MOST> &j)
     {
@@ -184,7 +178,7 @@ template <int DIRECTION, int MOST> struct long_walk {
         return entry == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By all lanes of a warp. */
+    /* Called by all lanes of a warp. */
     LANE_FN bulk_step_t look_together()
     {
         const bulk_step_t found = look();

@@ -1,32 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * long_roles.h - what the warps of a block do with messages that bulk copies carry.
+ * long_roles.h - the roles of a block's warps for messages that bulk copies carry.
  *
- * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. A block
- * has a gate for each direction, which takes chunks of all its peers and holds each until it may move: until its slot
- * is free, or its data is there. Only then it goes to the block's list, from which the other roles work in order. So no
- * role waits for a rank, and no message for another one of its group, on any grid. Of one direction of a pair, the
- * lowest chunk that has not moved is held by some gate, or is the next that one takes.
- *
- * The other roles are those of bulk/roles.h. LONG_DATA and LONG_CREDIT are ordered as DATA and CREDIT (bulk/move.h),
- * with gates in place of the watchers: the taker and the sender fence after what a gate saw.
+ * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
+ * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
+ * data has arrived), and then lists it for the other roles, which are as in bulk/roles.h. So no role waits for a rank,
+ * and no message for another of its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is the
+ * next that a gate takes. Memory order is that of bulk/move.h, with gates as watchers.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction and lists those that may move, when their stage is free: a slow block takes fewer. */
+/* Takes chunks of one direction; lists those that may move when their stage is free, so slow blocks take fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
     const bulk_ring_t &ring;
     lane_t &block_lane;
-    uint32_t *awaited;                                   /* of both directions: ranks (bits) whose chunks are held */
-    uint32_t lane;                                       /* of the warp */
+    uint32_t *awaited; /* of both directions: ranks (bits) whose chunks are held */
+    uint32_t lane;
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
-    bool may[LONG_LANE_HELD];                            /* what is held may move */
-    bool over[LONG_LANE_HELD];                           /* all chunks have been taken */
+    bool may[LONG_LANE_HELD];                            /* the held chunk may move */
+    bool over[LONG_LANE_HELD];                           /* all chunks are taken */
     bulk_at_t at;
     uint32_t listed;
     bool ended;
@@ -80,7 +77,7 @@ template <int DIRECTION, int MOST> struct long_gate {
             held[i] = BULK_NONE;
             may[i] = false;
         }
-        lane_warp_sync(); /* the next entry, maybe another lane's, is told behind this one */
+        lane_warp_sync(); /* entries are published in order, though by different lanes */
         listed++;
         bulk_next(ring, at);
         return BULK_MOVED;
@@ -124,10 +121,10 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate of all blocks counts the launch's chunks: all roles know the counts of before. */
+    /* The last gate of all blocks adds the launch's chunks to the counts: all blocks have read the old ones. */
     LANE_FN bulk_step_t finish()
     {
-        lane_warp_sync(); /* all lanes' chunks are taken, and their entries told */
+        lane_warp_sync(); /* all lanes' chunks are taken, and their entries published */
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++, listed++) {
             if (lane == 0)
                 list(BULK_NONE);
@@ -176,13 +173,12 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* WHOLE: also stores to this rank's own buffers; else the shifter does. LAG: copies that may be under way behind the
- * newest. */
+/* WHOLE: also stores to this rank's own buffers, which otherwise the shifter does. LAG: see bulk_sender. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
     long_walk<LONG_OUT, MOST> w;
-    bulk_at_t at, read; /* the next stage to send, and to release */
+    bulk_at_t at, read;
     uint32_t issued, done;
 
     LANE_FN bulk_step_t step()
@@ -213,7 +209,6 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    /* As bulk_sender. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -229,11 +224,11 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for what is sent: each lane for another chunk. */
+/* Raises LONG_DATA for chunks sent, each lane for another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
     uint32_t seen;
 
     LANE_FN bulk_step_t step()
@@ -294,18 +289,18 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* The chunk has left its slot: as bulk_give_credit, without a fence. */
+/* The chunk has left its slot; no fence is needed (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* LAG: as of the sender. */
+/* LAG: see bulk_sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
     long_walk<LONG_IN, MOST> w;
-    bulk_at_t at, read; /* the next stage to empty, and to release */
+    bulk_at_t at, read;
     uint32_t issued;
 
     LANE_FN bulk_step_t step()
@@ -335,15 +330,13 @@ template <int LAG, int MOST> struct long_keeper {
     }
 };
 
-/* ---- For buffers that are not whole (bulk/plain.h) ------------------------------------------ */
-
-/* Moves each chunk to the stage's beginning, and copies messages to this rank itself. Warps take stages in turn. */
+/* Moves each chunk to its stage's beginning; copies messages to this rank itself. Warps take stages in turn. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;
     long_walk<LONG_OUT, MOST> w;
     bulk_at_t at;
-    uint32_t lane; /* of the warp */
+    uint32_t lane;
 
     LANE_FN static long_shifter make(const long_job<MOST> &j, const lane_t &lane)
     {
@@ -388,13 +381,13 @@ template <int MOST> struct long_shifter {
     }
 };
 
-/* By groups of warps in turn. */
+/* Groups of warps take stages in turn. */
 template <int MOST> struct long_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const long_job<MOST> &j;
     long_walk<LONG_IN, MOST> w;
     bulk_at_t at;
-    uint32_t group, thread; /* of its group */
+    uint32_t group, thread;
 
     LANE_FN static long_plain_keeper make(const long_job<MOST> &j, const lane_t &lane)
     {
@@ -425,7 +418,7 @@ template <int MOST> struct long_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* As bulk_plain_keeper. */
+        /* See bulk_plain_keeper. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(LONG_IN, LONG_DONE, w.n - behind);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * messages.h - the messages of one launch as its kernel gets them, and the rings that they pass through.
+ * messages.h - the messages of one launch, and the rings that carry them.
  *
- * Each ordered pair of ranks has some channels, each with a ring in the receiver's scratch: `rows` rows of one vector a
- * lane, then room for an escape word a vector (mark.h). The map and the number of ranks give all, so both ends agree.
- * Four counts of rows, which only grow, say how far a ring has come:
+ * Each ordered pair of ranks has channels, each with a ring in the receiver's scratch: `rows` rows of one vector per
+ * lane, then an escape word per vector (mark.h). The map and the number of ranks determine the layout, so both ends
+ * agree. Four counts of rows, which only grow, describe a ring's state:
  *   COUNT_SENT      sent; in the sender's own memory (alg_team_t.own_counts)
  *   COUNT_RECEIVED  received; in the receiver's own memory
- *   COUNT_CREDIT    armed again; in the sender's scratch, where the receiver writes it
+ *   COUNT_CREDIT    re-armed; written by the receiver into the sender's scratch
  *   COUNT_SEEN      COUNT_CREDIT as the sender's last kernel saw it; in its own memory
  */
 #ifndef SHUNT_MESSAGES_H
@@ -18,7 +18,7 @@
 enum { COUNT_SENT = 0, COUNT_RECEIVED = 1, COUNT_CREDIT = 2, COUNT_SEEN = 3 };
 enum { MESSAGES_SEND = 0, MESSAGES_RECEIVE = 1 };
 
-/* From channel 0's word of COUNT_SENT and rank 0 on. */
+/* Bytes from COUNT_SENT of rank 0, channel 0. */
 LANE_FN uint64_t count_place(uint32_t kind, uint32_t peer)
 {
     return (uint64_t)(kind * ALG_MAX_RANKS + peer) * ALG_PAIR_CHANNELS * 8;
@@ -29,7 +29,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* 1/RINGS_PER_LIST of the rings' bytes is for the list of a large group (messages_list). */
+/* 1/RINGS_PER_LIST of the rings' bytes is for a large group's list (messages_list). */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -42,12 +42,12 @@ LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t la
     return ring_bytes(r.rows, lanes) * r.channels * (nranks - 1);
 }
 
-/* `bytes`: at least 64 KiB (alg_map_init), so there is one channel. */
+/* `bytes`: at least 64 KiB (alg_map_init), enough for one channel. */
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* Both ways of a link at once take some 500 warps each: on 2 H200 a ring of 64 MB took 274 us with 256 channels,
-     * 213 with 512. The host has no link, and no more cores than ranks. */
+    /* A link needs some 500 warps a direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with 512.
+     * The host device has no link, and few cores. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
@@ -76,19 +76,19 @@ typedef struct message {
     uint64_t bytes;
 } message_t;
 
-/* List 2p is what goes to rank p, 2p+1 what comes from there. A list's items are the channels that its messages take.
- * (To this rank itself, list 2p copies to the buffers of list 2p+1, which has no items.) */
+/* List 2p holds the messages to rank p, list 2p+1 those from p. A list's items are the channels that its messages use.
+ * This rank's list 2p copies to the buffers of 2p+1, which has no items. */
 enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
 struct messages_head {
     rings_t rings;
     uint32_t early;
-    uint32_t shared_self; /* the message to this rank itself has no items: all warps copy some of it (alone.h) */
-    uint16_t message_end[MESSAGES_LISTS]; /* of each list; the next one begins there */
+    uint32_t shared_self; /* the message to this rank itself has no items: all warps share it (alone.h) */
+    uint16_t message_end[MESSAGES_LISTS]; /* end of each list, where the next begins */
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: messages in a kernel's arguments; or MESSAGES_LISTED: more, in memory of the device. */
+/* MOST: messages in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
@@ -98,12 +98,11 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
     const message_t *message;
 };
 
-/* Messages for whose list there is room behind the rings. Launches on a scratch follow one another, so there is one
- * list. */
+/* Messages that fit in the list. One list suffices, since launches on a scratch run one after another. */
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);
-    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX; /* message_end */
+    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX;
 }
 
 LANE_HOST_FN message_t *messages_list(const alg_team_t &team)

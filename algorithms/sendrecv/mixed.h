@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mixed.h - the kernel for any messages: several in a list, and several items for a warp.
+ * mixed.h - the kernel for any messages: several in a list, several items for a warp.
  *
- * No step waits for a peer: a warp with several items goes on with one as long as it moves, and then to the next. So
- * any grid serves any number of items without a deadlock, in whatever order other ranks list their messages. (A grid is
- * resident as a whole, as every grid here.) A row that has arrived may have an escape word that has not; its sender has
- * stored it already, so that wait is short.
+ * No step waits for a peer: a warp works on an item while it advances, then on its next item. All blocks of a grid are
+ * resident, so any grid serves any number of items without deadlock, whatever the order of other ranks' messages. Only
+ * an arrived row's escape word is waited for, briefly, since its sender has already stored it.
  */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
@@ -14,14 +13,14 @@
 
 enum { PAIRS_HOST_ITEMS = 64 };
 
-/* Where an item stands: alike on all lanes of its warp, and kept between two steps. */
+/* The progress of an item: the same on all lanes of its warp, kept between steps. */
 typedef struct progress {
-    uint64_t count;   /* rows that have passed through the ring */
-    uint32_t row;     /* of the message: the channel's next */
-    uint32_t ahead;   /* sender: rows of `count` for which it has seen no credit */
-    uint16_t message; /* the one under way */
-    uint8_t arriving; /* receiver: the last look found something */
-    uint8_t done;     /* all messages */
+    uint64_t count; /* rows that have passed through the ring */
+    uint32_t row;   /* the channel's next row of the message */
+    uint32_t ahead; /* sender: rows of `count` without a seen credit */
+    uint16_t message;
+    uint8_t arriving; /* receiver: the last poll found a row */
+    uint8_t done;
 } progress_t;
 
 typedef enum step { STEP_IDLE, STEP_MOVED, STEP_DONE, STEP_BROKEN } step_t;
@@ -39,15 +38,15 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: room for the progress of the block's items, the same number for each warp. */
+    /* kept: progress of the block's items, the same number for each warp. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
-        /* Neighbouring items share a block: a receiver's fences wait for what else its multiprocessor stores, and
-         * senders' stores take long. */
+        /* Neighbouring items, mostly of one direction, share a block, since a receiver's fences wait for its
+         * multiprocessor's stores, and senders' stores take long. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
-        const bool alone = items <= workers; /* every item has a warp of its own */
+        const bool alone = items <= workers; /* each warp has at most one item */
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
         const uint32_t here = lane.thread % lanes;
         uint32_t index = first < items ? first : 0, at = 0, left = 0;
@@ -56,7 +55,7 @@ struct pairs_mixed {
         lane_begin((uintptr_t)team.own | (uintptr_t)it.data, m.early);
         const uint64_t epoch = epoch_read(team);
         progress_t p = progress_make(m, it);
-        /* A warp's lanes leave together: lane 0 keeps the progress of all. */
+        /* The warp leaves together, since lane 0 stores the progress. */
         if (lane_warp_any(epoch_stopped(epoch)) || first >= items)
             return;
         if (it.data && !it.sends)
@@ -73,7 +72,7 @@ struct pairs_mixed {
         }
         lane_warp_sync();
         bool moved = true;
-        uint32_t idle = 0; /* ranks (bits) with which no item has moved */
+        uint32_t idle = 0; /* ranks (bits) whose items have not advanced */
         for (;;) {
             const step_t step = work(lane, team, m, it, p);
             idle |= step == STEP_IDLE ? 1u << it.peer : 0;
@@ -94,7 +93,7 @@ struct pairs_mixed {
         }
     }
 
-    /* To this warp's next item that is not done; true when it begins again with its first. */
+    /* Goes to the warp's next unfinished item; true: wrapped around. */
     template <int MOST>
     LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
@@ -131,7 +130,7 @@ struct pairs_mixed {
         if (it.data) {
             p.count = lane_read_own((const uint64_t *)it.count);
             const uint64_t ahead = it.sends ? p.count - lane_read_own((const uint64_t *)it.seen) : 0;
-            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* then it looks for credit first */
+            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* if it.rows, send polls for credit first */
         }
         return p;
     }
@@ -175,7 +174,7 @@ struct pairs_mixed {
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
-        /* Lanes may see different credits. Each has read, with acquire, a credit that is no less than the least. */
+        /* Lanes may read different credits; each has read at least the least, with acquire. */
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;
@@ -194,14 +193,13 @@ struct pairs_mixed {
         return STEP_MOVED;
     }
 
-    /* Takes what has arrived, up to the first row that has not. */
     template <int MOST>
     LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const messages<MOST> &m, const item &it,
                                   progress_t &p)
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* After a poll that found nothing, only the first row is polled: others need the memory more. */
+        /* After a poll that found nothing, only the first row is polled, to save bandwidth. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);

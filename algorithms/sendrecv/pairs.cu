@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for the usual groups, mixed.h for all.
+ * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
- * Data path: buffer -> ring in the receiver's scratch, which may lie in the host's memory -> buffer. A vector tells
- * that it has arrived by not being all-ones, so a message needs no flag; words that would be all-ones on the way travel
- * as escapes (mark.h), and data arrives bit for bit.
+ * Data path: buffer -> ring in the receiver's scratch, maybe in the host's memory -> buffer. A vector has arrived when
+ * it is not all-ones, so messages need no flag; words that would be all-ones travel as escapes (mark.h).
  *
- * A message's rows go to the channels in turn: row r to channel r % channels, as its next row. So both ends know from
- * the lengths of the messages alone where each vector lies, whatever else their groups hold. A channel of one direction
- * is an item, which one warp works on. A sender waits only for room in a ring (ring.h), so a short message is sent
- * before anyone receives.
+ * Row r of a message goes to channel r % channels, as that channel's next row, so both ends know each vector's place
+ * from messages' lengths alone. An item, one warp's work, is one channel of one direction. A sender waits only for room
+ * in a ring (ring.h), so a short message is sent before its receive is posted.
  */
 #include "algorithms/sendrecv/alone.h"
 #include "algorithms/sendrecv/fill.h"
@@ -19,7 +17,7 @@ enum { PAIRS_MOST_THREADS = 512 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
-/* For so many items, within the call's: few warps a block, since they hold each other up. */
+/* Fits the call's grid to `items`: few warps a block, since they delay each other. */
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -31,17 +29,17 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
     *blocks = filled < *blocks ? filled : *blocks;
 }
 
-/* How alone.h serves a launch. batch 0: mixed.h does. */
+/* How alone.h serves a launch; batch 0: mixed.h does. */
 typedef struct pairs_plan {
-    uint32_t batch; /* rows at once */
+    uint32_t batch;
     uint32_t group; /* channels of an item */
     uint32_t rows;  /* of an item, at most */
 } pairs_plan_t;
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* workers: warps. The fewest channels an item, a power of two, with which each item has a warp. A batch is at most
- * half a ring, since the other half may still be without credit. */
+/* The fewest channels per item (a power of two) that give each item one of `workers` warps. A batch is at most half a
+ * ring, since the other half may lack credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
@@ -69,9 +67,6 @@ static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uin
     return plan;
 }
 
-/* ---- Kernels ------------------------------------------------------------------------------ */
-
-/* A: pairs_alone or pairs_mixed. */
 #ifdef __CUDACC__
 static_assert(sizeof(alg_team_t) + sizeof(messages<PAIRS_MANY>) <= 4096, "too many messages");
 
@@ -118,8 +113,6 @@ template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(const pairs_
         return pairs_kernel_of_group<MOST, 1>(false);
     }
 }
-
-/* ---- Launches ------------------------------------------------------------------------------ */
 
 #ifdef __CUDACC__
 
@@ -168,7 +161,6 @@ template <int MOST> static int pairs_preload_mixed(void)
 
 #endif
 
-/* As reducer and mover (launch.h). */
 namespace
 {
 
@@ -183,7 +175,6 @@ struct pairs {
         return pairs_launch_listed(team, call, stream);
     }
 
-    /* They serve any number of ranks. */
     static int preload(uint32_t)
     {
         int error = pairs_preload_mixed<PAIRS_FEW>() | pairs_preload_mixed<PAIRS_MANY>() |
@@ -222,7 +213,7 @@ struct pairs {
         return PAIRS_MOST_BYTES;
     }
 
-    /* For both directions with every peer; what is launched follows the messages. */
+    /* Sized for both directions with every peer; a launch uses what its messages need. */
     static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         const uint64_t rows = message_rows(bytes, 32), most = ALG_PAIR_CHANNELS;

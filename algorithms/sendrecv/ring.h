@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.h - one channel of a pair of ranks, and rows of a message on their way through its ring.
+ * ring.h - one channel of a pair of ranks, and a message's rows in its ring.
  *
- * What guards a ring: the receiver arms a row again when it has read it. The sender puts a row only if its count is
- * less than a ring ahead of the receiver's credit. A launch that receives begins by giving credit for all that earlier
- * ones have received; kernel boundaries, and a fence if the rings lie in the host's memory, order their re-arming
- * before it. Further credit needs a fence, which takes about a microsecond, and is given only while this launch has
- * more than half a ring still to receive.
+ * Flow control: the receiver re-arms a row after reading it. The sender writes a row only if its count is less than a
+ * ring ahead of the receiver's credit. A receiving launch first gives credit for all that earlier launches received;
+ * kernel boundaries (for rings in the host's memory, a fence) order their re-arming before it. Further credit needs a
+ * fence, about a microsecond, so it is given only while more than half a ring is left to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -16,17 +15,16 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/sendrecv/messages.h"
 
-enum { RING_BATCH = 8 }; /* rows under way in a warp */
+enum { RING_BATCH = 8 }; /* rows in flight in a warp */
 
-/* One channel of one direction, as a lane sees it. */
 struct item {
     uint32_t list, channel, peer, end; /* end: of its messages */
     bool sends;
     uint32_t lane, rows;   /* rows of the ring */
-    uint8_t *data, *words; /* this lane's, of row 0 of the ring; NULL: to this rank itself */
-    uint8_t *count;        /* own: COUNT_SENT or COUNT_RECEIVED */
-    uint8_t *seen;         /* own */
-    uint8_t *credit;       /* own, or for the receiver the peer's */
+    uint8_t *data, *words; /* this lane's, in row 0 of the ring; NULL: a copy within this rank */
+    uint8_t *count;        /* own COUNT_SENT or COUNT_RECEIVED */
+    uint8_t *seen;         /* own COUNT_SEEN */
+    uint8_t *credit;       /* COUNT_CREDIT: own, or for the receiver the peer's */
 
     LANE_FN uint8_t *vector(uint64_t row) const
     {
@@ -69,11 +67,9 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
     return it;
 }
 
-/* ---- Rows of a message ------------------------------------------------------------------ */
-
 template <int ROWS> struct span {
     buffer_t buffer;
-    uint32_t vectors, first, stride; /* vectors of the message; the lane's first one, and from one to the next */
+    uint32_t vectors, first, stride; /* of the message; this lane's first one; the step to its next */
     uint32_t rows;
 
     LANE_FN uint32_t at(uint32_t b) const
@@ -91,7 +87,7 @@ template <int ROWS> struct span {
         return b < rows && at(b) < buffer.whole;
     }
 
-    /* A vector at the end, or anywhere in a buffer that is not aligned. */
+    /* Whether a vector is partial or unaligned. */
     LANE_FN bool has_rest() const
     {
         return rows > 0 && vectors > buffer.whole && first < vectors && at(rows - 1) >= buffer.whole;
@@ -115,7 +111,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* What is not a whole vector: apart, since fetching code takes time. */
+/* For vectors that are not whole. Separate, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -141,7 +137,7 @@ template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&f
         to[b] = from[b];
 }
 
-/* In flight beside earlier loads; the rest comes with span_complete. */
+/* Starts loads of whole vectors; span_complete loads the others. */
 template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *dummy, vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
@@ -152,7 +148,7 @@ template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, con
 template <int ROWS> LANE_FN void span_complete(const span<ROWS> &s, vec16_t (&x)[ROWS])
 {
     if (s.has_rest()) {
-        vec16_t y[ROWS]; /* x stays in registers */
+        vec16_t y[ROWS]; /* keeps x in registers */
         vec_copy(y, x);
         span_load_rest(s, y);
         vec_copy(x, y);
@@ -180,7 +176,7 @@ template <int ROWS> LANE_FN void rows_whiten(vec16_t (&x)[ROWS])
         mark_whiten(x[b]);
 }
 
-/* The greatest word of a lane's vectors: SENTINEL or ESCAPED, if there is one. */
+/* The greatest word of a lane's vectors: SENTINEL or ESCAPED if present. */
 template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
 {
     uint32_t top = 0;
@@ -192,7 +188,7 @@ template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
     return top;
 }
 
-/* ---- Through a ring: whitened vectors ------------------------------------------------------ */
+/* Through a ring: whitened vectors. */
 
 LANE_COLD_FN void ring_put_escaped(uint8_t *vector, uint8_t *word, vec16_t v)
 {
@@ -214,10 +210,10 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* Of whole rows. */
+/* For whole rows. */
 template <int ROWS, class R> LANE_FN void ring_put_some(const R &r, uint32_t rows, const vec16_t (&x)[ROWS])
 {
-    vec16_t y[ROWS]; /* x and r stay in registers */
+    vec16_t y[ROWS]; /* keeps x and r in registers */
     uint8_t *vector[ROWS], *word[ROWS];
     vec_copy(y, x);
     LANE_UNROLL
@@ -243,8 +239,8 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* The escape words, at word(b), of this lane's arrived vectors with has(b); they are on their way. False: the wait was
- * broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b); the sender has already stored them. Returns false if
+ * the wait was broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -293,9 +289,8 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* At the beginning of a launch that receives: credit for all that earlier ones have received, of this channel, and of
- * more whose words are `step` bytes apart. Rings in this GPU's own memory were armed before this launch began. For the
- * host's memory only a fence makes the peer see the arming before the credit. */
+/* Gives credit for all that earlier launches received, in GROUP channels whose words are `step` bytes apart. For rings
+ * in the host's memory a fence makes the peer see the re-arming first. */
 template <int GROUP>
 LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
 {
@@ -308,20 +303,20 @@ LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uin
         lane_raise(it.credit + j * step, count[j]);
 }
 
-/* Rows, a power of two, between credits, since a fence waits for the stores of its multiprocessor. */
+/* Rows between credits, a power of two. Credits are rare, since a fence waits for its multiprocessor's stores. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* Whether credit is due for the rows up to `to`, after that for `told`. end: row count when this launch has received
- * everything; the half ring before it is left to the next launch, so that short messages find the other half free. */
+/* Whether rows up to `to` need a credit after the one for `told`. end: row count when this launch has received
+ * everything. The next launch gives the last half ring's credit; short messages find the other half free. */
 LANE_FN bool ring_owes_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
     return to - told >= ring_credit_rows(it) && told + it.rows / 2 < end;
 }
 
-/* Give credit for the rows up to `to`, which the whole warp has armed again; step: as above. */
+/* Gives credit for rows up to `to`, which the whole warp has re-armed. */
 template <int GROUP> LANE_FN void ring_give_credit(const item &it, const uint64_t (&to)[GROUP], uint64_t step)
 {
     lane_warp_sync();
