@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - see drain.h. It polls the event that order.c keeps after the last call or replay, so that the wait can have
- * a limit and another thread's abort can end it. After a reset of the device, which ends all kernels, a query of the
- * event would crash in the driver.
+ * drain.c - see drain.h. Polls the event that order.c records after each call or replay, so that the wait can have a
+ * limit and another thread's abort can end it. After a device reset, which ends all kernels, a query of the event would
+ * crash in the driver.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -16,7 +16,7 @@
 
 enum { NAP_US = 50 };
 
-/* False at the limit. */
+/* Sleep once; false at the limit. */
 static bool nap(uint64_t *naps, uint32_t limit_ms)
 {
     const struct timespec time = {0, NAP_US * 1000};
@@ -27,7 +27,8 @@ static bool nap(uint64_t *naps, uint32_t limit_ms)
     return true;
 }
 
-/* A launch holds the lock, perhaps waiting for a kernel of a communicator that this thread has yet to abort. */
+/* Another thread's launch may hold the lock while it waits for a kernel of a communicator that this thread aborts
+ * next. */
 static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)

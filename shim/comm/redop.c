@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 typedef struct entry {
-    ncclRedOp_t op; /* FREE_OP: free */
+    ncclRedOp_t op; /* FREE_OP: unused */
     shim_redop_t redop;
 } entry_t;
 

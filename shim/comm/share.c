@@ -101,7 +101,7 @@ static bool is_lone(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
 
-/* Of where the call is placed; asked once for each of the last few places. */
+/* The number where the call is placed; queried once for each of the last few places. */
 static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
 {
     const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);
@@ -119,7 +119,7 @@ static bool holds_large(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->holder) == comm;
 }
 
-/* The GPU's lock is held. */
+/* Whether all work that the holder launched has ended and none is in a graph. Under the GPU's lock. */
 static bool is_through(const shim_comm_t *holder)
 {
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
@@ -127,8 +127,8 @@ static bool is_through(const shim_comm_t *holder)
            (!holder->order.event || shim_share_ended(holder->order.event));
 }
 
-/* For a call with more than a small part. Whether the communicator holds the large one, until shim_share_launched at
- * least. */
+/* For a call that needs more than a small part: whether the communicator holds the large one, at least until
+ * shim_share_launched. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = gpu_of(comm);
@@ -157,8 +157,7 @@ void shim_share_launched(shim_comm_t *comm, bool all)
 
 /* ---- Grids ---------------------------------------------------------------------------------- */
 
-/* Of a block. Several reductions in one kernel have kernels for 2 and for up to 8 ranks alone (device/list.h, parts.h).
- */
+/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only (device/list.h, parts.h). */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
                               uint32_t threads)
 {
@@ -186,7 +185,7 @@ static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
     return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
 }
 
-/* Give the call a grid of at most that room; returns what it takes. */
+/* Give the call a grid of at most that room; returns the grid's room. */
 static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t room)
 {
     const uint32_t nranks = comm->nranks, wanted = shim_share_room(algorithm, call, nranks);
@@ -204,7 +203,8 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* What the call may take: all, or a half, so that its successor fits beside it, if that costs it at most a quarter. */
+/* The call's limit: all of `room`, or half, so that its successor fits beside it, if the call then loses at most a
+ * quarter of its grid. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {
     if (ask->beside > 0)
@@ -213,12 +213,12 @@ static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_
     return nearly && may_slim(comm, ask->algorithm) && shim_settings()->early ? room / 2 : room;
 }
 
-/* What the communicator may take with this call. */
+/* The room that the communicator may use with this call. */
 static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
 {
     const parts_t parts = parts_of(multiprocessors_of(comm, ask), is_lone(comm));
     if (parts.half == 0)
-        return UINT32_MAX; /* the driver did not tell */
+        return UINT32_MAX; /* unknown */
     const bool captured = ask->ahead != NULL;
     if (wanted <= parts.small / 2) /* it and its successor */
         return holds_large(comm) && (!captured || comm->share.captured) ? parts.large : parts.small;
@@ -227,8 +227,8 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead, if it lets the call in: in a stream the communicator's last call, since that one began
- * after all others had ended. */
+/* Room of the kernel ahead, if it lets this call start early; else 0. On a stream that is the communicator's last call,
+ * which began after all others had ended. */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;

@@ -78,7 +78,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return all;
 }
 
-/* GPUs invisible to this process count as reachable. */
+/* GPUs that this process cannot see count as reachable. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     net_scope_t scope;
@@ -96,7 +96,7 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
     return peers;
 }
 
-/* Only the driver, loaded by now, has this query. */
+/* Only the driver, which is loaded by now, has this query. */
 static bool has_multicast(int device)
 {
     enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, since CUDA 12.1 */
