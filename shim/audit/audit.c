@@ -6,10 +6,9 @@
  * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
  * one, a line is logged and the program runs without Shunt.
  *
- * Requests by an NCCL are not changed: there Shunt opens the real one. The linker's cookie points at the requester's
- * link map, provided that this library has no la_objopen.
- *
- * An audit library has its own link namespace and C library, so it shares nothing with the program.
+ * Requests by an NCCL are not changed, since Shunt opens the real one. The linker's cookie points at the requester's
+ * link map while this library has no la_objopen. Audit libraries have their own link namespace and C library, and share
+ * nothing with the program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,7 +39,7 @@ static bool is_nccl(const char *path)
     return strcmp(base, "libnccl.so.2") == 0 || strcmp(base, "libnccl.so") == 0;
 }
 
-/* Also versioned names: libnccl.so.2.28.9. */
+/* Also by a versioned name: libnccl.so.2.28.9. */
 static bool asked_by_nccl(const uintptr_t *cookie)
 {
     const struct link_map *caller = (const struct link_map *)*cookie;

@@ -2,25 +2,20 @@
 /*
  * capture.c - see capture.h.
  *
- * A replay makes no calls, so the graph itself must order it. As in NCCL, one node waits for the communicator's event
- * before the first call, and one node records the event after the last call. So each graph launch waits for earlier
- * launches and calls, and eager calls wait for the launch. The wait node depends on nothing, so it costs no time behind
- * kernels that precede the call.
+ * A replay makes no calls, so the graph orders itself. As in NCCL, one node waits for the communicator's event before
+ * the first call, and one records it after the last. So a graph launch waits for earlier launches and calls, and later
+ * calls wait for it. The wait node depends on nothing, so it costs no time behind earlier kernels.
  *
- * During a capture no node may be removed from its graph, and the last call is not known. So the first call makes the
- * record node, and each call moves its edges. The node is off the calls' path and costs them nothing. A graph that
- * allocates memory (a captured cudaMallocAsync, as for cuBLAS's workspace) lets no edge be removed: there each call
- * adds a record node behind the previous one.
+ * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, off
+ * the calls' path, and each call moves its edges. A graph that allocates memory (a captured cudaMallocAsync, as for
+ * cuBLAS's workspace) lets no edge be removed: there each call adds a record node behind the previous one.
  *
- * The last call is stored as its nodes, since its stream may be destroyed before the next call. Even on the same stream
- * the next call need not depend on them: the program may have set the stream back to an earlier node. So the graph is
- * searched, and an edge is added only without a path: a second edge to a kernel would prevent dependent launch.
+ * The last call is stored as its nodes, since its stream may be destroyed. The next call need not depend on them even
+ * on the same stream, which the program may have set back. So the graph is searched, and an edge is added only without
+ * a path: a second edge to a kernel would prevent dependent launch.
  *
- * Programs keep thousands of graphs, so captures are found by id. The driver's callback may take no lock; it pushes
- * captures whose graphs are destroyed on a list.
- *
- * Memory: a capture's record is freed with the communicator, or at the next captured call after its graph was
- * destroyed.
+ * Programs keep thousands of graphs, so captures are found by id. The driver's callback may take no lock: it lists
+ * captures of destroyed graphs, and the next captured call frees them.
  */
 #include "shim/comm/capture.h"
 
@@ -37,8 +32,8 @@
 #endif
 
 struct shim_captured {
-    struct shim_captured *next;      /* in the hash chain */
-    struct shim_captured *next_gone; /* in shim_order_t.gone */
+    struct shim_captured *next;
+    struct shim_captured *next_gone;
     shim_comm_t *comm;
     unsigned long long id;
     unsigned long long stream_id; /* of the last call */
@@ -87,8 +82,8 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Toolkits 12.3 to 12.9 have these queries with edge data and without, and programs run on any driver of CUDA 12. From
- * 12.3 on a driver refuses the plain query if an edge has data; an older one lacks the other query and edge data. */
+/* Toolkits 12.3 to 12.9 have these queries with edge data and without; programs run on any driver of CUDA 12. From 12.3
+ * on a driver refuses the plain query if an edge has data; older ones lack the other. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -97,7 +92,6 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies_v2
 #endif
 
-/* The nodes on which the captured stream's next node will depend. */
 static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *status, const cudaGraphNode_t **node,
                                  size_t *count)
 {
@@ -140,11 +134,11 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
 }
 
 enum {
-    SEARCHED = 128, /* most nodes that the search holds at once */
-    ASKED = 4096    /* most nodes whose dependencies it queries */
+    SEARCHED = 128, /* nodes held at once */
+    ASKED = 4096    /* nodes whose dependencies are queried */
 };
 
-/* The nodes on which a node depends, at most SEARCHED. Returns their number, 0 if the query fails. */
+/* At most SEARCHED; 0 if the query fails. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
     size_t count = SEARCHED;
@@ -172,9 +166,8 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; where a single path leads on, the search
- * forgets what it has seen, since thousands of kernels may lie between two calls. A search that ends at a limit returns
- * false: a needless edge is only slow. */
+/* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; along a single path the search forgets what
+ * it has seen, since thousands of kernels may lie between two calls. False at a limit: a needless edge is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -230,7 +223,7 @@ static void link_out(shim_order_t *order, const shim_captured_t *captured)
     order->captures--;
 }
 
-/* Make room for one more capture; false without memory. */
+/* False without memory. */
 static bool need_chains(shim_order_t *order)
 {
     if (order->captures < order->chains)
@@ -292,7 +285,7 @@ static void free_gone(shim_order_t *order)
     }
 }
 
-/* NULL: the communicator has no call in that capture yet. */
+/* NULL: no call in that capture yet. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
     free_gone(order);
@@ -363,7 +356,6 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
     return error != 0 || behind ? error : shim_nodes_write(stream, &captured->last, true);
 }
 
-/* Add or remove the edges from the last call to the record node. */
 static cudaError_t link_record(const shim_captured_t *captured, bool add)
 {
     cudaError_t error = cudaSuccess;
@@ -373,7 +365,7 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
-/* Add a record node behind the last call and the previous record node. */
+/* Behind the last call and the previous record node. */
 static cudaError_t add_record(shim_captured_t *captured, void *event)
 {
     cudaGraphNode_t before = captured->record;

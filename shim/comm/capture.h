@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.h - calls under stream capture: graph nodes, and the order of replays and eager work. order.h includes this
- * header and states the conventions.
+ * capture.h - calls under stream capture: graph nodes, and the order of replays and eager work. Conventions: order.h.
  */
 #ifndef SHUNT_SHIM_CAPTURE_H
 #define SHUNT_SHIM_CAPTURE_H
@@ -22,11 +21,11 @@ typedef struct shim_nodes {
     size_t count, room;
 } shim_nodes_t;
 
-/* Clears errors (the legacy stream while another stream of its context is captured; no such stream; an invalidated
- * capture), since the real NCCL meets and reports them. */
+/* Clears errors (the legacy stream beside a capture of its context; no such stream; an invalidated capture): the real
+ * NCCL meets and reports them. */
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
-/* Before a call in a capture. The communicator's first call there makes the graph hold a reference on the state and,
+/* Before a call in a capture. The communicator's first one there makes the graph hold a reference on the state and,
  * with comm->config.graph_mixing, wait for order.event. */
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call. With comm->config.graph_mixing the graph records order.event after it. */

@@ -3,12 +3,12 @@
  * comm.c - the table from handles to states, and references.
  *
  * Every call looks up its communicator, so look-ups take no lock. The table is an open-addressed array of pointers,
- * changed only under one mutex. Two rules make look-ups safe:
- * - States are recycled through a free list, oldest first, and never unmapped. So every pointer in the array points at
- *   a state, whose handle shows whether it is the right one.
- * - An outgrown array is kept for its readers. All old arrays together are smaller than the current one.
+ * changed under one mutex. Look-ups are safe by two rules:
+ * - States are recycled, oldest first, and never unmapped. So every pointer leads to a state, whose handle shows
+ *   whether it is the right one.
+ * - Outgrown arrays are kept for their readers; together they are smaller than the current one.
  *
- * The table and the free states live as long as the process. reap.c frees what a state owns.
+ * Table and free states live as long as the process. reap.c frees what a state owns.
  */
 #include "shim/comm/comm.h"
 
@@ -99,7 +99,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has none of the parent's threads, GPUs or peers: forget everything. */
+/* The child has none of the parent's threads, GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
@@ -162,7 +162,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* A table in which one more entry leaves half the slots free; NULL without memory. Under the lock. */
+/* Has room for one more entry; NULL without memory. Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -181,8 +181,8 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* If the next slot is empty, this one and the tombstones before it become NULL, so that tombstones do not pile up.
- * Under the lock. */
+/* If the next slot is empty, this one and the tombstones before it become NULL, so tombstones do not pile up. Under the
+ * lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -221,7 +221,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* only: remove this state or none; NULL: any. One lock covers check and removal, since the handle may be reused. */
+/* only: remove this state or none; NULL: any. The handle may be reused, so one lock covers check and removal. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);

@@ -2,9 +2,8 @@
 /*
  * comm.h - Shunt's state of a communicator, and the table that finds it by the application's ncclComm_t.
  *
- * The handle is the real NCCL's (host mode: a pointer to the state). NCCL may reuse its address after a destroy, so the
- * state is removed before Destroy or Abort is forwarded, and an insert overwrites. States come from a free list and are
- * never unmapped, so a look-up without a lock may meet a destroy, and then read a reused state.
+ * The handle is the real NCCL's (host mode: the state's address). NCCL may reuse it after a destroy, so the state is
+ * removed before Destroy or Abort is forwarded, and an insert overwrites.
  */
 #ifndef SHUNT_SHIM_COMM_H
 #define SHUNT_SHIM_COMM_H
@@ -19,7 +18,7 @@
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; the others forward them (host mode: an error). In JOINING first call
+/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). In JOINING first call
  * shim_attach_settle (attach.h). */
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* published; the verdict is not known */
@@ -33,30 +32,30 @@ typedef struct shim_captured shim_captured_t;
 
 /* The order of work over several streams (order.c). */
 typedef struct shim_order {
-    _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after calls and replays */
-    void *side[2];                      /* cudaStream_t, made lazily, for a group's branches */
-    unsigned long long last_stream_id;  /* the last eager call's */
-    bool recorded;                      /* `event` was recorded by an eager call, or by a graph destroyed since */
-    bool lost;                          /* a recording failed: the end of that call is unknown */
-    bool mixed;                         /* graphs may record `event` too */
-    atomic_ullong pending;              /* number of the call that NCCL has not put on its stream yet; 0: none */
-    unsigned long long pendings;        /* number of such calls so far */
-    void *pending_stream;               /* the pending call's stream */
-    unsigned long long pending_capture; /* the pending call's capture; 0: none */
+    _Atomic(void *) event;             /* cudaEvent_t, made lazily; recorded after calls and replays */
+    void *side[2];                     /* cudaStream_t, made lazily, for a group's branches */
+    unsigned long long last_stream_id; /* the last eager call's */
+    bool recorded;                     /* by an eager call, or by a graph that is destroyed */
+    bool lost;                         /* a recording failed: the end of that call is unknown */
+    bool mixed;                        /* graphs may record `event` too */
+    atomic_ullong pending;             /* number of a call not on its stream yet (shim_order_leave); 0: none */
+    unsigned long long pendings;
+    void *pending_stream;
+    unsigned long long pending_capture; /* 0: none */
     shim_captured_t **captured;         /* hash chains of captures, by id; NULL: none yet */
     uint32_t chains, captures;          /* `chains` is a power of two and at least `captures` */
-    _Atomic(shim_captured_t *) gone;    /* captures whose graphs are destroyed; the driver's callback adds them */
+    _Atomic(shim_captured_t *) gone;    /* captures of destroyed graphs; the driver's callback adds them */
     atomic_uint graphs;                 /* captures of which a graph or an instance exists */
 } shim_order_t;
 
-/* Number of multiprocessors, by shim_share_place; private to share.c. */
+/* Number of multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
     uint32_t multiprocessors; /* 0: an empty entry */
 } shim_where_t;
 
-/* The communicator's part of the GPU; private to share.c. */
+/* The communicator's part of the GPU. */
 typedef struct shim_share {
     bool joined;           /* is counted in the GPU's `sharers` */
     atomic_uint launching; /* calls with the large part whose event is not recorded yet */
@@ -66,7 +65,7 @@ typedef struct shim_share {
     shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
-/* The last call in a capture; zeroed: none. Private to share.c. */
+/* The last call in a capture; zeroed: none. */
 typedef struct shim_ahead {
     uint32_t row;   /* room of its row's grid */
     uint32_t early; /* room of its grid, if its successor may start early; else 0 */
@@ -105,33 +104,33 @@ typedef struct shim_comm {
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
     alg_relay_t *relay;               /* owned; NULL: one host */
-    alg_hosts_t *hosts;               /* owned; host mode; NULL: one host */
-    net_invitation_t invitation;      /* where ranks of other hosts meet, also the children's */
+    alg_hosts_t *hosts;               /* owned; host mode */
+    net_invitation_t invitation;      /* where ranks of other hosts meet, also children's */
     net_key_t place;                  /* identifies this host (net_place) */
-    net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six members are grow.c's */
+    net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
     atomic_uint asked, declined;      /* bits by piece */
-    atomic_bool empty;                /* suspended, and its memory given back */
+    atomic_bool empty;                /* suspended, memory given back */
     const void *emptied_by;           /* identifies the thread that suspended it */
     bool grows;                       /* is in grow.c's list */
-    struct shim_comm *grows_next;     /* link of that list */
-    sel_plan_t *plan;                 /* owned; NULL unless attached */
-    atomic_bool reusable;             /* ended cleanly: the scratch may be pooled */
-    pthread_mutex_t lock;             /* one launch at a time; guards `order` and the scratch */
-    pthread_mutex_t message_lock;     /* host mode: the same for messages, which run beside a group's collectives */
+    struct shim_comm *grows_next;
+    sel_plan_t *plan;             /* owned; NULL unless attached */
+    atomic_bool reusable;         /* ended cleanly: the scratch may be pooled */
+    pthread_mutex_t lock;         /* one launch at a time; guards `order` and the scratch */
+    pthread_mutex_t message_lock; /* host mode: for messages, which run beside a group's collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;             /* in progress at a group's end; an abort waits for them */
-    atomic_uint references;        /* of the table, graphs and running calls; the last release frees */
-    _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
-    _Atomic uint64_t calls_ended;  /* ... and ended */
+    atomic_uint polls;            /* in progress at a group's end; an abort waits for them */
+    atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
+    _Atomic uint64_t calls_begun; /* host mode, for watch.c */
+    _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
     void *_Atomic redops;          /* private to redop.c: the program's operators */
-    struct shim_comm *next;        /* link of comm.c's and reap.c's lists, and attach.c's */
+    struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
     struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;
 
 /* The handle's state; NULL if Shunt does not know it (in a forked child: if the parent made it). Takes no lock, tens of
- * ns. Another thread's destroy may let the state be reused: shim_comm_acquire excludes that. */
+ * ns. Another thread's destroy may let the state be reused (never unmapped); shim_comm_acquire excludes that. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, which the caller releases; never another handle's state. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
@@ -144,8 +143,8 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle);
 /* Remove only this state, and drop the table's reference. False if absent. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference; NULL is allowed. The last release only puts the state on a list for shim_comm_collect: it may
- * happen in a driver callback, where CUDA calls are forbidden. */
+/* Drop a reference; NULL is allowed. The last release only lists the state for shim_comm_collect, since driver
+ * callbacks, which must not call CUDA, release too. */
 void shim_comm_release(shim_comm_t *comm);
 /* For reap.c: take the states without references, linked by `next`; put an emptied state on the free list. */
 shim_comm_t *shim_comm_take_released(void);

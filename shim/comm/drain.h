@@ -7,9 +7,9 @@
 
 #include "shim/comm/comm.h"
 
-/* Wait for a launch in progress and for the end of the eager calls, at most `limit_ms` (0: no limit). False if the end
- * cannot be known (limit, capture, error, unrecorded call): the scratch must not be reused, nor freed while kernels may
- * run. A captured call needs no wait: its graph holds a reference. Takes comm->lock. */
+/* Wait for a launch in progress and for the eager calls, at most `limit_ms` (0: no limit). False if their end cannot be
+ * known (limit, capture, error, unrecorded call): the scratch must not be reused, nor freed while kernels may run.
+ * Captured calls need no wait: their graph holds a reference. Takes comm->lock. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
 /* False while an eager call is known to run or to be launched. Does not wait. */
 bool shim_drained(shim_comm_t *comm);

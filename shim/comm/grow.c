@@ -2,33 +2,30 @@
 /*
  * grow.c - further pieces of a communicator's scratch.
  *
- * A call that needs a missing piece asks for it and waits; it is the same piece on every rank (alg_piece_of). One
- * thread of each process does the rest for the process's ranks, so no peer's program has to make a call: it may be in
- * another communicator's first long call, in a capture, or make none at all. The thread never waits for a kernel, and
- * one communicator's piece never waits for another's.
+ * A call that needs a missing piece asks for it and waits; every rank needs the same piece (alg_piece_of). One thread
+ * of each process does the rest for the process's ranks, so no peer's program has to make a call. The thread never
+ * waits for a kernel, and one communicator's piece never waits for another's.
  *
  * The ranks meet as in a set-up, under a key of communicator and piece:
  *
- *   JOINED  nothing                      -> make and arm this rank's memory
- *   MADE    errno, offer                 -> send descriptors (kinds that send)
- *   SENT    errno                        -> map the peers' memory
- *   OPENED  errno                        -> the verdict
+ *   JOINED  nothing       -> make and arm this rank's memory
+ *   MADE    errno, offer  -> send descriptors (kinds that send)
+ *   SENT    errno         -> map the peers' memory
+ *   OPENED  errno         -> the verdict; or MADE for the next piece
  *
- * The last three repeat for each piece if a job has several.
+ * The verdict is one shared word: either all ranks use the piece, or none ever does and calls that need it are
+ * forwarded. When it says yes, every rank has armed its memory and mapped all others'. A rank that has declined
+ * declines again whenever a peer asks.
  *
- * The verdict is one shared word, so either all ranks use the piece or none ever does: then calls that need it are
- * forwarded. A rank launches such a call only after the verdict, when every rank has armed its memory and mapped that
- * of all others. A rank that has declined declines again whenever a peer asks.
+ * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c), which look for meetings
+ * under their communicators' keys. They also look after each attach, since a peer may ask before this rank knows its
+ * own verdict, and once a second, for peers that cannot ring.
  *
- * Waking: a rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). A process whose bell
- * rings looks for meetings under its communicators' keys. It also looks after each attach, since a peer may ask before
- * this rank knows its own verdict, and once a second, for peers that cannot ring.
+ * A suspended communicator gives its memory back, each rank by itself: a peer's late stores go to memory that the peer
+ * has mapped. On resume all pieces are made again at the same addresses; a rank joins only after its own program has
+ * resumed.
  *
- * A suspended communicator gives all its memory back, each rank by itself: a peer's late stores go to memory that the
- * peer has mapped. On resume all pieces are made again in the same way, at the same addresses; but a rank joins only
- * after its own program has resumed.
- *
- * Only the thread steps jobs. A job holds a reference on the state, which keeps the scratch.
+ * Only the thread steps jobs. A job's reference on the state keeps the scratch.
  */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
@@ -59,8 +56,8 @@ typedef struct job {
     shim_comm_t *comm; /* a reference */
     uint32_t what;     /* a piece, or ALL */
     uint32_t pieces;   /* bits: pieces not begun yet */
-    uint32_t piece;    /* the piece being made */
-    uint32_t round;    /* number of pieces made before it */
+    uint32_t piece;
+    uint32_t round; /* number of pieces made before it */
     net_rendezvous_t *rendezvous;
     uint32_t stage; /* of `piece`: posted here, not yet by all ranks */
     bool making;    /* this rank's memory is being armed; MADE is not posted yet */
@@ -90,7 +87,7 @@ typedef struct member {
     uint32_t rank, nranks;
     uint32_t asked, declined;
     uint32_t settled; /* exist, or are being made */
-    bool empty;       /* suspended */
+    bool empty;
 } member_t;
 
 static shim_comm_t *g_members;      /* linked by grows_next; left before the state is freed. Under the lock */
@@ -146,7 +143,6 @@ static void decline(job_t *job, const char *reason)
     (void)net_decide(job->rendezvous, NET_DECLINED, reason);
 }
 
-/* The stage's number in the meeting. */
 static uint32_t stage_of(const job_t *job, uint32_t stage)
 {
     return stage == STAGE_JOINED ? stage : stage + job->round * PIECE_STAGES;
@@ -234,7 +230,7 @@ static void judge(job_t *job)
 static void act(job_t *job)
 {
     if (job->stage == STAGE_JOINED) {
-        net_unlink(job->rendezvous); /* all ranks have joined */
+        net_unlink(job->rendezvous);
         make_next(job);
     } else if (job->stage == STAGE_MADE) {
         share(job);
@@ -479,7 +475,6 @@ static member_t member_of(shim_comm_t *comm)
     return member;
 }
 
-/* Begin the jobs for which calls of this process, or peers, wait. */
 static void look(void)
 {
     uint32_t count = 0;
@@ -534,7 +529,7 @@ void shim_grow_end(shim_comm_t *comm)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* Step each job once and end the decided ones. True if there was progress. */
+/* True if there was progress. */
 static bool step_all(void)
 {
     bool moved = false;
@@ -587,8 +582,8 @@ int shim_grow_start(net_bell_t *place)
     return error;
 }
 
-/* The thread has not ended the job in time, for example because the driver blocks it. The peers may have attached.
- * Under the lock. */
+/* The thread has not ended the job in time, perhaps blocked in the driver; the peers may have attached. Under the
+ * lock. */
 static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;

@@ -3,9 +3,9 @@
  * order.c - the order of one communicator's work over several streams.
  *
  * Every eager call records the communicator's event at once: its stream may be destroyed later, and the driver crashes
- * on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c). Shunt does not notice
- * replays. So while a graph lives, a call waits for the event even on the stream that recorded it last; and once more
- * after the last graph is destroyed, since its replay may still run.
+ * on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), but Shunt does not notice
+ * replays. So while a graph lives, a call waits for the event even on the stream that recorded it; and once more after
+ * the last graph is destroyed, since its replay may still run.
  */
 #include "shim/comm/order.h"
 
@@ -13,7 +13,6 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-/* As in capture.c. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -66,7 +65,7 @@ static cudaError_t need_side(void **side)
 }
 
 /* A graph waits for the event in every replay, but the driver may drop a wait for an event that was never recorded. So
- * it is recorded once before the first capture, on a side stream, since the program's stream is captured. */
+ * it is recorded before the first capture, on a side stream, since the program's is captured. */
 static int need_recorded_event(shim_order_t *order)
 {
     if (order->recorded || order->mixed)
@@ -109,7 +108,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* Replays were launched before their graphs were destroyed, so one more wait for the event covers them. */
+/* One more wait for the event covers all replays, which were launched before their graphs were destroyed. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
@@ -148,8 +147,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* Unless the device was reset, the stream exists: the program cannot destroy it before it knows that the call's work is
- * on it. */
+/* The stream exists, unless the device was reset: the program cannot destroy it before the call's work is on it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
@@ -157,7 +155,7 @@ static void settle(shim_comm_t *comm)
     atomic_store(&comm->order.pending, 0);
     if (shim_comm_lost(comm))
         return;
-    /* After a capture has ended, the work belongs to the graph, which the program orders. */
+    /* An ended capture's work belongs to the graph, which the program orders. */
     if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
         shim_order_leave(comm, stream, &capture, false);
 }
@@ -181,7 +179,7 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 
 /* ---- Branches ----------------------------------------------------------------------------- */
 
-/* A captured stream stays in its capture until the end, so no side stream joins one: instead the captured stream is set
+/* A captured stream stays in its capture until the end, so no side stream joins one: the captured stream itself is set
  * back to the nodes where the branch began. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
@@ -248,7 +246,7 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
     comm->order = (shim_order_t){0};
 }
 
-#else /* no CUDA: nothing is attached on a GPU, so there is nothing to order */
+#else /* no CUDA: nothing to order */
 
 int shim_order_join(void *waiter, void *stream)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap.c - frees states, and decides when the scratch of ended communicators may be freed.
+ * reap.c - frees states, and decides when the scratch of ended communicators is freed.
  *
- * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. A kernel of
- * another communicator may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
- * while a living communicator's kernel runs, or while an unseen kernel may run: one of a graph, or of the real NCCL on
- * a forwarded communicator. The memory stays on the lists of algorithms/ and transport/ until the end of the next init,
- * a destroy or an abort. Kernels of a stopped communicator end by themselves.
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
+ * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
+ * while a living communicator's kernel runs, or an unseen kernel may run: one of a graph, or of the real NCCL on a
+ * forwarded communicator. The memory stays on the lists of algorithms/ and transport/ until the end of the next init, a
+ * destroy or an abort.
  *
  * Memory stays bounded: if more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get
- * PATIENCE_MS to end. An abort does neither: it allocates nothing, and the unseen kernel may be that of the
- * communicator that the program aborts next.
+ * PATIENCE_MS to end. An abort does neither: it allocates nothing, and the program may abort the unseen kernel's
+ * communicator next.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -93,7 +93,7 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* The table and this visit hold a reference each; a further one may be a graph's. */
+    /* The table and this visit hold one each; a further one may be a graph's. */
     sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table;
 }
 
@@ -124,7 +124,7 @@ static void comm_free(shim_comm_t *comm)
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
-    alg_relay_destroy(comm->relay); /* reads the scratch's control words */
+    alg_relay_destroy(comm->relay); /* likewise */
     alg_hosts_destroy(comm->hosts);
     if (comm->scratch) {
         shim_grow_end(comm);

@@ -50,7 +50,7 @@ static entry_t *entry_of(table_t *table, ncclRedOp_t op)
     return NULL;
 }
 
-/* A free entry; grows the table. NULL without memory. Under the lock. */
+/* May grow the table; NULL without memory. Under the lock. */
 static entry_t *entry_free(table_t *table)
 {
     entry_t *entry = entry_of(table, FREE_OP);

@@ -2,9 +2,9 @@
 /*
  * redop.h - the program's operators (ncclRedOpCreatePreMulSum).
  *
- * The real NCCL (host mode: Shunt) makes the handle, and Shunt records its meaning. An operator belongs to one rank of
- * one communicator and may be destroyed right after the call that uses it, so a queued call copies shim_redop_find's
- * result.
+ * The real NCCL (host mode: Shunt) makes the handle, and Shunt records its meaning. An operator belongs to one rank's
+ * communicator and may be destroyed right after the call that uses it, so a queued call copies what shim_redop_find
+ * returns.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H

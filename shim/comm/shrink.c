@@ -2,12 +2,12 @@
 /*
  * shrink.c - the number of each shrink, for the key of its child.
  *
- * Each rank of a child computes the child's key alone. The ranks may have taken part in different shrinks of the parent
- * (an excluded rank does not call), but all took part in every shrink that excluded the same ranks. So shrinks are
- * counted per set of excluded ranks.
+ * Each rank computes the child's key alone. The ranks may have taken part in different shrinks of the parent (an
+ * excluded rank does not call), but all in every shrink that excluded the same ranks. So shrinks are counted per set of
+ * excluded ranks.
  *
- * The list belongs to the parent's state and only grows. It is read and pushed without a lock, since a program may
- * shrink while another thread waits in a call.
+ * The list belongs to the parent's state and only grows. It takes no lock, since a program may shrink while another
+ * thread waits in a call.
  */
 #include "shim/comm/shrink.h"
 

@@ -16,10 +16,10 @@ void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels. As in NCCL, none may run when a blocking call returns: the program may free its
  * buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
-/* Prepares the exit of a process with GPUs (docs/design.md, "Exit"). At exit no call begins any more, and launches in
- * progress end first, since CUDA's exit crashes a thread within a launch. CUDA's exit may also wait for kernels whose
- * peers exit, or whose next calls other threads would have made. So our kernels are stopped, but a second later: until
- * then the last calls may still end, as with NCCL. */
+/* For the exit of a process with GPUs (docs/design.md, "Exit"). No call begins any more, and launches in progress end
+ * first, since CUDA's exit crashes a thread within a launch. CUDA's exit may also wait for kernels whose peers exit, or
+ * whose next calls other threads would have made. So our kernels are stopped, a second later: until then the last calls
+ * may end, as with NCCL. */
 void shim_comm_stop_at_exit(void);
 /* Whether the exit has begun; calls then return ncclSystemError. */
 bool shim_comm_exiting(void);

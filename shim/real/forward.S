@@ -2,10 +2,10 @@
 /*
  * forward.S - jumps to the real NCCL, for the names that Shunt does not treat.
  *
- * A jump needs no signature, since registers and stack stay the caller's: it also serves functions that our headers do
- * not declare. The target is in the table of forward.c. While its slot is empty, the slow path saves every register
- * that can carry an argument, calls shim_forward_resolve for the address, restores and jumps. Of vector registers 128
- * bits are saved: NCCL passes nothing wider. The code is position independent and needs no relocation.
+ * A jump leaves the caller's registers and stack, so it needs no signature: functions that our headers do not declare
+ * work as well. The target is in forward.c's table. While its slot is empty, the slow path saves every register that
+ * can carry an argument (128 bits of vector registers: NCCL passes nothing wider), calls shim_forward_resolve, restores
+ * and jumps. The code is position independent and needs no relocation.
  */
 #if defined(__linux__) && defined(__ELF__)
     .section .note.GNU-stack, "", %progbits

@@ -3,8 +3,8 @@
  * real.c - the real NCCL: found, opened and prepared once.
  *
  * It is opened by absolute path, since the linker would return Shunt for its SONAME; RTLD_LOCAL keeps its names out of
- * the global scope. The answer is final, even "none": a program must not get different NCCLs for two communicators. The
- * state is never freed, as NCCL's threads may run until the process ends.
+ * the global scope. The answer is final, even "none", so that a program gets one NCCL for all communicators. Nothing is
+ * freed: NCCL's threads may run until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/real/real.h"
@@ -106,7 +106,7 @@ static bool real_is_self(const char *path)
            stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* The library's version code; 0 and the reason if it is unusable. */
+/* 0 and the reason if the library is unusable. */
 static int real_version(void *handle, char *why, size_t capacity)
 {
     static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
@@ -153,7 +153,7 @@ static void *real_dlopen(const char *path)
     return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Open a file by absolute path without links. */
+/* `path` is absolute and has no links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
     if (real_is_self(path)) {
@@ -190,7 +190,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* Open a path, which may not exist. Notes the first file that was found and refused. */
+/* Notes the first file that was found and refused. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";
@@ -223,7 +223,7 @@ static bool real_try_folder(const char *folder)
     struct dirent **names = NULL;
     int count = scandir(folder, &names, real_is_versioned, versionsort);
     bool opened = false;
-    for (int i = count - 1; i >= 0; i--) { /* the newest first */
+    for (int i = count - 1; i >= 0; i--) {
         if (!opened && (size_t)snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name) < sizeof path)
             opened = real_try(path);
         free(names[i]);

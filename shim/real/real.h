@@ -27,7 +27,7 @@ typedef struct shim_real {
 const shim_real_t *shim_real(void);
 /* After shim_real returned NULL: one line with the cause and what to do; else "". */
 const char *shim_real_failure(void);
-/* As shim_real, but sets the last error if there is none; the caller then returns ncclSystemError. */
+/* As shim_real; sets the last error if there is none (the caller returns ncclSystemError). */
 const shim_real_t *shim_real_need(const char *function);
 static inline bool shim_is_error(ncclResult_t result)
 {

@@ -2,10 +2,9 @@
 /*
  * real_child.c - a forked child that exits must not end a thread of its parent.
  *
- * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A forked child has handler and
- * pipe, but not the thread: its exit() ends the parent's thread, and the parent crashes at its next communicator. So
- * the child's write end is replaced by /dev/null. Only NCCL's symbol table names the variable with the descriptors;
- * with a stripped library nothing is done.
+ * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A child inherits both, but not the
+ * thread: its exit() ends the parent's, and the parent crashes at its next communicator. So the child's write end
+ * becomes /dev/null. Only NCCL's symbol table names the descriptors; with a stripped library nothing is done.
  */
 #include <string.h>
 #include <sys/stat.h>

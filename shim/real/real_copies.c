@@ -2,9 +2,8 @@
 /*
  * real_copies.c - how many real NCCLs are in this process?
  *
- * A program can hold two if its parts open NCCL by different paths. With two NCCLs loaded, Shunt cannot tell which one
- * owns a communicator. So it takes no part in communicators that are made from then on: it publishes nothing, and all
- * ranks forward.
+ * A program can hold two if its parts open NCCL by different paths. Then Shunt cannot tell which one owns a
+ * communicator. So it publishes nothing for communicators made from then on, and all ranks forward.
  *
  * The list of loaded objects is read again only when the linker's count of them has changed.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_elf.c - checks a library's file before dlopen, which runs constructors and maps the file by its header: a
- * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. The file is read by pread, since a
- * mapped file that shrinks raises a signal.
+ * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. Reads by pread, since a mapped file
+ * that shrinks raises a signal.
  *
  * A library is NCCL if its dynamic string table has NCCL's names, defined or imported; no real NCCL imports
  * shunt_version.
@@ -131,7 +131,7 @@ static char *elf_strings(const elf_file_t *file, size_t *bytes)
     return strings;
 }
 
-/* Compares up to the end only, since linkers store a name as the tail of another. */
+/* Also finds the tail of a longer name, since linkers share tails. */
 static bool elf_knows(const char *strings, size_t bytes, const char *name)
 {
     return memmem(strings, bytes, name, strlen(name) + 1) != NULL;

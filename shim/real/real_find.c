@@ -3,10 +3,10 @@
  * real_find.c - the folders in which to look for the real NCCL.
  *
  * Without Shunt the dynamic linker, or Python, would choose the program's NCCL. With Shunt loaded under its SONAME they
- * do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, run paths
- * that precede the environment (DT_RPATH), the running Python's wheels, Shunt's own folder (where a replaced NCCL often
- * has a longer name), LD_LIBRARY_PATH, other run paths, the linker's cache, the system's folders, CUDA's; last, except
- * for Python, the wheels of PATH's Python. The list owns its strings; its folders may not exist.
+ * do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, DT_RPATH,
+ * the running Python's wheels, Shunt's own folder (where a replaced NCCL often has a longer name), LD_LIBRARY_PATH,
+ * DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, except for Python, the wheels of PATH's Python.
+ * The list owns its strings; its folders may not exist.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -33,7 +33,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Add a folder, once; not if its path is too long or memory is short. */
+/* Not if the folder is listed, its path too long or memory short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -84,7 +84,7 @@ static void find_program(char path[PATH_MAX])
 
 typedef struct find_objects {
     shim_folders_t *folders;
-    int64_t tag; /* DT_RPATH or DT_RUNPATH */
+    int64_t tag;
 } find_objects_t;
 
 /* A set-user-id program: its caller chooses the program's path. */
@@ -93,7 +93,7 @@ static bool find_is_secure(void)
     return getauxval(AT_SECURE) != 0;
 }
 
-/* One entry of a run path. In practice $ORIGIN is at its start or absent. */
+/* In practice $ORIGIN is at an entry's start or absent. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
     static const char *const origin[] = {"$ORIGIN", "${ORIGIN}"};
@@ -264,7 +264,7 @@ static void find_add_python(shim_folders_t *folders, const char *executed, const
         find_add_python_file(folders, program);
 }
 
-/* The folders of a virtual environment, and of the Python to which it links. */
+/* For a virtual environment, and the Python to which it links. */
 static void find_add_python_link(shim_folders_t *folders, const char *file)
 {
     char real[PATH_MAX];

@@ -32,14 +32,14 @@ bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capa
  * the library may write. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
-/* real_child.c. _find: once the library is loaded from that file, find what forked children need. _expected before a
- * fork and _begins in the child protect the parent's threads from the child; they take no lock and no memory. */
+/* real_child.c. After the library is loaded, find what forked children need; before a fork (_expected) and in the child
+ * (_begins), protect the parent's threads. The latter two take no lock and no memory. */
 void shim_child_find(const char *path, const struct link_map *library);
 void shim_child_expected(void);
 void shim_child_begins(void);
 
 /* Bind a loaded library's calls of its own nccl* and pnccl* functions to itself (real_slots.c). False if some memory
- * could not be made writable: those calls then reach Shunt. */
+ * could not be made writable: those calls reach Shunt. */
 bool shim_bind_own_slots(const struct link_map *library);
 
 #endif

@@ -2,13 +2,11 @@
 /*
  * real_slots.c - keeps the real NCCL's calls of its own functions within it.
  *
- * NCCL calls some of its public functions through its PLT. If Shunt is preloaded, or is in the program's scope as
+ * NCCL calls some of its public functions through its PLT. With Shunt preloaded, or in the program's scope as
  * libnccl.so.2, the dynamic linker binds these calls to Shunt: ncclBcast would call Shunt's ncclBroadcast, also on
- * NCCL's own threads and inside its own groups. RTLD_DEEPBIND prevents that, but also hides a preloaded allocator from
- * NCCL, and AddressSanitizer refuses it. So after opening, every jump slot, GOT entry and data word of an nccl* or
- * pnccl* name that the library itself defines is pointed at that definition.
- *
- * Pages that are read-only after relocation (RELRO) are made writable for the store only.
+ * NCCL's threads and inside its groups. RTLD_DEEPBIND would hide a preloaded allocator from NCCL, and AddressSanitizer
+ * refuses it. So every jump slot, GOT entry and data word of an nccl* or pnccl* function that the library defines is
+ * set to that definition. Pages that are read-only after relocation (RELRO) are made writable for the store only.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -35,8 +33,8 @@ typedef struct slots {
     const char *names;
     const ElfW(Rela) * data, *jumps;
     size_t data_bytes, jump_bytes;
-    uintptr_t relro, relro_end; /* the read-only pages */
-    uintptr_t page;             /* bytes */
+    uintptr_t relro, relro_end;
+    uintptr_t page; /* bytes */
 } slots_t;
 
 /* When it loads a library, glibc turns the dynamic section's offsets into addresses; musl does not. */

@@ -35,7 +35,6 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(NO_THREAD));
 }
 
-/* Until the ranks of this host have attached, `comm` describes them only. */
 static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     shim_comm_t *comm = setup->comm;
@@ -73,7 +72,7 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
         enter_team(setup, outcome);
 }
 
-/* Whether the wait for this host's ranks is over and some are missing. */
+/* The wait for this host's ranks is over and some are missing. */
 static bool is_due(const shim_setup_t *setup)
 {
     return setup->request.host && !setup->request.regroup && !setup->hosts && !setup->across && setup->rendezvous &&

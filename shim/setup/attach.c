@@ -3,11 +3,10 @@
  * attach.c - the set-ups of this process: which thread steps them, and when.
  *
  * The thread that calls an init function begins a set-up. It is finished there (blocking), at the end of that thread's
- * group, or by polls (non-blocking). All set-ups are on one list. A thread claims set-ups under the lock, steps them
- * without it (a step calls CUDA and the real NCCL) and gives them back; it frees the finished ones. So one thread at a
- * time steps a set-up, and an abort finds it at any moment.
- *
- * Memory: the list owns the set-ups; a set-up owns a reference on its communicator's state.
+ * group, or by polls (non-blocking). All set-ups are on one list, which owns them; a set-up owns a reference on its
+ * communicator's state. A thread claims set-ups under the lock, steps them without it (a step calls CUDA and the real
+ * NCCL), gives them back and frees the finished ones. So one thread at a time steps a set-up, and an abort finds it at
+ * any moment.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -51,7 +50,7 @@ static void prepare(void)
 
 /* ---- Birth --------------------------------------------------------------------- */
 
-/* In host mode the state is its own handle. As in NCCL, an init publishes the handle at once, a split at its end. */
+/* As in NCCL, an init publishes the handle at once, a split at its end. */
 static bool own_handle(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -118,11 +117,11 @@ free_setup:
 /* ---- Claiming and stepping -------------------------------------------------------------------- */
 
 typedef struct filter {
-    uint64_t batch;          /* set-ups of this batch; or */
-    bool lingering;          /* those that wait for polls; or */
-    bool told;               /* those already reported ready to the program; or */
-    const shim_comm_t *comm; /* the set-up of this state; or */
-    ncclComm_t handle;       /* those that this handle concerns */
+    uint64_t batch; /* one member is set and selects set-ups */
+    bool lingering;
+    bool told; /* already reported ready to the program */
+    const shim_comm_t *comm;
+    ncclComm_t handle;
 } filter_t;
 
 static bool concerns(const shim_setup_t *setup, ncclComm_t handle)
@@ -157,8 +156,7 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
-        /* In host mode a failed set-up leaves no communicator; a non-blocking one leaves a broken one, which the
-         * application aborts. */
+        /* A non-blocking set-up that fails leaves a broken communicator, which the application aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -181,7 +179,7 @@ static shim_setup_t *claim(const filter_t *filter)
         if (setup->busy || !passes(setup, filter))
             continue;
         /* Only the thread that began a set-up polls the real NCCL unasked: the poll has side effects, and another
-         * thread of the application may be polling. */
+         * thread may be polling. */
         setup->poll_real = setup->lingering && setup->owner == &g_self;
         setup->patient = setup->lingering;
         setup->busy = true;
@@ -192,7 +190,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Give back claimed set-ups and free finished ones. Returns how many that match are left, including busy ones. */
+/* Free the finished set-ups. Returns how many that match are left, including busy ones. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -232,7 +230,6 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     return left;
 }
 
-/* Step each matching set-up once. Returns how many are left. */
 static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
@@ -241,8 +238,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; naps grow from 20 µs to 1 ms. The steps keep the time limit. Set-ups already reported ready
- * to the program are stepped too: a peer may wait for this rank in one of them. */
+/* Step until none is left; naps grow from 20 µs to 1 ms. The steps keep the time limit. A peer may wait for this rank
+ * in a set-up already reported ready, so these are stepped too. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t told = {.told = true};
@@ -273,18 +270,19 @@ static ncclResult_t finish_inits(const filter_t *filter)
 
 /* ---- After the call was forwarded ------------------------------------------------ */
 
-/* The real call failed: end the set-up silently. The call may have freed the handle, so the state leaves the table; if
- * the application keeps the handle, abort and destroy work without a state. */
+/* The real call failed: end the set-up silently. The call may have freed the handle, so the state leaves the table;
+ * abort and destroy work without a state. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.host = false; /* the error is reported already, and there is no handle to withdraw */
+    setup->request.host = false; /* the error is reported already; there is no handle to withdraw */
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave it to polls, or to its batch. Ready: with the real NCCL, a poll reports that; host mode has none. */
+/* Leave the set-up to polls, or to its batch. One that polls finish is ready when the real NCCL reports it; in host
+ * mode at once. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->lingering = linger;
@@ -292,7 +290,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* Sort this thread's grouped set-ups: some to polls, the rest into one batch. Returns the batch's size. */
+/* The rest is left to polls. Returns the batch's size. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -330,7 +328,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         else
             shim_setup_adopt(setup); /* so that an abort finds it */
         waits |= !setup->grouped && !setup->lingering;
-        /* The real communicator of a non-blocking init is ready at once, but Shunt is not. */
+        /* a non-blocking init's real communicator is ready at once, but Shunt is not */
         answers_early |= setup->lingering && result == ncclSuccess && !setup->request.parent;
     }
     pthread_mutex_unlock(&g_lock);

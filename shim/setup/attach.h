@@ -3,8 +3,8 @@
  * attach.h - set-up of a communicator: publish before the real init, agree after it.
  *
  * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded. A
- * grouped or non-blocking set-up then waits in the process's list for shim_attach_after_group or shim_attach_poll. A
- * set-up ends with its communicator ATTACHED or FORWARD (host mode: ATTACHED, or gone).
+ * grouped or non-blocking set-up then waits in a list for shim_attach_after_group or shim_attach_poll. At the end the
+ * communicator is ATTACHED or FORWARD (host mode: ATTACHED, or gone).
  */
 #ifndef SHUNT_SHIM_ATTACH_H
 #define SHUNT_SHIM_ATTACH_H
@@ -13,20 +13,20 @@
 
 /* ---- For call/ ----------------------------------------------------------------- */
 
-/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. Call it after the
- * outermost real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued
- * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or the error of a
- * failed init or split in host mode. */
+/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. After the outermost
+ * real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued calls launch.
+ * ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or a failed init's or split's error
+ * in host mode. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
 /* For a call in SHIM_COMM_JOINING: if the real communicator is ready, wait for the verdict (at most a minute, while the
- * other ranks live), so that all ranks route the call alike. No-op in host mode, where the call is an error. */
+ * other ranks live), so that all ranks route alike. No-op in host mode, where the call fails. */
 void shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For api/ and host/ -------------------------------------------------------- */
 
 typedef struct shim_setup shim_setup_t;
 
-/* A rank, before its call is forwarded. */
+/* What is known of a rank before its call is forwarded. */
 typedef struct shim_setup_request {
     net_key_t key;
     ncclComm_t *newcomm; /* the application's variable, set by a successful real call */
@@ -41,8 +41,8 @@ typedef struct shim_setup_request {
     /* Host mode's split: rank and nranks are the parent's until all colours are known. */
     bool regroup;
     int color, order;
-    /* Host mode: the parent (a reference), whose count of splits or shrinks this child has increased. If the child's
-     * ranks do not meet, the count is taken back, since ranks that were refused at once have not counted. */
+    /* Host mode: the parent (a reference), whose count of splits or shrinks this child has increased. Taken back if the
+     * child's ranks do not meet: ranks that were refused at once have not counted. */
     shim_comm_t *counted;
     unsigned number;             /* the split's */
     shim_shrink_t *shrink;       /* or the shrink */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * begin.c - the beginning of a set-up: from the real init's success to this rank's posted identity. A split in host
- * mode begins with the stage REGROUP, in a segment of the parent's ranks, which computes the new ranks.
+ * mode begins with REGROUP, in a segment of the parent's ranks, which computes the new ranks.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,7 @@ void shim_setup_adopt(shim_setup_t *setup)
     shim_comm_insert(comm);
 }
 
-/* Read the real communicator's rank and device. False if that fails. */
+/* False if a query fails. */
 static bool query_real(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c - see config.h. Reads only fields within the stated size, since an older NCCL's structure is shorter.
+ * config.c - see config.h. Reads only fields within the stated size.
  */
 #define _GNU_SOURCE
 #include "shim/setup/config.h"

@@ -4,12 +4,10 @@
  *
  * The unique id carries the address of a listener in the process that made it (transport/network/). Ranks that are not
  * all on one host meet there: each posts its identity, addresses and settings, reads those of all, connects, and posts
- * the result. Then the ranks of each host set up their team (stages.c) and report to a second meeting, which they have
- * joined before. So all ranks reach the same outcome, unless one dies at the very end; its peers then see their
- * connections close.
+ * the result. Then each host's ranks set up their team (stages.c) and report to a second meeting, joined before. So all
+ * ranks reach the same outcome, unless one dies at the very end; its peers then see their connections close.
  *
- * All this blocks, so each set-up runs it in a thread and polls that thread, which owns its results until the outcome
- * is taken.
+ * All this blocks, so each set-up polls a thread that runs it. The thread owns its results until the outcome is taken.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -87,7 +85,7 @@ static net_interfaces_t interfaces(void)
 
 /* ---- Ids ----------------------------------------------------------------------------- */
 
-enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* in keys */
+enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* make keys differ */
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
 void shim_hosts_invite(ncclUniqueId *id)
@@ -174,7 +172,7 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
     }
 }
 
-/* Listeners for the other ranks, until they are connected. */
+/* Listening, until the other ranks are connected. */
 typedef struct sockets {
     net_network_t *relay, *every; /* every: host device only; else NULL */
 } sockets_t;
@@ -213,7 +211,7 @@ typedef struct members {
     uint32_t count, own;
     uint32_t rank[NET_NETWORK_RANKS]; /* their ranks in the meeting */
     bool one_host, blocking;
-    uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS]; /* of each member */
+    uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS];
     uint32_t hosts, host_ranks;
 } members_t;
 
@@ -273,7 +271,7 @@ static net_key_t key_of_members(const shim_hosts_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-/* Connect the ranks that have this local rank, of all hosts. */
+/* Connects the ranks of this number on all hosts. */
 static int connect_relay(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -302,7 +300,6 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     return error;
 }
 
-/* Connect all ranks (host device). */
 static int connect_every(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -325,15 +322,14 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* Absent or unreachable ranks cost a meeting its whole limit, so later ones are not tried (shim_hosts_alone). The first
- * rank to time out leaves, and the others see that. */
+/* The first rank to time out leaves, and the others see that. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
         atomic_store(&g_alone, true);
 }
 
-/* Exchange the results; the first failed rank decides for all. */
+/* The first failed rank decides for all. */
 static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
@@ -362,8 +358,8 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* Two hosts for Shunt but one for NCCL, such as containers of one machine. NCCL may have faster paths between them than
- * sockets. */
+/* Two hosts for Shunt but one for NCCL, which may have faster paths than sockets: containers of one machine, for
+ * example. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {
@@ -450,7 +446,6 @@ static void meet(shim_hosts_t *hosts)
     close_sockets(&sockets);
 }
 
-/* Wait until this host's ranks are ready, then for the other hosts. */
 static void agree(shim_hosts_t *hosts)
 {
     const net_limit_t limit = {0, &hosts->stop};

@@ -18,8 +18,8 @@ void shim_hosts_encrypt(void);
 bool shim_hosts_encrypted(void);
 /* The first invitation in these ids; zero: none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
-/* True after a meeting has failed because ranks of other hosts were absent or unreachable: later set-ups do not wait
- * for them. */
+/* A meeting has failed because ranks of other hosts were absent or unreachable, which costs its whole limit: later
+ * set-ups do not wait for them. */
 bool shim_hosts_alone(void);
 /* The key under which ranks of one host meet; depends on NCCL_HOSTID. */
 net_key_t shim_hosts_local_key(const net_key_t *key);
@@ -36,7 +36,7 @@ typedef struct shim_hosts_request {
     uint32_t limit_ms; /* length of the wait that deadline_ns ends */
     bool blocking;
     bool host_device;
-    int device;   /* of the relay */
+    int device;
     bool regroup; /* a split: rank and nranks are the parent's; each colour's ranks form a group */
     int color, order;
 } shim_hosts_request_t;
@@ -45,8 +45,8 @@ typedef struct shim_hosts_outcome {
     shim_why_t failure; /* SEL_TAKEN: the ranks have met */
     net_key_t key;
     uint32_t rank, nranks; /* nranks 0: a split without a colour */
-    bool blocking;         /* every rank is blocking */
-    bool one_host;         /* all ranks are here and meet under `key`; no other field is set */
+    bool blocking;
+    bool one_host; /* all ranks are here and meet under `key`; no other field is set */
     uint32_t host, hosts;
     uint32_t host_rank, host_ranks; /* number of ranks on each host */
     alg_relay_t *relay;             /* owned by the caller, as is `every` */

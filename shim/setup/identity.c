@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - a rank's identity and settings, and the comparison of all ranks' identities. Its result is the same on
- * every rank: whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in
- * common.
+ * identity.c - a rank's identity and settings, and the comparison of all ranks' with the same result on each: whether
+ * they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -93,7 +92,7 @@ bool shim_identity_refuses(shim_why_t *why)
 }
 
 /* NCCL opens plugins of these names by default, and some cloud machines have them. The user has not chosen them, so
- * they do not make Shunt forward. Calls that Shunt takes need no tuner, but lose what other plugins offer. */
+ * Shunt does not forward. Taken calls need no tuner, but lose what other plugins offer. */
 void shim_identity_tell_plugins(void)
 {
     static const struct {
@@ -217,7 +216,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* Whether this rank cannot form a team with the ranks before it. */
+/* Compares with rank 0 and, for the GPU, with all ranks before. */
 static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];

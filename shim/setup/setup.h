@@ -77,20 +77,20 @@ struct shim_setup {
     shim_hosts_outcome_t *across; /* its outcome; until the attach `comm` has this host's rank and number of ranks */
     bool agreeing;                /* this host is ready and waits for the others */
     uint32_t stage;               /* posted here, not yet by all ranks */
-    uint64_t since_ns;            /* when the stage began */
+    uint64_t since_ns;
     uint64_t deadline_ns;
     uint32_t limit_ms;
     int join_error;            /* if not 0, publishing failed: no other rank sees this one */
     shim_identity_t *identity; /* of every rank */
     alg_set_t set;
     alg_map_t map;
-    uint64_t pooled;                /* id of an idle scratch for this rank */
-    uint64_t offered;               /* `pooled`, until the scratch is taken or given up */
-    sel_reach_t reach;              /* worst over all ranks */
-    bool sees_peers;                /* no rank is denied access to a peer */
-    bool host_first;                /* the host's memory is better than peer access */
-    alg_memory_t memory;            /* of the plan */
-    net_memory_kind_t pooled_kind;  /* the idle scratch's: the first kind of its memory */
+    uint64_t pooled;   /* id of an idle scratch for this rank */
+    uint64_t offered;  /* `pooled`, until the scratch is taken or given up */
+    sel_reach_t reach; /* worst over all ranks */
+    bool sees_peers;   /* no rank is denied access to a peer */
+    bool host_first;   /* the host's memory is better than peer access */
+    alg_memory_t memory;
+    net_memory_kind_t pooled_kind;  /* of the idle scratch: the first kind of its memory */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
     uint32_t attempt;               /* number of the try, so of the kind of memory */
     alg_scratch_t *scratch;
@@ -125,8 +125,8 @@ void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 void shim_setup_regroup(shim_setup_t *setup);
 /* Whether all ranks of this colour, which have met among the parent's ranks, still live. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
-/* Start a stage's time limit. A shorter one set by the user holds for missing ranks only (all_here false): a dead rank
- * that has joined is noticed at once, and a living one may be slow, as in arming memory. */
+/* Start a stage's time limit. A user's shorter one holds for missing ranks only (all_here false): a dead rank that has
+ * joined is noticed at once, and a living one may be slow, as in arming memory. */
 void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
 /* Read a record of `size` bytes. 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);

@@ -2,19 +2,19 @@
 /*
  * stages.c - the stages of a set-up: the records that ranks exchange.
  *
- * A step never waits for another rank, so one thread can set up several ranks and a poll of the application never
- * blocks. In every stage each rank posts a record; when all have, each acts and posts the next. A failure is posted as
- * an error number: all ranks see the same numbers and take the same branch; the verdict settles the rest.
+ * A step never waits for another rank, so one thread can set up several ranks and a poll never blocks. In every stage
+ * each rank posts a record; when all have, each acts and posts the next. A failure is posted as an error number, so all
+ * ranks take the same branch; the verdict settles the rest.
  *
- *   IDENTITY  identity and settings           -> compare (identity.c), take rank 0's settings
- *   AGREE     link to the peers, idle scratch -> plan; take or make the scratch
- *   OFFER     offer of the scratch, or errno  -> hand over descriptors (kinds that send)
- *   SENT      errno (those kinds only)        -> map the peers' memory, store tokens
- *   OPENED    errno                           -> check this rank's mailboxes
- *   PROOF     errno                           -> attached
+ *   IDENTITY  identity and settings        -> compare (identity.c), take rank 0's settings
+ *   AGREE     link to peers, idle scratch  -> plan; take or make the scratch
+ *   OFFER     errno, offer of the scratch  -> send descriptors (kinds that send)
+ *   SENT      errno (those kinds only)     -> map the peers' memory, store tokens
+ *   OPENED    errno                        -> check this rank's mailboxes
+ *   PROOF     errno                        -> attached
  *
  * The last four belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
- * scratch and repeat them with the next kind. In host mode a split has one stage before all these (begin.c).
+ * scratch and repeat them with the next. A split in host mode has one stage before (begin.c).
  *
  * The set-up owns scratch and plan until the verdict (verdict.c).
  */
@@ -86,7 +86,6 @@ static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
     return &kinds[setup->host_first ? (attempt + PEER_TRIES) % TRIES : attempt];
 }
 
-/* The first attempt at the host's memory. */
 static uint32_t host_attempt(const shim_setup_t *setup)
 {
     return setup->host_first ? 0 : PEER_TRIES;
@@ -115,7 +114,7 @@ static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, s
         shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
-/* Each rank's record begins with an error: 0 if all are 0, else the first error and its rank. */
+/* Each record begins with an error: 0 if all are 0, else the first and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_t *rank)
 {
     uint8_t record[NET_RECORD_BYTES];
@@ -150,7 +149,7 @@ static int read_identities(shim_setup_t *setup)
     return 0;
 }
 
-/* Whether the scratch comes in pieces: if its memory allows that, but not for ranks of several hosts. */
+/* Not for ranks of several hosts. */
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
@@ -185,8 +184,8 @@ static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_ma
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* An idle scratch of this team: in the plan's memory, or in host memory if an earlier set-up found that these GPUs
- * cannot reach each other. */
+/* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs were found not to reach each
+ * other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const alg_map_t *map = &setup->plan->map;
@@ -248,14 +247,14 @@ static void identities_done(shim_setup_t *setup)
 #if SHUNT_HAS_CUDA
 enum { LOADED_DEVICES = 64 };
 
-/* The kernels that are loaded into a device's context. */
 static struct {
     uint64_t life;
     uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* bits: numbers of ranks, by memory */
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether they are loaded; with `loaded`, record that they are. Always false if the device's life is unknown. */
+/* Whether the kernels are loaded into the device's context; with `loaded`, record it. False if the device's life is
+ * unknown. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);
@@ -273,7 +272,7 @@ static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loa
 }
 #endif
 
-/* Load the kernels, once for each context and number of ranks. */
+/* Once for each context and number of ranks. */
 static int preload(int device, alg_memory_t memory, uint32_t nranks)
 {
 #if SHUNT_HAS_CUDA
@@ -292,7 +291,6 @@ static int preload(int device, alg_memory_t memory, uint32_t nranks)
     return 0;
 }
 
-/* Get this rank's scratch from the pool, or make one. */
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
@@ -352,8 +350,8 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Whether to try a kind of memory. If peer access over NVLink is allowed but fails, host memory is not tried: the real
- * NCCL may have the peer access that Shunt is refused. */
+/* Over NVLink, host memory is not tried where peer access is allowed but fails: the real NCCL may have the access that
+ * Shunt is refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -372,7 +370,6 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     }
 }
 
-/* Whether the idle scratch may serve this try. */
 static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
 {
     const kind_t *kind = kind_of(setup, attempt);
@@ -405,7 +402,6 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     return true;
 }
 
-/* Whether the host's memory is faster although the GPUs can reach each other. */
 static bool prefers_host(shim_setup_t *setup)
 {
     if (!usable(setup, host_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
@@ -414,8 +410,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The try of the idle scratch that the ranks hold: earlier tries failed when it was made. Without one, the first
- * try. */
+/* The try of the idle scratch, since earlier tries failed when it was made; else the first. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -460,7 +455,6 @@ static void agreed(shim_setup_t *setup)
     }
 }
 
-/* All ranks go on to the next kind of memory. */
 static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
 {
     if (setup->scratch)
@@ -580,14 +574,13 @@ static void time_out(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(AWAY), setup->limit_ms);
 }
 
-/* Whether the stage ends because a rank has not reached it. Past the deadline it ends if a rank was never seen,
- * since that one may be dead. A living rank reaches a meeting in the end, and any stage if its program still calls;
- * so it is waited for, except by a thread that waits here while nobody is away. A call that waits for the verdict
- * has its own limit.
+/* Whether to end a stage that a rank has not reached. Past the deadline it ends if a rank was never seen, since that
+ * rank may be dead. A living rank reaches a meeting in the end, and other stages if its program calls; so else only
+ * a thread that waits here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
  *
- * Before the deadline, a thread that waits in an init, or polls until the communicator is ready, is released
- * (`postpone`) if it depends on another rank's program: that program may wait for this rank, or this thread may be
- * the one that polls that rank next. */
+ * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released
+ * (`postpone`) if it depends on another rank's program: that program may wait for this rank, or this thread may have
+ * to poll that rank next. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - see table_load.h. The text is read once and kept for the process. Malformed lines and rows of unknown
- * algorithms are skipped with a warning; a file that is no table, or another machine's, is not used.
+ * table_load.c - see table_load.h. The text is read once and kept. Malformed lines and rows of unknown algorithms are
+ * skipped with a warning; a file that is no table, or another machine's, is not used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -58,7 +58,7 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
     return true;
 }
 
-/* Read a whole regular file, no longer than a table may be. 0 or a negative errno. */
+/* At most SEL_FILE_MOST_BYTES of a regular file. 0 or a negative errno. */
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
@@ -198,7 +198,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Whether each class was measured with the loaded NCCL; its last line counts. */
+/* Which classes were measured with the loaded NCCL; a class's last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -244,7 +244,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* Make the last two folders of the default path, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
+/* The last two folders of the default path, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];
@@ -289,7 +289,7 @@ static bool may_leave_note(const sel_topology_t *topology)
            (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
 }
 
-/* Whether the default folder belongs to another user. A user who sets SHUNT_CACHE_DIR wants files there. */
+/* Only asked for the default folder: a user who sets SHUNT_CACHE_DIR wants files there. */
 static bool is_of_another_user(const sel_topology_t *topology)
 {
     char table[TABLE_PATH_BYTES];

@@ -3,10 +3,10 @@
  * verdict.c - the end of a set-up: attached, or declined with a reason.
  *
  * All ranks of a communicator follow one shared word, the verdict; a failure on any rank sets it to declined. In host
- * mode a decline is an error of the application's call, since there is no real NCCL.
+ * mode a decline is an error of the application's call.
  *
  * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline the scratch
- * is given back; a peer may still write into it, so transport/ keeps the memory while a peer has it mapped.
+ * is given back; transport/ keeps its memory while a peer, which may still write, has it mapped.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-/* Host mode: the call fails; a non-blocking caller gets the error when it polls. */
+/* A non-blocking caller gets the error when it polls. */
 static void conclude_broken(shim_setup_t *setup, const char *reason)
 {
     char text[192];
@@ -63,7 +63,6 @@ void shim_setup_leave_idle(shim_setup_t *setup)
     setup->offered = 0;
 }
 
-/* Warn once. */
 static void warn_of_bits(const shim_comm_t *comm, const char *reason)
 {
     static atomic_bool told;
@@ -138,7 +137,6 @@ static void conclude_forward(shim_setup_t *setup, const char *code, const char *
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, code, why);
 }
 
-/* Host mode's split: publish the handle to the application. */
 static void show_split(shim_setup_t *setup)
 {
     if (shim_comm_insert(setup->comm))
@@ -147,7 +145,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* The sources of a plan's rules, each once: "policy, tuned table, ..."; a source that does not fit is left out. */
+/* Each source once; one that does not fit is left out. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -177,7 +175,7 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
-/* Each host has its own table. One without rows for this class would only make the hosts' plans differ. */
+/* One without rows for this class would only make the hosts' plans differ. */
 static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
 {
     char class[SEL_CLASS_BYTES];
@@ -189,7 +187,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* Replace this host's plan by the plan of all hosts' ranks. The scratch stays. */
+/* By the plan of all hosts' ranks. The scratch stays. */
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
@@ -204,7 +202,7 @@ static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t
     sel_plan_init(plan, &topology, settings);
 }
 
-/* This host's ranks are ready: send the other hosts the plan's hash. */
+/* Send the other hosts the plan's hash. */
 static void begin_agreement(shim_setup_t *setup)
 {
     struct {

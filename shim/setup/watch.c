@@ -2,13 +2,12 @@
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *
- * A waiting kernel polls its control words and its own time limit; it cannot see that a peer has left or that the
- * peer's process has ended. So one thread of the process checks, ten times a second, the peers of each communicator
- * with a call in progress. It only reports to the kernels which ranks are gone: a kernel itself knows whether it still
- * needs such a rank (lane_host.h).
+ * A waiting kernel polls its control words and its time limit; it cannot see that a peer has left or died. So a thread
+ * checks, ten times a second, the peers of each communicator with a call in progress, and reports which ranks are gone:
+ * the kernel knows whether it still needs them (lane_host.h).
  *
- * The thread ends when the last communicator of the host device is gone, so that the library can be unloaded, and is
- * started again when needed.
+ * The thread ends with the last communicator of the host device, so that the library can be unloaded, and is started
+ * again when needed.
  */
 #define _GNU_SOURCE
 #include "shim/setup/watch.h"
