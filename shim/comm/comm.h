@@ -130,7 +130,7 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* The handle's state; NULL if Shunt does not know it (in a forked child: if the parent made it). Takes no lock, tens of
- * ns. Another thread's destroy may let the state be reused (never unmapped); shim_comm_acquire excludes that. */
+ * ns. Another thread's destroy may let the state be reused, but not unmapped; shim_comm_acquire excludes that. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, which the caller releases; never another handle's state. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);

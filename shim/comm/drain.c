@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * drain.c - see drain.h. Polls the event that order.c records after each call or replay, so that the wait has a limit
- * and another thread's abort can end it. A device reset ends all kernels; a query of the event would then crash in the
- * driver.
+ * and another thread's abort can end it. After a device reset, which ends all kernels, the event is not queried: the
+ * driver would crash.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"

@@ -14,12 +14,12 @@
  *   OPENED  errno         -> the verdict; or MADE for the next piece
  *
  * The verdict is one shared word: either all ranks use the piece, or none ever does and calls that need it are
- * forwarded. When it says yes, every rank has armed its memory and mapped all others'. A rank that has declined
- * declines again whenever a peer asks.
+ * forwarded. Ranks use a piece only after the verdict, when every rank has armed its memory and mapped all others'. A
+ * rank that has declined declines again whenever a peer asks.
  *
- * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c), which look for meetings
- * under their communicators' keys. They also look after each attach, since a peer may ask before this rank knows its
- * own verdict, and once a second, for peers that cannot ring.
+ * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Those look for meetings
+ * under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own verdict,
+ * and once a second, for peers that cannot ring.
  *
  * A suspended communicator gives its memory back, each rank by itself: a peer's late stores go to memory that the peer
  * has mapped. On resume all pieces are made again at the same addresses; a rank joins only after its own program has

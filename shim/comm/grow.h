@@ -15,7 +15,7 @@ int shim_grow_start(net_bell_t *place);
 void shim_grow_attached(shim_comm_t *comm);
 /* From now on the thread declines for this rank. */
 void shim_grow_end(shim_comm_t *comm);
-/* Ask all ranks for the piece and wait for the verdict. False: no rank uses it ever, or the communicator has ended. */
+/* Ask all ranks for the piece and wait for the verdict. False: no rank ever uses it, or the communicator has ended. */
 bool shim_grow_wait(shim_comm_t *comm, uint32_t piece);
 
 /* The program suspends the communicator: give the memory back, or log why it is kept. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.h - the order of one communicator's work over several streams: that of the calls, taken or forwarded, as in
- * NCCL, and since our kernels share one scratch. Costs a capture query and, outside captures, an event after each call;
- * with graph mixing, or on changing streams, also a wait before it.
+ * order.h - the order of one communicator's work over several streams. Calls, taken or forwarded, run in their order,
+ * as in NCCL; our kernels also share one scratch. The cost: a capture query and, outside captures, an event after each
+ * call; with graph mixing, or on changing streams, also a wait before it.
  *
  * Unless stated, functions return a cudaError_t, and those that take a communicator need its lock. The communicator's
  * device is current (net_device_enter). Without CUDA they do nothing.
@@ -21,8 +21,8 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
 /* Number of shim_order_leave's pending call; 0: none. If the real NCCL, queried after this, has nothing in progress on
- * the communicator, the call's work is on its stream, and settle records it. Without the lock; any device may be
- * current. */
+ * the communicator, the call's work is on its stream, and settle records it. The caller does not hold the lock; any
+ * device may be current. */
 unsigned long long shim_order_pending(shim_comm_t *comm);
 void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 

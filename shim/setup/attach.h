@@ -13,10 +13,10 @@
 
 /* ---- For call/ ----------------------------------------------------------------- */
 
-/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. After the outermost
- * real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued calls launch.
- * ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or a failed init's or split's error
- * in host mode. */
+/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. Call after the
+ * outermost real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued
+ * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or a failed init's or
+ * split's error in host mode. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
 /* For a call in SHIM_COMM_JOINING: if the real communicator is ready, wait for the verdict (at most a minute, while the
  * other ranks live), so that all ranks route alike. No-op in host mode, where the call fails. */

@@ -215,8 +215,8 @@ typedef struct members {
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or a number is
- * too large. */
+/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or there are
+ * too many of either. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -238,7 +238,7 @@ static bool number_hosts(members_t *members, const record_t *records)
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
-    /* Ranks of an init have not met in shared memory before, so they are not on one host. */
+    /* Ranks of an init that reach this point have not met in shared memory, so they are not on one host. */
     members_t members = {.one_host = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {

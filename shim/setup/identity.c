@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - a rank's identity and settings, and the comparison of all ranks' with the same result on each: whether
- * they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
+ * identity.c - a rank's identity and settings, and the comparison of all ranks' identities, with the same result on
+ * each rank: whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

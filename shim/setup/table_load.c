@@ -289,7 +289,7 @@ static bool may_leave_note(const sel_topology_t *topology)
            (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
 }
 
-/* Only asked for the default folder: a user who sets SHUNT_CACHE_DIR wants files there. */
+/* False with SHUNT_CACHE_DIR: a user who sets it wants files there. */
 static bool is_of_another_user(const sel_topology_t *topology)
 {
     char table[TABLE_PATH_BYTES];

@@ -175,7 +175,7 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
-/* One without rows for this class would only make the hosts' plans differ. */
+/* Each host has its own table; one without rows for this class would only make the plans differ. */
 static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
 {
     char class[SEL_CLASS_BYTES];
@@ -187,7 +187,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* By the plan of all hosts' ranks. The scratch stays. */
+/* Make the plan of all hosts' ranks. The scratch stays. */
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
