@@ -30,7 +30,7 @@ int shim_capture_query(void *stream, shim_capture_t *capture);
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call. With comm->config.graph_mixing the graph records order.event after it. */
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
-/* share.c's record of the last call in this capture; NULL before shim_captured_enter. */
+/* share.c's record of this capture's last call; NULL before shim_captured_enter. */
 shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *capture);
 /* Free the captures' records; no graph may hold a reference. */
 void shim_captured_forget(shim_comm_t *comm);

@@ -27,7 +27,6 @@ typedef enum shim_comm_phase {
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
-/* Private to capture.c. */
 typedef struct shim_captured shim_captured_t;
 
 /* The order of work over several streams (order.c). */

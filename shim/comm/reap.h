@@ -14,7 +14,7 @@ void shim_comm_collect(void);
 void shim_comm_reap(void);
 /* The same, unless it would wait for a kernel: for an abort, a poll or a first call. */
 void shim_comm_reap_idle(void);
-/* Release the state when its stopped kernels, which still run, have ended. Takes the reference. */
+/* Release the state when its stopped kernels have ended. Takes the reference. */
 void shim_comm_release_later(shim_comm_t *comm);
 
 #endif

@@ -2,30 +2,30 @@
 /*
  * share.c - see share.h.
  *
- * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, whatever kernels of other
- * communicators wait there. So what may run at the same time must fit the GPU. One communicator of a GPU at a time
- * holds its large part, a quarter, and seven more have a small part each, an equal part of the rest. What a kernel
- * takes is counted by its registers (alg_algorithm_t.block_room). Room of a block is a power of two, so blocks fill a
- * multiprocessor without gaps. The smallest blocks always find a place, and when their kernels have ended, so do larger
- * ones.
+ * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
+ * other communicators. So all that may run at the same time must fit the GPU. One communicator of a GPU at a time holds
+ * its large part, a quarter; seven more have a small part each, an equal share of the rest. A kernel's room is counted
+ * by its registers (alg_algorithm_t.block_room). A block's room is a power of two, so blocks fill a multiprocessor
+ * without gaps: the smallest always find a place, and larger ones when those have ended.
  *
- * Who asks for more than a small part gets the large one if nobody holds it, or if all that its holder has launched has
- * ended and none of it is in a graph. A replay makes no call, so a graph that was captured with the large part keeps
+ * A call that needs more than a small part gets the large one if nobody holds it, or if all work of its holder has
+ * ended and none of it is in a graph: a replay makes no call, so a graph that was captured with the large part keeps
  * it. While a GPU has no other communicator of the process, the large part is the whole GPU: with a quarter a
- * reduce-scatter of 4 MB would take 8% longer, since its successor would not come early
- * (selector/measured/slim-2-h100.csv). Eager calls of that time end, for who makes the next communicator has made them
- * on every rank. Graphs keep their grids (docs/limits.md); but a long captured call whose successor would leave no
- * small part to others lets none in. On 4 H200 such a graph of all-reduces of 20 MB and seven others' calls in crossed
- * order hung: two staged kernels held 128 of 132 multiprocessors. Without early successors a call takes 0.3 us longer.
+ * reduce-scatter of 4 MB would take 8% longer, since its successor would not start early
+ * (selector/measured/slim-2-h100.csv). Eager calls launched then do end, since every rank has made them before it makes
+ * the next communicator. Graphs keep their grids (docs/limits.md), but a long captured call whose successor would leave
+ * no small part to others does not let it start early. On 4 H200 such a graph of all-reduces of 20 MB hung beside seven
+ * communicators' calls in crossed order: two staged kernels held 128 of 132 multiprocessors. Without an early successor
+ * a call takes 0.3 us longer.
  *
- * A call that does not fit gets a smaller grid; never another algorithm, since the ranks need not agree on parts. Many
- * small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the link
+ * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts. Many
+ * small blocks are faster than few large ones with as many registers: each multiprocessor has its own path to the link
  * (selector/measured/slim-2-h100.csv).
  *
- * A kernel may let its successor in early, which then takes places beside it, so both must fit. In a capture, where
- * dependent launch is the kind of a graph's edge, the rows alone decide, so that the same calls captured again can
- * update an instance: the first call has it, for there is no kernel of its communicator ahead of it, and a later one if
- * its row takes no more room than that of the one before it.
+ * A kernel may let its successor start early, beside it, so both must fit. In a capture, where dependent launch is a
+ * kind of edge, the rows alone decide, so that the same calls captured again can update an instance: the first call may
+ * start early, since no kernel of its communicator is ahead of it, and a later one if its row takes no more room than
+ * the row before.
  *
  * A message's kernel has twice as many registers a lane, and its speed follows its warps (docs/kernels.md). So with the
  * large part it may take half of the GPU (docs/limits.md).
@@ -41,7 +41,7 @@
 enum {
     DEVICES = 64,
     SHARERS = 8,
-    LARGE_LEAST = 33 * ALG_ROOM, /* of smaller GPUs, but for at most half of one: a grid of 64 blocks of 512 threads */
+    LARGE_LEAST = 33 * ALG_ROOM, /* on small GPUs, up to half of one: a grid of 64 blocks of 512 threads */
     SLIM_THREADS = 128,          /* the smallest blocks that were measured with large grids */
     LONG_BYTES = 4 << 20         /* from here on 0.3 us are at most 2% of a call between two H100 */
 };

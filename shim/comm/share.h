@@ -29,7 +29,7 @@ void shim_share_launched(shim_comm_t *comm, bool all);
 void shim_share_release(shim_comm_t *comm);
 
 /* In share_cuda.c: the number of multiprocessors for a stream's kernels (NULL: for the current context), 0: unknown;
- * the stream's place, which determines that number; whether all work before the event has ended. */
+ * the place on which that number depends; whether all work before the event has ended. */
 uint32_t shim_share_multiprocessors(int device, void *stream);
 unsigned long long shim_share_place(void *stream, unsigned long long stream_id);
 bool shim_share_ended(void *event);

@@ -3,7 +3,7 @@
  * attach.h - set-up of a communicator: publish before the real init, agree after it.
  *
  * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded. A
- * grouped or non-blocking set-up then waits in a list for shim_attach_after_group or shim_attach_poll. At the end the
+ * grouped or non-blocking set-up then waits for shim_attach_after_group or shim_attach_poll. At the end the
  * communicator is ATTACHED or FORWARD (host mode: ATTACHED, or gone).
  */
 #ifndef SHUNT_SHIM_ATTACH_H

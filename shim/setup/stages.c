@@ -574,9 +574,9 @@ static void time_out(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(AWAY), setup->limit_ms);
 }
 
-/* Whether to end a stage that a rank has not reached. Past the deadline it ends if a rank was never seen, since that
- * rank may be dead. A living rank reaches a meeting in the end, and other stages if its program calls; so else only
- * a thread that waits here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
+/* Whether to end a stage that a rank has not reached. Past the deadline it ends if a rank was never seen, and so may
+ * be dead. Living ranks reach a meeting in the end, and other stages if their programs call; so only a thread that
+ * waits here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
  *
  * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released
  * (`postpone`) if it depends on another rank's program: that program may wait for this rank, or this thread may have
