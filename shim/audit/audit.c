@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, which LD_PRELOAD does not change.
+ * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, on which LD_PRELOAD has no effect.
  *
  * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For
  * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
- * one, a line says so and the program runs without Shunt.
+ * one, a line is logged and the program runs without Shunt.
  *
- * Requests of an NCCL are not changed: that is Shunt opening the real one. The linker's cookie points at the
- * requester's link map as long as this library has no la_objopen.
- *
- * Audit libraries have a link namespace and C library of their own: nothing is shared with the program.
+ * Requests by an NCCL are not changed, since Shunt opens the real one. The linker's cookie points at the requester's
+ * link map while this library has no la_objopen. Audit libraries have their own link namespace and C library, and share
+ * nothing with the program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,14 +39,14 @@ static bool is_nccl(const char *path)
     return strcmp(base, "libnccl.so.2") == 0 || strcmp(base, "libnccl.so") == 0;
 }
 
-/* Also versioned names: libnccl.so.2.28.9. */
+/* Also by a versioned name: libnccl.so.2.28.9. */
 static bool asked_by_nccl(const uintptr_t *cookie)
 {
     const struct link_map *caller = (const struct link_map *)*cookie;
     return caller && caller->l_name && strncmp(base_of(caller->l_name), "libnccl.so", 10) == 0;
 }
 
-/* LD_PRELOAD's objects stay: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
+/* An object of LD_PRELOAD is not replaced: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
 static bool is_preloaded(const char *name)
 {
     const char *list = started ? NULL : secure_getenv("LD_PRELOAD");
@@ -73,7 +72,7 @@ static bool find_library(void)
     return length > 0 && (size_t)length < sizeof(beside) && realpath(beside, library) != NULL;
 }
 
-/* Writing to a pipe without readers would end the program. */
+/* A write to a pipe without readers would end the program. */
 static void say(const char *text, size_t size)
 {
     struct pollfd unread = {.fd = STDERR_FILENO};
@@ -90,7 +89,7 @@ EXPORT unsigned la_version(unsigned version)
     if (find_library())
         return version < LAV_CURRENT ? version : LAV_CURRENT;
     say(missing, sizeof(missing) - 1);
-    return 0; /* the linker asks no more */
+    return 0; /* the linker calls no further function */
 }
 
 EXPORT void la_preinit(uintptr_t *cookie)

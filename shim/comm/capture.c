@@ -2,25 +2,20 @@
 /*
  * capture.c - see capture.h.
  *
- * A replay makes no calls, so the graph itself must order it. As in NCCL, one node waits for the communicator's event
- * before the first call and one node records it after the last. So each graph launch waits for earlier launches and
- * calls, and eager calls wait for the launch. The wait depends on nothing, so that it costs no time behind the kernels
- * that come before the call.
+ * A replay makes no calls, so the graph orders itself. As in NCCL, one node waits for the communicator's event before
+ * the first call, and one records it after the last. So a graph launch waits for earlier launches and calls, and later
+ * calls wait for it. The wait node depends on nothing, so it costs no time behind earlier kernels.
  *
- * During a capture no node may be removed from its graph, and the last call is not known. So the record node is made
- * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing. A graph
- * that allocates memory loses no edge either (a captured cudaMallocAsync, which cuBLAS makes for its workspace): there
- * each call adds a record node behind the last one.
+ * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, off
+ * the calls' path, and each call moves its edges. A graph that allocates memory (a captured cudaMallocAsync, as for
+ * cuBLAS's workspace) lets no edge be removed: there each call adds a record node behind the previous one.
  *
- * The last call is remembered by its nodes, because its stream may be gone
- * when the next call comes. The same stream need not come after them: the program may have taken it back to an
- * earlier node. So the graph is asked, and an edge is added only where there is no path, for a second edge to a
- * kernel would keep it from dependent launch.
+ * The last call is stored as its nodes, since its stream may be destroyed. Even on the same stream the next call need
+ * not depend on them: the program may have set the stream back. So the graph is searched, and an edge is added only
+ * without a path: a second edge to a kernel would prevent dependent launch.
  *
- * Programs keep thousands of graphs, so nothing walks the captures: they are found by id, and the driver's callback,
- * which may take no lock, puts those whose graphs are gone on a list.
- *
- * Memory: a capture's record is freed when its graph is gone and the next call is captured, or with the communicator.
+ * Programs keep thousands of graphs, so captures are found by id. The driver's callback may take no lock: it lists
+ * captures of destroyed graphs, and the next captured call frees them.
  */
 #include "shim/comm/capture.h"
 
@@ -37,18 +32,18 @@
 #endif
 
 struct shim_captured {
-    struct shim_captured *next;      /* of its chain */
-    struct shim_captured *next_gone; /* of shim_order_t.gone */
+    struct shim_captured *next;
+    struct shim_captured *next_gone;
     shim_comm_t *comm;
     unsigned long long id;
-    unsigned long long stream_id; /* the last call's */
+    unsigned long long stream_id; /* of the last call */
     cudaGraph_t graph;
-    shim_nodes_t last;      /* nodes of the last call */
-    shim_ahead_t ahead;     /* of ours */
-    cudaGraphNode_t record; /* depends on them; NULL before the first call has ended, or without mixing */
+    shim_nodes_t last;
+    shim_ahead_t ahead;
+    cudaGraphNode_t record; /* depends on `last`; NULL before the first call has ended, or without graph mixing */
 };
 
-/* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
+/* Clear the last error of the statically linked runtime, which the program does not share. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -60,8 +55,8 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
 {
     unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
     int error = net_stream_capture(stream, &id);
-    /* cudaStreamPerThread is one name for many streams, so its id equals no other. A stream in a capture exists; its
-     * handle identifies it within the capture. */
+    /* cudaStreamPerThread is one name for many streams, so its id equals no other. A capturing stream cannot be
+     * destroyed, so its handle identifies it. */
     if (error == 0 && stream != (void *)cudaStreamPerThread) {
         if (id != 0)
             stream_id = (uintptr_t)stream;
@@ -87,9 +82,8 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Toolkits 12.3 to 12.9 have these questions with edge data and without, and programs run on any driver of CUDA 12.
- * From 12.3 on a driver refuses those without where an edge has data; an older one lacks those with, and has no such
- * edge. */
+/* Toolkits 12.3 to 12.9 have these queries with edge data and without; programs run on any driver of CUDA 12. From 12.3
+ * on a driver refuses the plain query if an edge has data; older ones lack the other. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -98,13 +92,12 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies_v2
 #endif
 
-/* The nodes that the next node of a captured stream depends on. */
 static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *status, const cudaGraphNode_t **node,
                                  size_t *count)
 {
     cudaError_t error = cudaErrorCallRequiresNewerDriver;
 #if CUDART_VERSION >= 12030
-    const cudaGraphEdgeData *edges; /* plain edges take its place, which are at least as strong */
+    const cudaGraphEdgeData *edges; /* unused: plain edges replace them, which are at least as strong */
     error = CAPTURE_FRONT(stream, status, NULL, NULL, node, &edges, count);
 #endif
 #if CUDART_VERSION < 13000
@@ -141,11 +134,11 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
 }
 
 enum {
-    SEARCHED = 128, /* nodes at most where paths lie side by side */
-    ASKED = 4096    /* nodes at most that are asked what they depend on */
+    SEARCHED = 128, /* nodes held at once */
+    ASKED = 4096    /* nodes whose dependencies are queried */
 };
 
-/* What a node depends on: up to SEARCHED nodes; none, if the driver does not tell. */
+/* At most SEARCHED; 0 if the query fails. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
     size_t count = SEARCHED;
@@ -173,9 +166,8 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is one of `later` or before them. The search goes by distance, and where a single path leads
- * on it needs no more of what it has seen: thousands of kernels may stand in line between two calls. False, too, if it
- * did not end: an edge too many is only slow. */
+/* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; along a single path the search forgets what
+ * it has seen, since thousands of kernels may lie between two calls. False at a limit: a needless edge is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -190,7 +182,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         }
         if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
-        if (found == 0 && at + 1 == count) { /* with a node found, it might be counted again */
+        if (found == 0 && at + 1 == count) { /* after a find, a forgotten node could be counted twice */
             seen[0] = seen[at];
             count = 1;
             at = 0;
@@ -210,7 +202,6 @@ static void captured_free(shim_captured_t *captured)
     free(captured);
 }
 
-/* Where a capture's chain begins. */
 static shim_captured_t **chain_of(const shim_order_t *order, unsigned long long id)
 {
     return &order->captured[id * UINT64_C(0x9e3779b97f4a7c15) >> 32 & (order->chains - 1)];
@@ -232,7 +223,7 @@ static void link_out(shim_order_t *order, const shim_captured_t *captured)
     order->captures--;
 }
 
-/* Room for one more. */
+/* False without memory. */
 static bool need_chains(shim_order_t *order)
 {
     if (order->captures < order->chains)
@@ -260,13 +251,13 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_t *comm = captured->comm;
     captured->next_gone = atomic_load(&comm->order.gone);
     while (!atomic_compare_exchange_weak(&comm->order.gone, &captured->next_gone, captured))
-        ; /* next_gone is the first one now */
-    /* The record may be freed from here on. */
+        ; /* the failed exchange has set next_gone to the list's head */
+    /* From here on another thread may free `captured`. */
     atomic_fetch_sub(&comm->order.graphs, 1);
     shim_comm_release(comm);
 }
 
-/* The graph and its instances hold a reference on the communicator's state as long as they may replay our kernels. */
+/* The graph and its instances hold a reference on the state while they may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -294,7 +285,7 @@ static void free_gone(shim_order_t *order)
     }
 }
 
-/* NULL: no call of the communicator in that capture yet. */
+/* NULL: no call in that capture yet. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
     free_gone(order);
@@ -304,7 +295,6 @@ static shim_captured_t *find(shim_order_t *order, unsigned long long id)
     return captured;
 }
 
-/* The graph that a captured stream builds. */
 static cudaError_t read_graph(void *stream, cudaGraph_t *graph)
 {
     enum cudaStreamCaptureStatus status;
@@ -341,7 +331,7 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
     const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
                                             : cleared(error);
-    /* Every call of this capture, on any stream, comes after the wait. */
+    /* The wait node counts as the last call, so calls on all streams of the capture follow it. */
     return failed ? failed : shim_nodes_read(stream, &captured->last);
 }
 
@@ -366,7 +356,6 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
     return error != 0 || behind ? error : shim_nodes_write(stream, &captured->last, true);
 }
 
-/* Add or remove the edges from the last call to the record node. */
 static cudaError_t link_record(const shim_captured_t *captured, bool add)
 {
     cudaError_t error = cudaSuccess;
@@ -376,7 +365,7 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
-/* A new record node after the last call, and after the record node so far. */
+/* Behind the last call and the previous record node. */
 static cudaError_t add_record(shim_captured_t *captured, void *event)
 {
     cudaGraphNode_t before = captured->record;
@@ -391,7 +380,7 @@ int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *c
 {
     shim_captured_t *captured = find(&comm->order, capture->id);
     if (!captured)
-        return 0; /* the call could not be entered */
+        return 0; /* shim_captured_enter has failed */
     const bool moves = captured->record && cleared(link_record(captured, false)) == cudaSuccess;
     cudaError_t error = (cudaError_t)shim_nodes_read(stream, &captured->last);
     if (error == cudaSuccess && moves)

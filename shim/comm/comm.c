@@ -2,13 +2,13 @@
 /*
  * comm.c - the table from handles to states, and references.
  *
- * Every call looks its communicator up, so look-ups take no lock. The table is an open-addressed array of pointers,
- * changed only by writers under one mutex. Two rules make look-ups safe:
- * - States are recycled through a free list, oldest first, and never unmapped. So every pointer in the array points at
- *   a state, whose handle tells if it is the right one.
- * - An outgrown array is kept for its readers. All old arrays together are smaller than the current one.
+ * Every call looks up its communicator, so look-ups take no lock. The table is an open-addressed array of pointers,
+ * changed under one mutex. Look-ups are safe by two rules:
+ * - States are recycled, oldest first, and never unmapped. So every pointer leads to a state, whose handle shows
+ *   whether it is the right one.
+ * - Outgrown arrays are kept for their readers; together they are smaller than the current one.
  *
- * The table and free states (some 430 bytes each) live as long as the process. reap.c frees what a state owns.
+ * Table and free states live as long as the process. reap.c frees what a state owns.
  */
 #include "shim/comm/comm.h"
 
@@ -27,10 +27,10 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone;           /* slot of a removed state: probing continues */
+static shim_comm_t g_tombstone;           /* in a removed state's slot: probing continues */
 static _Atomic(shim_comm_t *) g_released; /* stack of states without references */
 static shim_comm_t *g_free_first, *g_free_last;
-static _Atomic(shim_comm_t *) g_made; /* every state */
+static _Atomic(shim_comm_t *) g_made; /* every state, linked by made_before */
 
 static size_t slot_of(const table_t *table, ncclComm_t handle)
 {
@@ -75,8 +75,8 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle)
         if (!comm)
             return NULL;
         if (!try_retain(comm))
-            continue; /* removed meanwhile: the retry finds its successor or none */
-        /* Before the reference was taken, the state may have been reused. */
+            continue; /* removed meanwhile: look up again */
+        /* The state may have been reused before the reference was taken. */
         if (shim_comm_find(handle) == comm)
             return comm;
         shim_comm_release(comm);
@@ -99,7 +99,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has none of the parent's threads, GPUs or peers: forget everything. */
+/* The child has none of the parent's threads, GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
@@ -162,7 +162,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* Has room for one more entry, at most half full; NULL without memory. Under the lock. */
+/* Has room for one more entry; NULL without memory. Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -181,7 +181,8 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* At a run's end, the slot and the tombstones before it become NULL, so tombstones do not pile up. Under the lock. */
+/* If the next slot is empty, this one and the tombstones before it become NULL, so tombstones do not pile up. Under the
+ * lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -220,7 +221,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* only: this state; NULL: any. Check and removal share the lock, since the handle may soon be another's. */
+/* only: remove this state or none; NULL: any. The handle may be reused, so one lock covers check and removal. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);
@@ -249,7 +250,7 @@ bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 
 void shim_comm_recycle(shim_comm_t *comm)
 {
-    /* All but mutex and links. The handle goes first, since readers may still hold the pointer. */
+    /* The handle first, since look-ups may still hold the pointer. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);

@@ -2,10 +2,8 @@
 /*
  * comm.h - Shunt's state of a communicator, and the table that finds it by the application's ncclComm_t.
  *
- * The handle is the real NCCL's, which may reuse its address after a destroy (in host mode: a pointer to the state). So
- * the state is removed before Destroy or Abort is forwarded, and an insert overwrites.
- * States come from a free list and are never unmapped: a look-up, which takes no lock, reads a state even beside a
- * destroy, though perhaps a reused one.
+ * The handle is the real NCCL's (host mode: the state's address). NCCL may reuse it after a destroy, so the state is
+ * removed before Destroy or Abort is forwarded, and an insert overwrites.
  */
 #ifndef SHUNT_SHIM_COMM_H
 #define SHUNT_SHIM_COMM_H
@@ -20,57 +18,56 @@
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; others forward (host mode: return an error). In JOINING first call
+/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). In JOINING first call
  * shim_attach_settle (attach.h). */
 typedef enum shim_comm_phase {
-    SHIM_COMM_JOINING = 0, /* published, verdict not known */
+    SHIM_COMM_JOINING = 0, /* published; the verdict is not known */
     SHIM_COMM_ATTACHED = 1,
     SHIM_COMM_FORWARD = 2, /* declined, or the set-up failed */
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
-/* Private to capture.c. */
 typedef struct shim_captured shim_captured_t;
 
-/* Order over several streams; order.c. */
+/* The order of work over several streams (order.c). */
 typedef struct shim_order {
-    _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after calls and replays */
-    void *side[2];                      /* cudaStream_t, made lazily, for a group's branches */
-    unsigned long long last_stream_id;  /* the last eager call's */
-    bool recorded;                      /* by an eager call or a graph */
-    bool lost;                          /* a call was not recorded: its end is unknown */
-    bool mixed;                         /* graphs may record `event` too */
-    atomic_ullong pending;              /* number of the call not on its stream yet; 0: none */
-    unsigned long long pendings;        /* such calls so far */
-    void *pending_stream;               /* its stream ... */
-    unsigned long long pending_capture; /* ... in this capture; 0: none */
-    shim_captured_t **captured;         /* chains of captures, by id; NULL: none yet */
-    uint32_t chains, captures;          /* numbers of both; `chains` is a power of two and at least `captures` */
-    _Atomic(shim_captured_t *) gone;    /* captures whose graphs are gone; the driver's callback adds them */
-    atomic_uint graphs;                 /* living graphs, or instances, with our calls */
+    _Atomic(void *) event;             /* cudaEvent_t, made lazily; recorded after calls and replays */
+    void *side[2];                     /* cudaStream_t, made lazily, for a group's branches */
+    unsigned long long last_stream_id; /* the last eager call's */
+    bool recorded;                     /* by an eager call, or by a graph that is destroyed */
+    bool lost;                         /* a recording failed: the end of that call is unknown */
+    bool mixed;                        /* graphs may record `event` too */
+    atomic_ullong pending;             /* number of a call not on its stream yet (shim_order_leave); 0: none */
+    unsigned long long pendings;
+    void *pending_stream;
+    unsigned long long pending_capture; /* 0: none */
+    shim_captured_t **captured;         /* hash chains of captures, by id; NULL: none yet */
+    uint32_t chains, captures;          /* `chains` is a power of two and at least `captures` */
+    _Atomic(shim_captured_t *) gone;    /* captures of destroyed graphs; the driver's callback adds them */
+    atomic_uint graphs;                 /* captures of which a graph or an instance exists */
 } shim_order_t;
 
-/* Number of multiprocessors, by place; private to share.c. */
+/* Number of multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
     uint32_t multiprocessors; /* 0: an empty entry */
 } shim_where_t;
 
-/* Its part of the GPU; private to share.c. */
+/* The communicator's part of the GPU. */
 typedef struct shim_share {
-    bool joined;           /* counts as one of the GPU's */
-    atomic_uint launching; /* calls with the large part, event not recorded yet */
-    bool captured;         /* a graph has such calls */
-    uint32_t early;        /* room of the last eager call, if it triggers early */
-    uint32_t places;       /* looked up so far */
+    bool joined;           /* is counted in the GPU's `sharers` */
+    atomic_uint launching; /* calls with the large part whose event is not recorded yet */
+    bool captured;         /* a graph contains such calls */
+    uint32_t early;        /* room of the last eager call, if its successor may start early; else 0 */
+    uint32_t places;       /* entries of `place` written so far */
     shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
-/* A capture's last call, or zeroed. Private to share.c. */
+/* The last call in a capture; zeroed: none. */
 typedef struct shim_ahead {
     uint32_t row;   /* room of its row's grid */
-    uint32_t early; /* room of its grid, if it triggers early */
+    uint32_t early; /* room of its grid, if its successor may start early; else 0 */
 } shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;
@@ -78,8 +75,8 @@ typedef struct shim_shrink shim_shrink_t;
 /* From the application's ncclConfig_t (setup/config.h). */
 typedef struct shim_config {
     bool blocking;
-    bool launch_order; /* order among communicators, which only NCCL keeps */
-    bool cta_policy;   /* few or no multiprocessors, which only NCCL can do */
+    bool launch_order; /* launch order among communicators: only NCCL keeps it */
+    bool cta_policy;   /* few or no multiprocessors: only NCCL can do that */
     bool graph_mixing; /* graphs and eager work must be ordered */
     bool split_share, shrink_share;
     uint32_t max_blocks; /* 0: not set */
@@ -93,70 +90,68 @@ typedef struct shim_comm {
     atomic_bool finalized;
     atomic_bool revoked;
     atomic_bool aborted;   /* ncclCommAbort on GPUs: the real NCCL frees the handle */
-    atomic_bool suspended; /* ncclCommSuspend: forwarded, and refused by NCCL */
+    atomic_bool suspended; /* ncclCommSuspend; NCCL refuses the forwarded calls */
     int device;            /* CUDA ordinal; host mode: the rank */
     uint64_t life;         /* net_device_life when the scratch was made; host mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;
-    bool all_block;                   /* every rank is blocking; until attached: this one */
+    bool all_block;                   /* every rank is blocking; before the attach: this rank is */
     uint64_t family;                  /* an abort ends all of this rank's communicators with this number; never 0 */
     net_key_t key;                    /* children derive theirs from it */
-    atomic_uint splits;               /* so far; part of the children's keys */
+    atomic_uint splits;               /* number of splits so far, part of the children's keys */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; else NULL */
-    alg_scratch_t *scratch;           /* owned; NULL unless attached. Read it under a reference */
+    alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
     alg_relay_t *relay;               /* owned; NULL: one host */
-    alg_hosts_t *hosts;               /* host mode: likewise */
-    net_invitation_t invitation;      /* for meeting ranks of other hosts, also children's */
-    net_key_t place;                  /* identifies this host (net_place) there */
-    net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are private to grow.c */
-    atomic_uint asked, declined;      /* bits: pieces */
+    alg_hosts_t *hosts;               /* owned; host mode */
+    net_invitation_t invitation;      /* where ranks of other hosts meet, also children's */
+    net_key_t place;                  /* identifies this host (net_place) */
+    net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
+    atomic_uint asked, declined;      /* bits by piece */
     atomic_bool empty;                /* suspended, memory given back */
-    const void *emptied_by;           /* names the thread that suspended it */
+    const void *emptied_by;           /* identifies the thread that suspended it */
     bool grows;                       /* is in grow.c's list */
-    struct shim_comm *grows_next;     /* ... linked by this */
-    sel_plan_t *plan;                 /* owned; NULL unless attached */
-    atomic_bool reusable;             /* ended cleanly: the scratch may be pooled */
-    pthread_mutex_t lock;             /* one launch at a time: order, scratch */
-    pthread_mutex_t message_lock;     /* host mode: for messages, beside a group's collectives */
+    struct shim_comm *grows_next;
+    sel_plan_t *plan;             /* owned; NULL unless attached */
+    atomic_bool reusable;         /* ended cleanly: the scratch may be pooled */
+    pthread_mutex_t lock;         /* one launch at a time; guards `order` and the scratch */
+    pthread_mutex_t message_lock; /* host mode: for messages, which run beside a group's collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;             /* in progress at a group's end; an abort waits for them */
-    atomic_uint references;        /* of the table, graphs, running calls; the last frees */
-    _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
-    _Atomic uint64_t calls_ended;  /* ... and ended */
+    atomic_uint polls;            /* in progress at a group's end; an abort waits for them */
+    atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
+    _Atomic uint64_t calls_begun; /* host mode, for watch.c */
+    _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
-    void *_Atomic redops;          /* private to redop.c: the user's operators */
-    struct shim_comm *next;        /* reap and free lists; while they drain, reap.c's */
-    struct shim_comm *made_before; /* private to comm.c: all states */
+    void *_Atomic redops;          /* private to redop.c: the program's operators */
+    struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
+    struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;
 
-/* The handle's state, or NULL if Shunt does not know it (in a forked child: if the parent made it). No lock, tens of
- * ns. Another thread's destroy may let the state be reused: shim_comm_acquire excludes that. */
+/* The handle's state; NULL if Shunt does not know it (in a forked child: if the parent made it). Takes no lock, tens of
+ * ns. Another thread's destroy may let the state be reused, but not unmapped; shim_comm_acquire excludes that. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
-/* The same with a reference that the caller releases; never another handle's state. */
+/* The same with a reference, which the caller releases; never another handle's state. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 /* A fresh state with one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
-/* Insert under comm->handle, over any older state; takes a reference. False without memory. */
+/* Insert under comm->handle, in place of an older state; takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
-/* Remove it. The table's reference passes to one caller; NULL if absent. */
+/* Remove the state. The caller gets the table's reference; NULL if absent. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
 /* Remove only this state, and drop the table's reference. False if absent. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference; NULL is fine. The last one puts the state on a list that shim_comm_reap frees, since a release may
- * come from a driver callback, where CUDA calls are forbidden. */
+/* Drop a reference; NULL is allowed. The last release only lists the state for shim_comm_collect, since driver
+ * callbacks, which must not call CUDA, release too. */
 void shim_comm_release(shim_comm_t *comm);
 /* For reap.c: take the states without references, linked by `next`; put an emptied state on the free list. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
-/* Whether the program has reset the device: the scratch and all CUDA handles are gone, and must not be queried. Some
- * µs. */
+/* Whether the program has reset the device: scratch and CUDA handles are gone and must not be queried. Some µs. */
 bool shim_comm_lost(const shim_comm_t *comm);
 uint32_t shim_comm_attached(void);
-/* Call `visit`, with a reference held, for every state in the table; for every one with a reference, in the table or
- * not. */
+/* Call `visit`, with a reference held, for every state in the table; _held: for every state with a reference. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
 void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
 

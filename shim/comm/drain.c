@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - see drain.h. It polls the event that order.c keeps after the last call or replay, so that the wait can have
- * a limit and another thread's abort can end it. After a reset of the device, which ends all kernels, a query of the
- * event would crash in the driver.
+ * drain.c - see drain.h. Polls the event that order.c records after each call or replay, so that the wait has a limit
+ * and another thread's abort can end it. After a device reset, which ends all kernels, the event is not queried: the
+ * driver would crash.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -27,7 +27,7 @@ static bool nap(uint64_t *naps, uint32_t limit_ms)
     return true;
 }
 
-/* A launch holds the lock, perhaps waiting for a kernel of a communicator that this thread has yet to abort. */
+/* A launch in another thread may hold the lock while it waits for a kernel that this thread aborts next. */
 static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)
@@ -63,7 +63,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 bool shim_drained(shim_comm_t *comm)
 {
     if (pthread_mutex_trylock(&comm->lock) != 0)
-        return false; /* a launch is in progress, and may wait for a kernel */
+        return false; /* a launch is in progress */
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;

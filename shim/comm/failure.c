@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* failure.c - see failure.h. */
 #include "shim/comm/failure.h"
 
 #include <stdio.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * failure.h - a communicator in which Shunt itself found a failure.
+ * failure.h - marks a communicator in which Shunt found a failure.
  */
 #ifndef SHUNT_SHIM_FAILURE_H
 #define SHUNT_SHIM_FAILURE_H
 
 #include "shim/comm/comm.h"
 
-/* Every later call returns `result`. The first failure wins. */
+/* All later calls return `result`. The first failure counts. */
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
-/* The same with ncclRemoteError, for a call's kernel that ended with this status. */
+/* The same with ncclRemoteError, after a kernel has ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
-/* The same with ncclInvalidUsage, for all communicators with shim_record_mismatched. */
+/* The same with ncclInvalidUsage, for every communicator that shim_record_mismatched reports. */
 void shim_comm_fail_mismatched(void);
 
 #endif

@@ -2,33 +2,30 @@
 /*
  * grow.c - further pieces of a communicator's scratch.
  *
- * A call that needs a piece which is not there asks for it, and waits; which piece a call needs is the same on every
- * rank (alg_piece_of). One thread of each process does the rest for its ranks, so no peer's program has to make a call:
- * it may be in another communicator's first long call, in a capture, or make none at all. Nothing the thread does waits
- * for a kernel, and one communicator's piece never waits for another's.
+ * A call that needs a missing piece asks for it and waits; every rank needs the same piece (alg_piece_of). One thread
+ * of each process does the rest for the process's ranks, so no peer's program has to make a call. The thread never
+ * waits for a kernel, and one communicator's piece never waits for another's.
  *
- * The ranks meet under a key of the communicator and the piece, as for a set-up:
+ * The ranks meet as in a set-up, under a key of communicator and piece:
  *
- *   JOINED  nothing                      -> make the own memory and arm it
- *   MADE    errno, offer                 -> send descriptors (kinds that send)
- *   SENT    errno                        -> map the peers' memory
- *   OPENED  errno                        -> the verdict
+ *   JOINED  nothing       -> make and arm this rank's memory
+ *   MADE    errno, offer  -> send descriptors (kinds that send)
+ *   SENT    errno         -> map the peers' memory
+ *   OPENED  errno         -> the verdict; or MADE for the next piece
  *
- * The last three go on for each piece, if there are several (below).
+ * The verdict is one shared word: either all ranks use the piece, or none ever does and calls that need it are
+ * forwarded. Ranks use a piece only after the verdict, when every rank has armed its memory and mapped all others'. A
+ * rank that has declined declines again whenever a peer asks.
  *
- * The meeting's verdict is one word, so either all ranks use the piece or none ever does: then calls that need it are
- * forwarded. A rank launches such a call only after the verdict, when every rank has armed its memory and mapped all
- * others'. A rank that has declined answers whoever asks again.
+ * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Those look for meetings
+ * under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own verdict,
+ * and once a second, for peers that cannot ring.
  *
- * Waking: who asks joins first and then rings the bells of all ranks' processes (transport/bell.c); whose bell rings
- * looks for meetings under the keys of its communicators. It looks again when a communicator is attached, since the
- * peer's call may come before this rank knows its own verdict; and once a second, for peers that cannot ring.
+ * A suspended communicator gives its memory back, each rank by itself: a peer's late stores go to memory that the peer
+ * has mapped. On resume all pieces are made again at the same addresses; a rank joins only after its own program has
+ * resumed.
  *
- * A suspended communicator gives all its memory back, each rank by itself: what a peer still stores goes to memory that
- * the peer has mapped. When its program resumes it, all pieces come again in the same way, at the same addresses, and
- * as new. Here no rank answers before its own program has asked.
- *
- * The thread alone steps jobs. A job holds a reference on the state, so its scratch stays.
+ * Only the thread steps jobs. A job's reference on the state keeps the scratch.
  */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
@@ -44,13 +41,13 @@
 #include "shim/comm/stop.h"
 
 enum { STAGE_JOINED, STAGE_MADE, STAGE_SENT, STAGE_OPENED, PIECE_STAGES = 3 };
-enum { ALL = ALG_PIECES }; /* instead of a piece: all that a suspended scratch had */
+enum { ALL = ALG_PIECES }; /* instead of a piece: all pieces that a suspended scratch had */
 _Static_assert(1 + ALG_PIECES * PIECE_STAGES <= (int)NET_STAGES, "transport has too few stages");
 enum {
-    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* before the calls that wait give up */
+    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* ends before the waiting calls give up */
     LOOK_MS = 1000,
-    WATCH_MS = 100,           /* between two questions whether the peers live */
-    SUSPEND_LIMIT_MS = 10000, /* for calls to end */
+    WATCH_MS = 100,           /* between two checks that the peers live */
+    SUSPEND_LIMIT_MS = 10000, /* for calls to end before a suspend */
     LEAVERS = 64
 };
 
@@ -58,12 +55,12 @@ typedef struct job {
     struct job *next;
     shim_comm_t *comm; /* a reference */
     uint32_t what;     /* a piece, or ALL */
-    uint32_t pieces;   /* bits: still to be made */
-    uint32_t piece;    /* that is being made; */
-    uint32_t round;    /* how many were made before */
+    uint32_t pieces;   /* bits: pieces not begun yet */
+    uint32_t piece;
+    uint32_t round; /* number of pieces made before it */
     net_rendezvous_t *rendezvous;
-    uint32_t stage; /* posted, and waited for; of the piece */
-    bool making;    /* the own memory is being armed; MADE is not posted yet */
+    uint32_t stage; /* of `piece`: posted here, not yet by all ranks */
+    bool making;    /* this rank's memory is being armed; MADE is not posted yet */
     uint8_t offer[NET_OFFER_BYTES];
     uint64_t deadline_ns, watch_ns;
 } job_t;
@@ -76,25 +73,25 @@ typedef struct made {
 _Static_assert(sizeof(made_t) <= NET_LATER_BYTES, "a record has no room for an offer");
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_changed; /* a job has ended */
+static pthread_cond_t g_changed; /* a job has ended or was given up */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
-static job_t *g_jobs;             /* the thread changes it under the lock */
+static job_t *g_jobs;             /* changed by the thread only, under the lock */
 static _Thread_local char g_self; /* its address names the thread */
 
-/* A rank of this process as the thread sees it when it looks. Pieces are bits. */
+/* A copy of a rank of this process, made for each look. Pieces are bits. */
 typedef struct member {
-    shim_comm_t *comm; /* NULL: it has left */
+    shim_comm_t *comm; /* NULL: the rank has left */
     ncclComm_t handle;
     net_key_t key;
     uint32_t rank, nranks;
     uint32_t asked, declined;
-    uint32_t settled; /* there, or on their way */
-    bool empty;       /* it is suspended */
+    uint32_t settled; /* exist, or are being made */
+    bool empty;
 } member_t;
 
-static shim_comm_t *g_members;      /* linked by grows_next; they leave before they are freed. Under the lock */
-static member_t g_leavers[LEAVERS]; /* the last that left; likewise */
+static shim_comm_t *g_members;      /* linked by grows_next; left before the state is freed. Under the lock */
+static member_t g_leavers[LEAVERS]; /* the last ranks that left. Under the lock */
 static uint32_t g_left;
 
 static void forget_in_child(void)
@@ -146,7 +143,6 @@ static void decline(job_t *job, const char *reason)
     (void)net_decide(job->rendezvous, NET_DECLINED, reason);
 }
 
-/* Its number in the meeting. */
 static uint32_t stage_of(const job_t *job, uint32_t stage)
 {
     return stage == STAGE_JOINED ? stage : stage + job->round * PIECE_STAGES;
@@ -159,7 +155,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* Each record begins with an error: the first that is not 0. With `offers`: read those, too. */
+/* The first error that is not 0; each rank's record begins with one. Also reads `offers`, unless NULL. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -234,7 +230,7 @@ static void judge(job_t *job)
 static void act(job_t *job)
 {
     if (job->stage == STAGE_JOINED) {
-        net_unlink(job->rendezvous); /* all are here */
+        net_unlink(job->rendezvous);
         make_next(job);
     } else if (job->stage == STAGE_MADE) {
         share(job);
@@ -245,7 +241,7 @@ static void act(job_t *job)
     }
 }
 
-/* What ends it before the ranks have agreed. */
+/* Why the job ends before the ranks have agreed; or NULL. */
 static const char *obstacle(job_t *job)
 {
     const uint64_t now = shim_now_ns();
@@ -302,7 +298,7 @@ static void tell(const job_t *job, bool grown)
                   name_of(job->what), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
 }
 
-/* Called with the lock held. */
+/* Under the lock. */
 static void resumed(shim_comm_t *comm)
 {
     alg_scratch_resumed(comm->scratch);
@@ -311,7 +307,7 @@ static void resumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
-/* Likewise. Graphs with its calls must not be launched any more. */
+/* Under the lock. Graphs with the communicator's calls must not be launched any more. */
 static void unresumed(shim_comm_t *comm)
 {
     int attached = SHIM_COMM_ATTACHED;
@@ -362,7 +358,7 @@ static bool has_any_job(const shim_comm_t *comm)
     return any;
 }
 
-/* Peers that share a process have one bell; ringing it twice does no harm. */
+/* Ranks of one process share a bell; ringing it twice is harmless. */
 static void ring_peers(const shim_comm_t *comm)
 {
     for (uint32_t r = 0; r < comm->nranks; r++)
@@ -376,7 +372,7 @@ static int enter(shim_comm_t *comm, uint32_t piece, bool asked, net_rendezvous_t
     int error = net_join(&key, rendezvous);
     if (error)
         return error;
-    if (net_count(*rendezvous) == 1 && !asked) /* whoever asked has left again */
+    if (net_count(*rendezvous) == 1 && !asked) /* the rank that asked has left again */
         error = -ESRCH;
     else
         error = net_set_rank(*rendezvous, comm->rank, comm->nranks);
@@ -423,7 +419,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
 
 /* ---- Looking ---------------------------------------------------------------------------- */
 
-/* A communicator that is known here, or was: a rank that has left still tells its peers, which would wait for it. */
+/* Also for a rank that has left: its peers would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -479,7 +475,6 @@ static member_t member_of(shim_comm_t *comm)
     return member;
 }
 
-/* Begin what calls of this process, or peers, wait for. */
 static void look(void)
 {
     uint32_t count = 0;
@@ -534,7 +529,7 @@ void shim_grow_end(shim_comm_t *comm)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* Step each job once. */
+/* True if there was progress. */
 static bool step_all(void)
 {
     bool moved = false;
@@ -587,8 +582,8 @@ int shim_grow_start(net_bell_t *place)
     return error;
 }
 
-/* Called with the lock held, when the thread has not come to an end in time: it is stuck in the driver, say. Its peers
- * may have attached. */
+/* The thread has not ended the job in time, perhaps blocked in the driver; the peers may have attached. Under the
+ * lock. */
 static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
@@ -648,8 +643,8 @@ void shim_grow_suspend(shim_comm_t *comm)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
         return;
     }
-    /* A peer's call may have its piece while this rank's job has yet to see the verdict. All ranks must know the same
-     * pieces, and nothing may be mapped behind this. */
+    /* A peer's call may use its piece before this rank's job has seen the verdict. All ranks must know the same pieces,
+     * and nothing may be mapped after the suspend. */
     pthread_mutex_lock(&g_lock);
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));

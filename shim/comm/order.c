@@ -2,11 +2,10 @@
 /*
  * order.c - the order of one communicator's work over several streams.
  *
- * Every eager call records an event. It is recorded at the call, because the stream may be destroyed later, and the
- * driver crashes on a query of a destroyed stream. The communicator's state owns the event. capture.c handles
- * captures; graphs wait for the same event and record it. While a graph lives, a call waits for the event even on
- * the stream that recorded it last, since replays go unnoticed; and once more after the last graph is gone, since its
- * replay may still run.
+ * Every eager call records the communicator's event at once: its stream may be destroyed later, and the driver crashes
+ * on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), but Shunt does not notice
+ * replays. So while a graph lives, a call waits for the event even on the stream that recorded it; and once more after
+ * the last graph is destroyed, since its replay may still run.
  */
 #include "shim/comm/order.h"
 
@@ -14,7 +13,6 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-/* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -66,8 +64,8 @@ static cudaError_t need_side(void **side)
     return error;
 }
 
-/* A graph is to wait for the event in every replay. The driver may drop a wait for an event that was never recorded, so
- * before the first capture it is recorded once: not on the program's stream, which is captured. */
+/* A graph waits for the event in every replay, but the driver may drop a wait for an event that was never recorded. So
+ * it is recorded before the first capture, on a side stream, since the program's is captured. */
 static int need_recorded_event(shim_order_t *order)
 {
     if (order->recorded || order->mixed)
@@ -96,7 +94,7 @@ int shim_order_join(void *waiter, void *stream)
     error = net_event_record(event, stream);
     if (error == cudaSuccess)
         error = net_stream_wait(waiter, event);
-    cudaEventDestroy(event); /* the driver keeps it until no stream waits for it */
+    cudaEventDestroy(event); /* the driver keeps it while a stream waits for it */
     return error;
 }
 
@@ -110,7 +108,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* Replays were launched before their graphs were destroyed, so a later wait for the event covers them. */
+/* One more wait for the event covers all replays, which were launched before their graphs were destroyed. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
@@ -128,7 +126,8 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
     if (!order->mixed && (!order->recorded || same))
         return 0;
-    const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* asked before the wait */
+    const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* read before the wait, which then covers the
+                                                                         * last replay */
     const int error = net_stream_wait(stream, order->event);
     if (error == cudaSuccess && last)
         forget_graphs(order);
@@ -148,8 +147,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* The stream is alive, unless the device was reset: until the program has heard that its work is there, it cannot be
- * done with it. */
+/* The stream exists, unless the device was reset: the program cannot destroy it before the call's work is on it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
@@ -157,7 +155,7 @@ static void settle(shim_comm_t *comm)
     atomic_store(&comm->order.pending, 0);
     if (shim_comm_lost(comm))
         return;
-    /* The work of a capture that has ended is the graph's, and the program's to order. */
+    /* An ended capture's work belongs to the graph, which the program orders. */
     if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
         shim_order_leave(comm, stream, &capture, false);
 }
@@ -169,7 +167,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
 
 void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 {
-    net_scope_t scope; /* a thread that only polls may have no context, and cudaSetDevice would make it one on GPU 0 */
+    net_scope_t scope; /* a thread that only polls may have no context; cudaSetDevice would create one on GPU 0 */
     if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);
@@ -181,8 +179,8 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 
 /* ---- Branches ----------------------------------------------------------------------------- */
 
-/* A captured stream stays in its capture until the end, so a capture gets no side stream: its own stream is rewound
- * to the nodes where it branched. */
+/* A captured stream stays in its capture until the end, so no side stream joins one: the captured stream itself is set
+ * back to the nodes where the branch began. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     branch->stream = stream;
@@ -198,7 +196,7 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
-/* The captured stream continues at the end of the other path. */
+/* Continue the captured stream at the end of the other path. */
 static int change_ways(shim_branch_t *branch)
 {
     shim_nodes_t other = {0};
@@ -248,7 +246,7 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
     comm->order = (shim_order_t){0};
 }
 
-#else /* no CUDA: nothing is attached on a GPU, so there is nothing to order */
+#else /* no CUDA: nothing to order */
 
 int shim_order_join(void *waiter, void *stream)
 {

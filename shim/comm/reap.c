@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap.c - the end of a state, and when the scratch of communicators that have ended
- * may be freed.
+ * reap.c - frees states, and decides when the scratch of ended communicators is freed.
  *
- * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. A kernel of
- * another communicator may wait for a peer that is dead, until this thread aborts that communicator too. So nothing is
- * freed while a kernel of a living communicator runs, or an unseen one may: a graph could run it, or the real NCCL, on
- * a communicator that is forwarded. The memory stays on the lists of algorithms/ and transport/ until the end of the
- * next init, a destroy or an abort. Kernels of a stopped communicator end by themselves.
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
+ * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
+ * while a living communicator's kernel runs, or an unseen kernel may run: one of a graph, or of the real NCCL on a
+ * forwarded communicator. The memory stays on the lists of algorithms/ and transport/ until the end of the next init, a
+ * destroy or an abort.
  *
- * Memory stays bounded: if more than a few states wait, unseen kernels are ignored, and running calls get a moment to
- * end. Not in an abort, which takes no memory: the unseen kernel may be that of the communicator that the program
- * aborts next.
+ * Memory stays bounded: if more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get
+ * PATIENCE_MS to end. An abort does neither: it allocates nothing, and the program may abort the unseen kernel's
+ * communicator next.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -54,7 +53,7 @@ static void release_drained(void)
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
-        if (shim_drained(comm) && shim_drain(comm, 1)) /* `drained` tells an end from an error */
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* shim_drain is false after an error */
             shim_comm_release(comm);
         else
             shim_comm_release_later(comm);
@@ -64,7 +63,7 @@ static void release_drained(void)
 
 typedef struct sight {
     bool running; /* eager calls of a living communicator */
-    bool unseen;  /* a graph could launch some, and forwarded calls have no event */
+    bool unseen;  /* a graph or a forwarded call may run kernels that have no event */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -75,7 +74,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Calls are forwarded also where a shrink of a relative has stopped our kernels. */
+/* After a shrink of a relative has stopped our kernels, calls are forwarded too. */
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
@@ -94,7 +93,7 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* One reference is the table's, one is this visit's; each further one may be a graph's. */
+    /* The table and this visit hold one each; a further one may be a graph's. */
     sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table;
 }
 
@@ -120,12 +119,12 @@ static void free_scratch(bool bounded)
 
 static void comm_free(shim_comm_t *comm)
 {
-    shim_record_end(comm->record); /* it reads the scratch's control words */
-    shim_share_release(comm);      /* it asks for the event, which the next line destroys */
+    shim_record_end(comm->record); /* reads the scratch's control words */
+    shim_share_release(comm);      /* queries the event, which the next line destroys */
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
-    alg_relay_destroy(comm->relay); /* reads the scratch's control words */
+    alg_relay_destroy(comm->relay); /* likewise */
     alg_hosts_destroy(comm->hosts);
     if (comm->scratch) {
         shim_grow_end(comm);

@@ -10,11 +10,11 @@
 /* Free released states; their scratch is pooled, or waits for shim_comm_reap. Waits for no kernel: at an init's start
  * other ranks may wait for this one. */
 void shim_comm_collect(void);
-/* Also free scratch, waiting for kernels: for blocking inits and destroy. */
+/* Also free scratch, and wait for kernels: for blocking inits and destroy. */
 void shim_comm_reap(void);
 /* The same, unless it would wait for a kernel: for an abort, a poll or a first call. */
 void shim_comm_reap_idle(void);
-/* Kernels told to leave still run: release the state after them. Takes the reference. */
+/* Release the state when its stopped kernels have ended. Takes the reference. */
 void shim_comm_release_later(shim_comm_t *comm);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 typedef struct entry {
-    ncclRedOp_t op; /* FREE_OP: free */
+    ncclRedOp_t op; /* FREE_OP: unused */
     shim_redop_t redop;
 } entry_t;
 
@@ -50,7 +50,7 @@ static entry_t *entry_of(table_t *table, ncclRedOp_t op)
     return NULL;
 }
 
-/* A free entry; grows the table. NULL without memory. Under the lock. */
+/* May grow the table; NULL without memory. Under the lock. */
 static entry_t *entry_free(table_t *table)
 {
     entry_t *entry = entry_of(table, FREE_OP);

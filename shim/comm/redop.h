@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * redop.h - the user's operators (ncclRedOpCreatePreMulSum).
+ * redop.h - the program's operators (ncclRedOpCreatePreMulSum).
  *
- * The real NCCL makes the handle and Shunt records its meaning; in host mode handles are Shunt's own. An operator
- * belongs to one rank of one communicator and may be destroyed right after the call that uses it, so a queued call
- * copies shim_redop_find's result.
+ * The real NCCL (host mode: Shunt) makes the handle, and Shunt records its meaning. An operator belongs to one rank's
+ * communicator and may be destroyed right after the call that uses it, so a queued call copies what shim_redop_find
+ * returns.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H
@@ -13,7 +13,7 @@
 
 typedef struct shim_redop {
     ncclDataType_t type;
-    const void *scalar_pointer; /* read when the kernel runs; or NULL */
+    const void *scalar_pointer; /* read when the kernel runs; may be NULL */
     uint64_t scalar_bits;       /* if no pointer: the element's bytes, little-endian */
 } shim_redop_t;
 
@@ -21,7 +21,7 @@ typedef struct shim_redop {
 bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
 /* False if there is no such operator. */
 bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
-/* False unless `op` is a live user's operator of this communicator. */
+/* False unless `op` is an existing operator of the program on this communicator. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
 void shim_redop_forget(shim_comm_t *comm);
 

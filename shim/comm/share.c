@@ -2,30 +2,30 @@
 /*
  * share.c - see share.h.
  *
- * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, whatever kernels of other
- * communicators wait there. So what may run at the same time must fit the GPU. One communicator of a GPU at a time
- * holds its large part, a quarter, and seven more have a small part each, an equal part of the rest. What a kernel
- * takes is counted by its registers (alg_algorithm_t.block_room). Room of a block is a power of two, so blocks fill a
- * multiprocessor without gaps. The smallest blocks always find a place, and when their kernels have ended, so do larger
- * ones.
+ * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
+ * other communicators. So all that may run at the same time must fit the GPU. One communicator of a GPU at a time holds
+ * its large part, a quarter; seven more have a small part each, an equal share of the rest. A kernel's room is counted
+ * by its registers (alg_algorithm_t.block_room). A block's room is a power of two, so blocks fill a multiprocessor
+ * without gaps: the smallest always find a place, and larger ones when those have ended.
  *
- * Who asks for more than a small part gets the large one if nobody holds it, or if all that its holder has launched has
- * ended and none of it is in a graph. A replay makes no call, so a graph that was captured with the large part keeps
+ * A call that needs more than a small part gets the large one if nobody holds it, or if all work of its holder has
+ * ended and none of it is in a graph: a replay makes no call, so a graph that was captured with the large part keeps
  * it. While a GPU has no other communicator of the process, the large part is the whole GPU: with a quarter a
- * reduce-scatter of 4 MB would take 8% longer, since its successor would not come early
- * (selector/measured/slim-2-h100.csv). Eager calls of that time end, for who makes the next communicator has made them
- * on every rank. Graphs keep their grids (docs/limits.md); but a long captured call whose successor would leave no
- * small part to others lets none in. On 4 H200 such a graph of all-reduces of 20 MB and seven others' calls in crossed
- * order hung: two staged kernels held 128 of 132 multiprocessors. Without early successors a call takes 0.3 us longer.
+ * reduce-scatter of 4 MB would take 8% longer, since its successor would not start early
+ * (selector/measured/slim-2-h100.csv). Eager calls launched then do end, since every rank has made them before it makes
+ * the next communicator. Graphs keep their grids (docs/limits.md), but a long captured call whose successor would leave
+ * no small part to others does not let it start early. On 4 H200 such a graph of all-reduces of 20 MB hung beside seven
+ * communicators' calls in crossed order: two staged kernels held 128 of 132 multiprocessors. Without an early successor
+ * a call takes 0.3 us longer.
  *
- * A call that does not fit gets a smaller grid; never another algorithm, since the ranks need not agree on parts. Many
- * small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the link
+ * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts. Many
+ * small blocks are faster than few large ones with as many registers: each multiprocessor has its own path to the link
  * (selector/measured/slim-2-h100.csv).
  *
- * A kernel may let its successor in early, which then takes places beside it, so both must fit. In a capture, where
- * dependent launch is the kind of a graph's edge, the rows alone decide, so that the same calls captured again can
- * update an instance: the first call has it, for there is no kernel of its communicator ahead of it, and a later one if
- * its row takes no more room than that of the one before it.
+ * A kernel may let its successor start early, beside it, so both must fit. In a capture, where dependent launch is a
+ * kind of edge, the rows alone decide, so that the same calls captured again can update an instance: the first call may
+ * start early, since no kernel of its communicator is ahead of it, and a later one if its row takes no more room than
+ * the row before.
  *
  * A message's kernel has twice as many registers a lane, and its speed follows its warps (docs/kernels.md). So with the
  * large part it may take half of the GPU (docs/limits.md).
@@ -41,7 +41,7 @@
 enum {
     DEVICES = 64,
     SHARERS = 8,
-    LARGE_LEAST = 33 * ALG_ROOM, /* of smaller GPUs, but for at most half of one: a grid of 64 blocks of 512 threads */
+    LARGE_LEAST = 33 * ALG_ROOM, /* on small GPUs, up to half of one: a grid of 64 blocks of 512 threads */
     SLIM_THREADS = 128,          /* the smallest blocks that were measured with large grids */
     LONG_BYTES = 4 << 20         /* from here on 0.3 us are at most 2% of a call between two H100 */
 };
@@ -101,7 +101,7 @@ static bool is_lone(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
 
-/* Of where the call is placed; asked once for each of the last few places. */
+/* The number where the call is placed; queried once for each of the last few places. */
 static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
 {
     const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);
@@ -119,7 +119,7 @@ static bool holds_large(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->holder) == comm;
 }
 
-/* The GPU's lock is held. */
+/* Whether all work that the holder launched has ended and none is in a graph. Under the GPU's lock. */
 static bool is_through(const shim_comm_t *holder)
 {
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
@@ -127,8 +127,8 @@ static bool is_through(const shim_comm_t *holder)
            (!holder->order.event || shim_share_ended(holder->order.event));
 }
 
-/* For a call with more than a small part. Whether the communicator holds the large one, until shim_share_launched at
- * least. */
+/* For a call that needs more than a small part: whether the communicator holds the large one, at least until
+ * shim_share_launched. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = gpu_of(comm);
@@ -157,8 +157,7 @@ void shim_share_launched(shim_comm_t *comm, bool all)
 
 /* ---- Grids ---------------------------------------------------------------------------------- */
 
-/* Of a block. Several reductions in one kernel have kernels for 2 and for up to 8 ranks alone (device/list.h, parts.h).
- */
+/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only (device/list.h, parts.h). */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
                               uint32_t threads)
 {
@@ -186,7 +185,7 @@ static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
     return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
 }
 
-/* Give the call a grid of at most that room; returns what it takes. */
+/* Give the call a grid of at most that room; returns the grid's room. */
 static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t room)
 {
     const uint32_t nranks = comm->nranks, wanted = shim_share_room(algorithm, call, nranks);
@@ -204,7 +203,8 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* What the call may take: all, or a half, so that its successor fits beside it, if that costs it at most a quarter. */
+/* The call's limit: all of `room`, or half, so that its successor fits beside it, if the call then loses at most a
+ * quarter of its grid. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {
     if (ask->beside > 0)
@@ -213,12 +213,12 @@ static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_
     return nearly && may_slim(comm, ask->algorithm) && shim_settings()->early ? room / 2 : room;
 }
 
-/* What the communicator may take with this call. */
+/* The room that the communicator may use with this call. */
 static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
 {
     const parts_t parts = parts_of(multiprocessors_of(comm, ask), is_lone(comm));
     if (parts.half == 0)
-        return UINT32_MAX; /* the driver did not tell */
+        return UINT32_MAX; /* unknown */
     const bool captured = ask->ahead != NULL;
     if (wanted <= parts.small / 2) /* it and its successor */
         return holds_large(comm) && (!captured || comm->share.captured) ? parts.large : parts.small;
@@ -227,8 +227,8 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead, if it lets the call in: in a stream the communicator's last call, since that one began
- * after all others had ended. */
+/* Room of the kernel ahead, if it lets this call start early; else 0. On a stream that is the communicator's last call,
+ * which began after all others had ended. */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_cuda.c - share.c's queries of CUDA. A stream's kernels may use the multiprocessors of its green context, else
- * the context's (fewer under MPS).
+ * share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, or else of
+ * the current context (fewer under MPS).
  */
 #include "shim/comm/share.h"
 
@@ -47,7 +47,7 @@ static CUcontext current_context(void)
     return g_driver.current && g_driver.current(&context) == CUDA_SUCCESS ? context : NULL;
 }
 
-/* 0: the whole device. */
+/* 0: not limited, or unknown. */
 static uint32_t of_green_context(void *stream)
 {
     const CUcontext context = current_context();
@@ -76,7 +76,7 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-/* For another thread's global-mode capture. */
+/* For another thread's global-mode capture, which a query would break. */
 static enum cudaStreamCaptureMode relaxed_mode(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

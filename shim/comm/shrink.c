@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shrink.c - which shrink of its parent made a child.
+ * shrink.c - the number of each shrink, for the key of its child.
  *
- * The ranks of a child find each other by a key that each computes alone. They may have taken part in different
- * shrinks of the parent (an excluded rank does not call), but each took part in every shrink that excluded the same
- * ranks. So shrinks are counted per set of excluded ranks.
+ * Each rank computes the child's key alone. The ranks may have taken part in different shrinks of the parent (an
+ * excluded rank does not call), but all in every shrink that excluded the same ranks. So shrinks are counted per set of
+ * excluded ranks.
  *
- * The list belongs to the parent's state and only grows; it is read and pushed without a lock, since a shrink may come
- * while another thread waits in a call.
+ * The list belongs to the parent's state and only grows. It takes no lock, since a program may shrink while another
+ * thread waits in a call.
  */
 #include "shim/comm/shrink.h"
 

@@ -7,10 +7,10 @@
 
 #include "shim/comm/comm.h"
 
-/* A shrink of `parent` without these ranks (in any order) begins: sets the child's key, equal on all remaining ranks.
+/* Begin a shrink of `parent` without these ranks, in any order. Sets the child's key, equal on all remaining ranks.
  * NULL for an invalid list, or without memory. */
 shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* The shrink was refused: the other ranks use its key next time, so take the count back. NULL is fine. */
+/* The shrink was refused. The other ranks use its key next time, so it no longer counts. NULL is allowed. */
 void shim_shrink_take_back(shim_shrink_t *shrink);
 /* The state ends: free the counts. */
 void shim_shrink_forget(shim_comm_t *comm);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.c - see stop.h. */
 #define _GNU_SOURCE
 #include "shim/comm/stop.h"
 
@@ -8,8 +7,8 @@
 
 #include "shim/comm/drain.h"
 
-/* No lock: a launching thread may hold it while it waits. Scratch is set before the phase says ATTACHED, and stays as
- * long as a reference does. */
+/* Without the lock, which a launching thread may hold. `scratch` is set before the phase becomes ATTACHED, and kept
+ * while a reference exists. */
 static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
@@ -51,7 +50,7 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
 
 static atomic_bool g_exiting;
 
-/* The phase stays: what is dead would be forwarded. */
+/* The phase stays: a dead communicator's calls would be forwarded. */
 static void stop_at_exit(shim_comm_t *comm, void *unused)
 {
     (void)unused;
@@ -70,7 +69,7 @@ static void *stop_late(void *unused)
     return NULL;
 }
 
-/* Whether no launch is in progress, after a wait of some 200 ms at most. */
+/* Waits some 200 ms at most. */
 static bool launches_have_ended(shim_comm_t *comm)
 {
     const struct timespec nap = {0, 1000000};
@@ -84,8 +83,7 @@ static bool launches_have_ended(shim_comm_t *comm)
     return false;
 }
 
-/* CUDA's end crashes a thread that is within a launch. One that stands in a full queue leaves it when our kernels have
- * left their waits. */
+/* A launch that waits for a full queue ends when our kernels have been stopped. */
 static void let_launches_end(shim_comm_t *comm, void *unused)
 {
     if (atomic_load(&comm->host) || launches_have_ended(comm))

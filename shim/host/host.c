@@ -3,7 +3,8 @@
  * host.c - see host.h.
  *
  * Set-up is as on GPUs (attach.c), but the first stage waits for the ranks, with a limit, and a failure is the caller's
- * error. A handle is the address of Shunt's state; the table tells if it is valid, so destroyed handles are never read.
+ * error. A handle is the address of Shunt's state; the table shows whether it is valid, so a destroyed handle is never
+ * read.
  */
 #include "shim/host/host.h"
 
@@ -49,7 +50,7 @@ static bool is_address(const char *text)
     return port > 0 && port <= UINT16_MAX && *end == '\0';
 }
 
-/* From NCCL_COMM_ID, equal on all ranks. */
+/* The id from NCCL_COMM_ID, equal on all ranks. */
 static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 {
     const net_key_t key = net_key_hash(address, strlen(address));
@@ -63,15 +64,15 @@ static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
     return ncclSuccess;
 }
 
-static atomic_bool is_rank; /* has begun a communicator */
+static atomic_bool is_rank; /* this process has begun a communicator */
 
-/* A process that sees no GPU and is no rank may be a controller, whose workers see GPUs and pass the id to the real
- * NCCL. Ranks of the host device make their own ids, since each of the real NCCL's keeps a thread until its ranks come;
- * except an id that all ranks make. */
+/* A process that sees no GPU and is no rank may be a controller whose workers see GPUs and pass the id to the real
+ * NCCL: then the real NCCL makes the id. Ranks of the host device make their own, since the real NCCL keeps a thread
+ * for each id until its ranks join; except an id that all ranks make. */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
-    memset(id, 0, sizeof(*id)); /* older NCCLs leave its end unset */
+    memset(id, 0, sizeof(*id)); /* older NCCLs leave the end of the id unset */
     return real && real->ncclGetUniqueId(id) == ncclSuccess;
 }
 
@@ -88,7 +89,7 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
     return result;
 }
 
-/* The application may read it from another thread meanwhile. */
+/* Atomic: another thread of the application may read it. */
 static void clear(ncclComm_t *newcomm)
 {
     __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
@@ -205,7 +206,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* On a non-blocking parent this does not block; the child's configuration decides for the child. */
+/* Blocks only on a blocking parent; the child's configuration holds for the child only. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
@@ -264,7 +265,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
     return result;
 }
 
-/* Remaining ranks below this one, and in all; -1 if this rank is excluded or the list invalid. */
+/* Number of remaining ranks below this one; *nranks: of all. -1 if this rank is excluded or the list is invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};
@@ -280,7 +281,7 @@ static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int 
     return excluded[parent->rank] ? -1 : rank;
 }
 
-/* No more calls; waits for one in another thread. */
+/* End the communicator's calls; those in other threads leave their waits. */
 static void stop(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
@@ -301,7 +302,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         return result;
     if (flags & NCCL_SHRINK_ABORT) {
         stop(parent);
-        atomic_store(&parent->async_error, ncclSuccess); /* shrinks are for excluding dead ranks */
+        atomic_store(&parent->async_error, ncclSuccess); /* a program shrinks to exclude dead ranks */
     }
     result = check_parent(parent, newcomm, config, function);
     if (result == ncclSuccess && (!exclude || exclude_count <= 0))
@@ -339,7 +340,7 @@ ncclResult_t shim_host_finalize(ncclComm_t comm)
     return result;
 }
 
-/* A group's queued calls run at its end: the state stays until then. */
+/* A group's queued calls run at its end, so the state stays until then. */
 static void release_state(shim_comm_t *state)
 {
     if (shim_group_depth() > 0)
@@ -396,7 +397,7 @@ ncclResult_t shim_host_revoke(ncclComm_t comm, int flags)
     } else {
         atomic_store(&state->revoked, true);
         stop(state);
-        atomic_store(&state->async_error, ncclSuccess); /* for making children; no call runs any more */
+        atomic_store(&state->async_error, ncclSuccess); /* children can be made; no call runs any more */
     }
     shim_comm_release(state);
     return result;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.h - how communicators of the host device are made and ended. For this folder only.
+ * host.h - makes and ends communicators of the host device. For this folder only.
  */
 #ifndef SHUNT_SHIM_HOST_H
 #define SHUNT_SHIM_HOST_H
 
 #include <nccl.h>
 
-/* Bodies of NCCL's functions; the caller reports errors to the group. */
+/* Bodies of NCCL's functions; the caller reports their errors to the group. */
 ncclResult_t shim_host_get_unique_id(ncclUniqueId *id);
 ncclResult_t shim_host_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                  const ncclConfig_t *config);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - see table.h. As in NCCL, errors of calls that make, end or use a communicator also fail their group, and
- * registering memory succeeds with a NULL handle where it has no use.
+ * table.c - see table.h. As in NCCL, an error of a call that makes, ends or uses a communicator also fails its group,
+ * and registering memory succeeds with a NULL handle if it has no use.
  */
 #include "shim/host/table.h"
 
@@ -140,7 +140,7 @@ static ncclResult_t deregister_buffer(const ncclComm_t comm, void *handle)
     return shim_group_check(result);
 }
 
-/* ---- Suspending. The entry points do it. ----------------------------- */
+/* ---- Suspending: done in the entry points ---------------------------- */
 
 static ncclResult_t suspend(ncclComm_t handle, int flags)
 {
@@ -153,9 +153,10 @@ static ncclResult_t resume(ncclComm_t handle)
     return shim_host_check_comm(handle, "ncclCommResume");
 }
 
-/* ---- Operators. The entry points record their meaning. --------------- */
+/* ---- Operators: their meaning is recorded in the entry points --------- */
 
-/* Unique in the process, so another communicator's or a destroyed operator is never mistaken for it. */
+/* Unique in the process until the numbers wrap, so that no other communicator's or destroyed operator is taken for
+ * it. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.h - host mode's substitute for the real NCCL, for all but calls on streams (call/).
+ * table.h - host mode's substitute for the real NCCL, except for calls on streams (call/).
  */
 #ifndef SHUNT_SHIM_HOST_TABLE_H
 #define SHUNT_SHIM_HOST_TABLE_H
 
 #include "shim/real/real.h"
 
-/* Functions that it lacks log one line and return ncclInvalidUsage, as in the real table. */
+/* A function that it lacks logs one line and returns ncclInvalidUsage, as in the real table. */
 const shim_real_t *shim_host_nccl(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names.h - NCCL's functions with a body here, as the compiler sees them. The folder has hidden visibility; treated
- * functions of names.def are declared visible here, so their bodies need no attribute:
+ * names.h - NCCL's functions that have a body in shim/. The folder has hidden visibility; the treated functions of
+ * names.def are declared visible here, so their bodies need no attribute:
  *
  *     SHIM_PUBLIC(ncclCommCount);
  *     ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
@@ -12,7 +12,7 @@
 
 #include <nccl.h>
 
-/* Functions that our oldest supported nccl.h lacks, with their pncclX. */
+/* Functions that the oldest supported nccl.h lacks, with their pncclX. */
 #define SHIM_DECLARE(name, ...)           \
     ncclResult_t nccl##name(__VA_ARGS__); \
     ncclResult_t pnccl##name(__VA_ARGS__)
@@ -20,7 +20,7 @@
 SHIM_DECLARE(CommRevoke, ncclComm_t comm, int revokeFlags);
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
-typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only passed on, like the configurations below */
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* passed on only, like the configurations below */
 SHIM_DECLARE(PutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
              size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
 SHIM_DECLARE(Signal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);

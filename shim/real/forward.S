@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward.S - the names that Shunt does not treat: jumps to the real NCCL.
+ * forward.S - jumps to the real NCCL, for the names that Shunt does not treat.
  *
- * A jump needs no signature: registers and stack are the caller's, so a function that no header of ours declares works
- * as well. The target is in the table of forward.c; while its slot is empty, the slow path saves every register that
- * can carry an argument, calls shim_forward_resolve for the address, restores and jumps. Vector registers are saved to
- * their 128 bits: NCCL passes nothing wider. Code is position independent, and nothing here needs relocation.
+ * A jump leaves the caller's registers and stack, so it needs no signature: functions that our headers do not declare
+ * work as well. The target is in forward.c's table. While its slot is empty, the slow path saves every register that
+ * can carry an argument (128 bits of vector registers: NCCL passes nothing wider), calls shim_forward_resolve, restores
+ * and jumps. The code is position independent and needs no relocation.
  */
 #if defined(__linux__) && defined(__ELF__)
     .section .note.GNU-stack, "", %progbits
@@ -14,7 +14,7 @@
 #if defined(__x86_64__)
 
 #ifdef __CET__
-#include <cet.h> /* the note that says so */
+#include <cet.h> /* the ELF note for CET */
 #endif
 
     .text
@@ -39,7 +39,7 @@
     .set forward_index, forward_index + 1
     .endm
 
-    /* In: %r11d, the index. %rax counts vector registers of variadic calls, %r10 is a static chain. */
+    /* In: %r11d, the index. %rax counts the vector registers of variadic calls, %r10 is a static chain. */
     .type forward_slow, @function
     .p2align 4
 forward_slow:
@@ -116,7 +116,7 @@ forward_slow:
     .set forward_index, forward_index + 1
     .endm
 
-    /* In: w17, the index. x8 is the address of a struct that is returned. */
+    /* In: w17, the index. x8 is the address of a returned struct. */
     .type forward_slow, %function
     .p2align 4
 forward_slow:

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real.c - the real NCCL: found, opened and made ready once.
+ * real.c - the real NCCL: found, opened and prepared once.
  *
- * It is opened by absolute path, since by its SONAME the linker would return Shunt; RTLD_LOCAL keeps its names out of
- * the global scope. The answer is final, even "none": a program must not get different NCCLs for two communicators. The
- * state is never freed, as NCCL's threads may run until the process ends.
+ * It is opened by absolute path, since the linker would return Shunt for its SONAME; RTLD_LOCAL keeps its names out of
+ * the global scope. The answer is final, even "none", so that a program gets one NCCL for all communicators. Nothing is
+ * freed: NCCL's threads may run until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/real/real.h"
@@ -57,8 +57,8 @@ void shim_real_log_missing(const char *name)
         shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
-/* For treated functions that the library lacks. They ignore arguments, so one shape serves all; the two that return
- * text are required of every library. */
+/* For treated functions that the library lacks. They ignore their arguments, so one signature serves all; the two
+ * functions that return text are required of every library. */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
@@ -80,7 +80,7 @@ void *shim_real_symbol(const shim_real_t *library, const char *name)
     struct link_map *own = NULL, *found = NULL;
     Dl_info info;
     void *address = library->handle ? dlsym(library->handle, name) : NULL;
-    /* dlsym also searches dependencies, which may include us. */
+    /* dlsym also searches dependencies, which may include Shunt. */
     if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
         !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
         return NULL;
@@ -106,7 +106,7 @@ static bool real_is_self(const char *path)
            stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* Its version code; 0 and the reason if it is unusable. */
+/* 0 and the reason if the library is unusable. */
 static int real_version(void *handle, char *why, size_t capacity)
 {
     static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
@@ -140,8 +140,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* If an audit library redirected this path before, the linker knows it as Shunt's and does not ask again. So open the
- * file by an equivalent path that nobody uses. */
+/* If an audit library has redirected this path to Shunt, the linker does not ask it again. So open the file by an
+ * equivalent path that nobody uses. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -153,7 +153,7 @@ static void *real_dlopen(const char *path)
     return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Open a file by absolute path without links. */
+/* `path` is absolute and has no links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
     if (real_is_self(path)) {
@@ -190,7 +190,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* The path may not exist. Notes the first file that was found and refused. */
+/* Notes the first file that was found and refused. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";
@@ -219,11 +219,11 @@ static bool real_try_folder(const char *folder)
         return false;
     if (real_try(path))
         return true;
-    /* Where Shunt replaced the file or its link, the real one lies beside it under a longer name. */
+    /* Where Shunt has replaced the file or its link, the real one is beside it, with a longer name. */
     struct dirent **names = NULL;
     int count = scandir(folder, &names, real_is_versioned, versionsort);
     bool opened = false;
-    for (int i = count - 1; i >= 0; i--) { /* the newest first */
+    for (int i = count - 1; i >= 0; i--) {
         if (!opened && (size_t)snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name) < sizeof path)
             opened = real_try(path);
         free(names[i]);
@@ -232,7 +232,7 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* Named by the user: no other candidate. */
+/* The path is named by the user, so no other one is tried. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;
@@ -265,7 +265,7 @@ static bool real_search(void)
     return opened;
 }
 
-/* A fork during a load would give the child a held lock and a half-loaded library, so it waits. */
+/* A fork during a load would give the child a held lock and a half-loaded library. So the fork waits. */
 static void real_before_fork(void)
 {
     pthread_mutex_lock(&real_lock);
@@ -277,7 +277,7 @@ static void real_after_fork(void)
     pthread_mutex_unlock(&real_lock);
 }
 
-/* The child's thread has another number than the lock's holder and cannot unlock. */
+/* Only the holder can unlock, and the child's thread has another number. */
 static void real_in_child(void)
 {
     real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

@@ -16,31 +16,31 @@
 typedef struct shim_real {
     void *handle;     /* of dlopen */
     const char *path; /* absolute, without links */
-    int version;      /* as ncclGetVersion says: 22809 */
+    int version;      /* as of ncclGetVersion: 22809 */
 /* Never NULL: a function that the library lacks logs one line and returns ncclInvalidUsage. */
 #define SHIM_TREATED(name) __typeof__(&name) name;
 #include "shim/names/names.def"
 } shim_real_t;
 
-/* NULL if there is none; the answer is final. Not in host mode. The first call opens a library of hundreds of MB, for
- * up to a second. */
+/* NULL: none; the answer is final. Not in host mode. The first call opens a library of hundreds of MB, which takes up
+ * to a second. */
 const shim_real_t *shim_real(void);
-/* After shim_real returned NULL: why, and what to do, in one line; else "". */
+/* After shim_real returned NULL: one line with the cause and what to do; else "". */
 const char *shim_real_failure(void);
-/* If there is none, sets the last error; the caller returns ncclSystemError. */
+/* As shim_real; sets the last error if there is none (the caller returns ncclSystemError). */
 const shim_real_t *shim_real_need(const char *function);
 static inline bool shim_is_error(ncclResult_t result)
 {
     return result != ncclSuccess && result != ncclInProgress;
 }
 
-/* Passes on the real NCCL's result. After an error, ncclGetLastError returns its text. */
+/* Returns the real NCCL's result. After an error, ncclGetLastError returns the real NCCL's text. */
 ncclResult_t shim_real_answer(ncclResult_t result);
 /* Fill the table with functions that log one line and return ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
-/* Logs why an NCCL name cannot be called here, and what to do. */
+/* Log why an NCCL name cannot be called here, and what to do. */
 void shim_real_log_missing(const char *name);
-/* Address of a function that the library itself defines; NULL if none, or in a table without a library. */
+/* Address of a function that the library itself defines; NULL: none, or a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False, after one log line, if the process has another real NCCL. */

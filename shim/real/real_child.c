@@ -2,9 +2,9 @@
 /*
  * real_child.c - a forked child that exits must not end a thread of its parent.
  *
- * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A child has both, but no thread:
- * its exit() ends the parent's thread, and the parent crashes at its next communicator. So a child's write end becomes
- * /dev/null. Only NCCL's symbol table names the variable with the descriptors; nothing is done for a stripped library.
+ * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A child inherits both, but not the
+ * thread: its exit() ends the parent's, and the parent crashes at its next communicator. So the child's write end
+ * becomes /dev/null. Only NCCL's symbol table names the descriptors; with a stripped library nothing is done.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #include "transport/transport.h"
 
 static const void *ras_pipe; /* int[2]; NULL: not found */
-static net_mark_t ras_mark;  /* of the pipe, since the first fork that met it */
+static net_mark_t ras_mark;  /* the pipe, as of the first fork that found it */
 
 void shim_child_find(const char *path, const struct link_map *library)
 {
@@ -22,7 +22,7 @@ void shim_child_find(const char *path, const struct link_map *library)
         ras_pipe = (const void *)(library->l_addr + address);
 }
 
-/* The end for writing; -1 before the first communicator, or if the program has given the numbers another meaning. */
+/* The write end; -1 before the first communicator, or if the program uses the descriptors for other files. */
 static int end_of_pipe(void)
 {
     int end[2];
@@ -47,5 +47,5 @@ void shim_child_begins(void)
     if (end < 0 || !net_means(end, &ras_mark))
         return;
     net_mute(end);
-    ras_pipe = NULL; /* the child's children have what it has */
+    ras_pipe = NULL; /* the child's children inherit the replaced descriptor */
 }

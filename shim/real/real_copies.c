@@ -2,13 +2,10 @@
 /*
  * real_copies.c - how many real NCCLs are in this process?
  *
- * A program can hold two if its parts open NCCL by different paths. With two NCCLs
- * loaded, Shunt cannot tell which one owns a communicator. So it stays out of
- * communicators that are made from then on: it publishes nothing, and all ranks
- * forward.
+ * A program can hold two if its parts open NCCL by different paths. Then Shunt cannot tell which one owns a
+ * communicator. So it publishes nothing for communicators made from then on, and all ranks forward.
  *
- * The linker counts the objects it has loaded, so the list is read again only when
- * that count has changed.
+ * The list of loaded objects is read again only when the linker's count of them has changed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +20,7 @@
 #include "shim/real/real_parts.h"
 
 typedef struct copies_search {
-    ElfW(Addr) own, real; /* where these two are loaded */
+    ElfW(Addr) own, real; /* load addresses of Shunt and the real NCCL */
     const char *other;    /* path of another real NCCL; NULL: none */
 } copies_search_t;
 
@@ -65,7 +62,7 @@ static bool copies_find(const shim_real_t *real)
 
 bool shim_real_alone(const shim_real_t *real)
 {
-    /* The number of loaded objects at the last search; the lowest bit is its answer. */
+    /* Twice the number of objects loaded at the last search, plus its answer. */
     static atomic_ullong known;
     unsigned long long adds = 0, seen = atomic_load(&known);
     dl_iterate_phdr(copies_adds, &adds);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_elf.c - checks a library's file before dlopen, which runs constructors and maps the file by its header: a
- * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. It is read by pread, since a mapped
- * file that shrinks raises a signal.
+ * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. Reads by pread, since a mapped file
+ * that shrinks raises a signal.
  *
- * A library is NCCL by the names in its dynamic string table, defined and imported; no real NCCL imports shunt_version.
+ * A library is NCCL if its dynamic string table has NCCL's names, defined or imported; no real NCCL imports
+ * shunt_version.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -59,7 +60,7 @@ static bool elf_read(const elf_file_t *file, uint64_t offset, void *to, uint64_t
     return true;
 }
 
-/* Also checks each loaded segment against the file's size. */
+/* Read the headers; check each loaded segment against the file's size. */
 static const char *elf_read_headers(elf_file_t *file)
 {
     ElfW(Ehdr) elf;
@@ -84,7 +85,7 @@ static const char *elf_read_headers(elf_file_t *file)
     return NULL;
 }
 
-/* File offset of `bytes` bytes at `address`. */
+/* The offset in the file of `bytes` bytes at `address`. */
 static bool elf_offset(const elf_file_t *file, uint64_t address, uint64_t bytes, uint64_t *offset)
 {
     for (size_t i = 0; i < file->headers; i++) {
@@ -130,7 +131,7 @@ static char *elf_strings(const elf_file_t *file, size_t *bytes)
     return strings;
 }
 
-/* Only ends are compared: linkers store a name as the tail of another. */
+/* Also finds the tail of a longer name, since linkers share tails. */
 static bool elf_knows(const char *strings, size_t bytes, const char *name)
 {
     return memmem(strings, bytes, name, strlen(name) + 1) != NULL;
@@ -151,7 +152,7 @@ static const char *elf_check_names(const elf_file_t *file)
     return fault;
 }
 
-/* NULL, or what is wrong; elf_close in either case. */
+/* NULL, or the fault. Call elf_close in either case. */
 static const char *elf_open(elf_file_t *file, const char *path)
 {
     struct stat status;

@@ -2,11 +2,11 @@
 /*
  * real_find.c - the folders in which to look for the real NCCL.
  *
- * Without Shunt the dynamic linker, or Python, would have picked the program's NCCL. With Shunt loaded under its SONAME
- * they do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, run
- * paths that precede the environment (DT_RPATH), the running Python's wheels, our own folder (where a replaced NCCL
- * often has a longer name), LD_LIBRARY_PATH, other run paths, the linker's cache, the system's folders, CUDA's; last,
- * except for Python, PATH's Python's wheels. The list owns its strings; its folders may not exist.
+ * Without Shunt the dynamic linker, or Python, would choose the program's NCCL. With Shunt loaded under its SONAME they
+ * do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, DT_RPATH,
+ * the running Python's wheels, Shunt's own folder (where a replaced NCCL often has a longer name), LD_LIBRARY_PATH,
+ * DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, except for Python, the wheels of PATH's Python.
+ * The list owns its strings; its folders may not exist.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -33,7 +33,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Adds a folder once; not if its path is too long or memory is short. */
+/* Not if the folder is listed, its path too long or memory short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -68,7 +68,7 @@ void shim_folders_free(shim_folders_t *folders)
     *folders = (shim_folders_t){0};
 }
 
-/* Length of a path's folder, without the slash; 0: none. */
+/* Length of the path without file name and slash; 0: no folder. */
 static size_t find_folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -84,16 +84,16 @@ static void find_program(char path[PATH_MAX])
 
 typedef struct find_objects {
     shim_folders_t *folders;
-    int64_t tag; /* DT_RPATH or DT_RUNPATH */
+    int64_t tag;
 } find_objects_t;
 
-/* A set-user-id program: its caller chooses the path. */
+/* A set-user-id program: its caller chooses the program's path. */
 static bool find_is_secure(void)
 {
     return getauxval(AT_SECURE) != 0;
 }
 
-/* One entry of a run path. $ORIGIN is at its start or nowhere, in practice. */
+/* In practice $ORIGIN is at an entry's start or absent. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
     static const char *const origin[] = {"$ORIGIN", "${ORIGIN}"};
@@ -162,7 +162,7 @@ static int find_run_paths(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Beside an NCCL opened by path: a second one would have separate state. */
+/* The folder of an NCCL opened by path: a second one would have its own state. */
 static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -173,7 +173,7 @@ static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* An extension module in site-packages, beside NVIDIA's wheels. */
+/* From an extension module in site-packages, beside NVIDIA's wheels. */
 static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data)
 {
     static const char *const marks[] = {"/site-packages/", "/dist-packages/"};
@@ -191,7 +191,7 @@ static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data
     return 0;
 }
 
-/* <prefix>/lib/python3.N/site-packages, Debian's <prefix>/lib/python3/dist-packages, lib64 elsewhere. */
+/* <prefix>/lib/python3.N/site-packages, Debian's <prefix>/lib/python3/dist-packages; lib64 on other systems. */
 static void find_add_prefix(shim_folders_t *folders, const char *prefix)
 {
     static const char *const library[] = {"lib", "lib64"};
@@ -226,7 +226,7 @@ static void find_add_python_file(shim_folders_t *folders, const char *file)
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%.*s", (int)(length - 4), file);
     find_add_prefix(folders, prefix);
-    if (strcmp(prefix, "/usr") == 0) /* Debian's pip for /usr/bin/python3 */
+    if (strcmp(prefix, "/usr") == 0) /* where Debian's pip for /usr/bin/python3 installs */
         find_add_prefix(folders, "/usr/local");
 }
 
@@ -239,7 +239,7 @@ static bool find_program_is_python(const char *program)
 static void find_add_python(shim_folders_t *folders, const char *executed, const char *program)
 {
     static const char *const variables[] = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"};
-    /* The executed path leads to a virtual environment, the real file does not. */
+    /* The executed path belongs to a virtual environment, the real file does not. */
     if (executed && find_program_is_python(executed) && !find_is_secure())
         find_add_python_file(folders, executed);
     const char *path = secure_getenv("PYTHONPATH");
@@ -264,7 +264,7 @@ static void find_add_python(shim_folders_t *folders, const char *executed, const
         find_add_python_file(folders, program);
 }
 
-/* A virtual environment's, and that behind its link. */
+/* For a virtual environment, and the Python to which it links. */
 static void find_add_python_link(shim_folders_t *folders, const char *file)
 {
     char real[PATH_MAX];
@@ -291,11 +291,11 @@ static void find_add_usual_python(shim_folders_t *folders)
     find_add_python_link(folders, "/usr/bin/python3");
 }
 
-enum { FIND_CACHE_BYTES = 32 << 20 }; /* limit; a large system's has 200 KB */
+enum { FIND_CACHE_BYTES = 32 << 20 }; /* limit; 200 KB on a large system */
 
 /* glibc's format: header, entries, strings at offsets from the header. */
 typedef struct find_cache_header {
-    char magic[20]; /* "glibc-ld.so.cache1.1", without an end */
+    char magic[20]; /* "glibc-ld.so.cache1.1", without a final NUL */
     uint32_t entries;
     uint32_t string_bytes;
     uint32_t unused[5];
@@ -335,7 +335,7 @@ close_file:
     return text;
 }
 
-/* The string at an offset; NULL if it leaves the file. */
+/* The string at an offset; NULL if it is not within the file. */
 static const char *find_cache_text(const char *base, size_t bytes, uint32_t offset)
 {
     return offset < bytes && memchr(base + offset, '\0', bytes - offset) ? base + offset : NULL;
@@ -348,7 +348,7 @@ static void find_add_cache(shim_folders_t *folders, const char *file)
     char *text = find_read_file(file, &bytes);
     if (!text)
         return;
-    /* Until glibc 2.32 an older format's table came first. */
+    /* Until glibc 2.32 a table of an older format precedes it. */
     const char *base = memmem(text, bytes, magic, sizeof magic - 1);
     find_cache_header_t header;
     if (!base || bytes - (size_t)(base - text) < sizeof header)
@@ -442,7 +442,7 @@ void shim_find_folders(shim_folders_t *folders, const char *executed)
     find_add_cache(folders, "/etc/ld.so.cache");
     find_add_system(folders);
     find_add_cuda(folders);
-    if (!python) { /* an active environment first */
+    if (!python) { /* active environments first */
         find_add_python(folders, executed, program);
         find_add_usual_python(folders);
     }

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real_slots.c - the real NCCL's calls to itself, kept inside.
+ * real_slots.c - keeps the real NCCL's calls of its own functions within it.
  *
- * NCCL calls some of its own public functions through its PLT. When Shunt is
- * preloaded, or stands in a program's scope as libnccl.so.2, the dynamic linker
- * binds these calls to Shunt: ncclBcast would come back as ncclBroadcast, on
- * NCCL's own threads too, inside its own groups. RTLD_DEEPBIND prevents it, but
- * also cuts NCCL off from a preloaded allocator, and AddressSanitizer refuses
- * it. So after opening, every jump slot, GOT entry and data word that stands
- * for an nccl* or pnccl* name which the library itself defines is pointed at
- * that definition.
- *
- * The pages of the library that are read-only after relocation (RELRO) are
- * made writable for the one store and read-only again.
+ * NCCL calls some of its public functions through its PLT. With Shunt preloaded, or in the program's scope as
+ * libnccl.so.2, the dynamic linker binds these calls to Shunt: ncclBcast would call Shunt's ncclBroadcast, also on
+ * NCCL's threads and inside its groups. RTLD_DEEPBIND would hide a preloaded allocator from NCCL, and AddressSanitizer
+ * refuses it. So every jump slot, GOT entry and data word of an nccl* or pnccl* function that the library defines is
+ * set to that definition. Pages that are read-only after relocation (RELRO) are made writable for the store only.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -39,11 +33,11 @@ typedef struct slots {
     const char *names;
     const ElfW(Rela) * data, *jumps;
     size_t data_bytes, jump_bytes;
-    uintptr_t relro, relro_end; /* whole pages that are read-only */
-    uintptr_t page;             /* bytes */
+    uintptr_t relro, relro_end;
+    uintptr_t page; /* bytes */
 } slots_t;
 
-/* glibc turns the dynamic section's offsets into addresses when it loads a library, musl does not. */
+/* When it loads a library, glibc turns the dynamic section's offsets into addresses; musl does not. */
 static const void *slots_address(const struct link_map *library, ElfW(Addr) pointer)
 {
     return (const void *)(pointer < library->l_addr ? library->l_addr + pointer : pointer);
@@ -81,7 +75,7 @@ static bool slots_read_dynamic(slots_t *slots)
     return slots->symbols && slots->names && rela;
 }
 
-/* dl_iterate_phdr: finds the library by its dynamic section, and notes its read-only pages. */
+/* For dl_iterate_phdr: find the library by its dynamic section, and note its read-only pages. */
 static int slots_find_relro(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -98,7 +92,7 @@ static int slots_find_relro(struct dl_phdr_info *info, size_t size, void *data)
     if (!found)
         return 0;
     if (relro) {
-        /* The dynamic linker protects whole pages only, and leaves a last part of one writable. */
+        /* The dynamic linker protects whole pages only; a last part of a page stays writable. */
         slots->relro = (info->dlpi_addr + relro->p_vaddr) & ~(slots->page - 1);
         slots->relro_end = (info->dlpi_addr + relro->p_vaddr + relro->p_memsz) & ~(slots->page - 1);
     }
@@ -113,7 +107,7 @@ static bool slots_store(const slots_t *slots, uintptr_t *slot, uintptr_t target)
     bool read_only = page >= slots->relro && page < slots->relro_end;
     if (read_only && mprotect((void *)page, slots->page, PROT_READ | PROT_WRITE) != 0)
         return false;
-    /* The library may be in use already (opened by its path): a concurrent call finds the old or the new target. */
+    /* The program may use the library already (opened by path): a concurrent call sees the old or the new target. */
     __atomic_store_n(slot, target, __ATOMIC_RELEASE);
     if (read_only)
         mprotect((void *)page, slots->page, PROT_READ);

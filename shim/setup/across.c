@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * across.c - set-up of ranks on several hosts (docs/hosts.md, "How they meet"). A split of a communicator of several
- * hosts begins with the meeting.
+ * across.c - set-up of ranks on several hosts (docs/hosts.md, "How they meet"). Splits of such a communicator begin
+ * with the meeting.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 void shim_setup_begin_hosts(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
-    const bool asked = request->rank < 0; /* child on GPUs: the real NCCL gives its rank */
+    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL has given its rank */
     if (!request->host) {
         setup->limit_ms = SHIM_HOSTS_LIMIT_MS;
         setup->deadline_ns = setup->since_ns + SHIM_HOSTS_LIMIT_MS * UINT64_C(1000000);
@@ -35,7 +35,6 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(NO_THREAD));
 }
 
-/* Until the team has attached, `comm` describes this host's ranks only. */
 static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     shim_comm_t *comm = setup->comm;
@@ -73,7 +72,7 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
         enter_team(setup, outcome);
 }
 
-/* Whether the wait for ranks on this host is over and some are missing. */
+/* The wait for this host's ranks is over and some are missing. */
 static bool is_due(const shim_setup_t *setup)
 {
     return setup->request.host && !setup->request.regroup && !setup->hosts && !setup->across && setup->rendezvous &&
@@ -88,7 +87,7 @@ static void end_meeting(shim_setup_t *setup)
     setup->hosts = NULL;
 }
 
-/* On GPUs an init or poll must not wait for a rank whose program has not reached it, and may itself wait for this
+/* On GPUs an init or poll must not wait for a rank whose program has not called yet: that program may wait for this
  * rank. */
 static void postpone(shim_setup_t *setup)
 {
@@ -117,7 +116,7 @@ static bool step_agreement(shim_setup_t *setup, bool *moved)
         postpone(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return true;
-        shim_why_write(&why, SHIM_WHY(HOST_AWAY)); /* leaving ends the meeting for all */
+        shim_why_write(&why, SHIM_WHY(HOST_AWAY)); /* leaving ends the meeting for all ranks */
     }
     *moved = true;
     if (why.reason != SEL_TAKEN)
@@ -132,7 +131,7 @@ static bool step_meeting(shim_setup_t *setup, bool *moved)
 {
     shim_hosts_outcome_t outcome;
     if (setup->request.host && setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
-        end_meeting(setup); /* the last of this host's ranks came late */
+        end_meeting(setup); /* all ranks are on this host; the last was late */
         return false;
     }
     if (!shim_hosts_poll(setup->hosts, &outcome)) {

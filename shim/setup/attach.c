@@ -3,12 +3,10 @@
  * attach.c - the set-ups of this process: which thread steps them, and when.
  *
  * The thread that calls an init function begins a set-up. It is finished there (blocking), at the end of that thread's
- * group, or by polls (non-blocking). All set-ups are on one list. A thread claims set-ups under the lock, steps them
- * without it (a step calls CUDA and the real NCCL) and gives them back; the holder of a finished set-up frees it. So
- * one thread at a time steps a set-up, and abort can reach it at any moment.
- *
- * Memory: the list owns the set-ups; a set-up owns a reference on its
- * communicator's state.
+ * group, or by polls (non-blocking). All set-ups are on one list, which owns them; a set-up owns a reference on its
+ * communicator's state. A thread claims set-ups under the lock, steps them without it (a step calls CUDA and the real
+ * NCCL), gives them back and frees the finished ones. So one thread at a time steps a set-up, and an abort finds it at
+ * any moment.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -25,14 +23,14 @@
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_returned; /* a claimed set-up came back; made before the first one */
+static pthread_cond_t g_returned; /* a claimed set-up was given back */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
 static atomic_uint g_count; /* length of the list; polls check it first */
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
-static _Thread_local char g_self;             /* its address names the thread */
+static _Thread_local char g_self;             /* its address identifies the thread */
 static _Thread_local shim_comm_t *g_deferred; /* states destroyed in a group; linked by `next` */
 
 static void forget_in_child(void)
@@ -52,7 +50,7 @@ static void prepare(void)
 
 /* ---- Birth --------------------------------------------------------------------- */
 
-/* In host mode the state is its own handle. As in NCCL, an init publishes the handle at once, a split at the end. */
+/* As in NCCL, an init publishes the handle at once, a split at its end. */
 static bool own_handle(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -99,7 +97,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     const net_key_t key = shim_hosts_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
-    if (setup->rendezvous) /* this rank's set-up does not follow the real init at once */
+    if (setup->rendezvous) /* away: this rank's set-up does not follow the real init at once */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
@@ -119,11 +117,11 @@ free_setup:
 /* ---- Claiming and stepping -------------------------------------------------------------------- */
 
 typedef struct filter {
-    uint64_t batch;          /* set-ups of this batch; or */
-    bool lingering;          /* those that wait for polls; or */
-    bool told;               /* those of them that the program was told are ready; or */
-    const shim_comm_t *comm; /* the set-up of this state; or */
-    ncclComm_t handle;       /* those that this handle concerns */
+    uint64_t batch; /* one member is set and selects set-ups */
+    bool lingering;
+    bool told; /* already reported ready to the program */
+    const shim_comm_t *comm;
+    ncclComm_t handle;
 } filter_t;
 
 static bool concerns(const shim_setup_t *setup, ncclComm_t handle)
@@ -149,7 +147,7 @@ void shim_attach_uncount(const shim_setup_request_t *request)
     unsigned now = request->counted ? atomic_load(&request->counted->splits) : 0;
     if (request->shrink)
         shim_shrink_take_back(request->shrink);
-    else /* several of one group end in any order */
+    else /* several splits of one group end in any order */
         while (now > request->number && !atomic_compare_exchange_weak(&request->counted->splits, &now, request->number))
             ;
 }
@@ -158,8 +156,7 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
-        /* In host mode the handle is ours: a failed set-up leaves no communicator. (Non-blocking: it leaves a broken
-         * one, which the application aborts.) */
+        /* A non-blocking set-up that fails leaves a broken communicator, which the application aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -181,8 +178,8 @@ static shim_setup_t *claim(const filter_t *filter)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->busy || !passes(setup, filter))
             continue;
-        /* Only the thread that began a set-up polls the real NCCL on its own: the poll has side effects, and another
-         * thread of the application may be polling now. */
+        /* Only the thread that began a set-up polls the real NCCL unasked: the poll has side effects, and another
+         * thread may be polling. */
         setup->poll_real = setup->lingering && setup->owner == &g_self;
         setup->patient = setup->lingering;
         setup->busy = true;
@@ -193,7 +190,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Give back claimed set-ups and free finished ones. Returns how many that match are left, busy ones included. */
+/* Free the finished set-ups. Returns how many that match are left, including busy ones. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -208,7 +205,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     }
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
-        if (!setup->busy && setup->done) { /* its thread frees a busy one */
+        if (!setup->busy && setup->done) {
             *link = setup->next;
             setup->next = done;
             done = setup;
@@ -228,12 +225,11 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any) /* perhaps in a poll, a first call or an abort, which must not wait for kernels */
+    if (any) /* a poll, a first call or an abort must not wait for kernels */
         shim_comm_reap_idle();
     return left;
 }
 
-/* Step each matching set-up once. Returns how many are left. */
 static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
@@ -242,8 +238,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; naps grow from 20 µs to 1 ms. The steps have the time limit. Set-ups that the program was
- * told are ready are stepped too: a peer may wait for this rank in one of them. */
+/* Step until none is left; naps grow from 20 µs to 1 ms. The steps keep the time limit. A peer may wait for this rank
+ * in a set-up already reported ready, so these are stepped too. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t told = {.told = true};
@@ -264,7 +260,7 @@ static ncclResult_t finish(const filter_t *filter)
     }
 }
 
-/* For inits that block: they bound the memory that is kept. */
+/* For blocking inits, which also bound the memory of ended communicators. */
 static ncclResult_t finish_inits(const filter_t *filter)
 {
     ncclResult_t result = finish(filter);
@@ -274,19 +270,19 @@ static ncclResult_t finish_inits(const filter_t *filter)
 
 /* ---- After the call was forwarded ------------------------------------------------ */
 
-/* The real call failed: end the set-up silently. The failed call may have freed the handle, so it leaves the table;
- * if the application keeps it, abort and destroy work without a state. */
+/* The real call failed: end the set-up silently. The call may have freed the handle, so the state leaves the table;
+ * abort and destroy work without a state. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.host = false; /* the error is reported already, and there is no handle to take back */
+    setup->request.host = false; /* the error is reported already; there is no handle to withdraw */
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave it to polls, or finish it with its batch. The real NCCL says when it is ready; host mode has no real NCCL to
- * wait for. */
+/* Leave the set-up to polls, or to its batch. One that polls finish is ready when the real NCCL reports it; in host
+ * mode at once. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->lingering = linger;
@@ -294,8 +290,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* Sort this thread's set-ups that wait for its group: some to polls, the rest into one batch. Returns the size of
- * the batch. */
+/* The rest is left to polls. Returns the batch's size. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -331,9 +326,9 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         if (failed)
             discard(setup);
         else
-            shim_setup_adopt(setup); /* so that abort finds it */
+            shim_setup_adopt(setup); /* so that an abort finds it */
         waits |= !setup->grouped && !setup->lingering;
-        /* Non-blocking, and the real communicator is ready at once; Shunt is not. */
+        /* a non-blocking init's real communicator is ready at once, but Shunt is not */
         answers_early |= setup->lingering && result == ncclSuccess && !setup->request.parent;
     }
     pthread_mutex_unlock(&g_lock);
@@ -393,7 +388,7 @@ void shim_attach_defer_release(shim_comm_t *comm)
 
 bool shim_attach_poll(ncclComm_t handle)
 {
-    /* Acquire: makes another thread's writes for this one (a split's handle) visible. */
+    /* Acquire makes another thread's writes visible, such as a split's handle. */
     if (atomic_load_explicit(&g_count, memory_order_acquire) == 0)
         return false;
     pthread_mutex_lock(&g_lock);
@@ -439,8 +434,8 @@ void shim_attach_cancel(ncclComm_t handle)
     const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* A step in another thread may still read the application's pointer. Wait for it with a limit: it may wait for a
-     * GPU that only the abort will free. */
+    /* Another thread's step may still read the application's pointer. The wait has a limit: the step may wait for a GPU
+     * that only the abort frees. */
     for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {

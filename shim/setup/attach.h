@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.h - set-up of a communicator: publish before the real init, agree afterwards.
+ * attach.h - set-up of a communicator: publish before the real init, agree after it.
  *
- * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded.
- * A grouped or non-blocking set-up then waits in the process's list for shim_attach_after_group or shim_attach_poll.
- * A set-up ends with its communicator ATTACHED or FORWARD (host mode: ATTACHED or gone).
+ * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded. A
+ * grouped or non-blocking set-up then waits for shim_attach_after_group or shim_attach_poll. At the end the
+ * communicator is ATTACHED or FORWARD (host mode: ATTACHED, or gone).
  */
 #ifndef SHUNT_SHIM_ATTACH_H
 #define SHUNT_SHIM_ATTACH_H
@@ -13,39 +13,38 @@
 
 /* ---- For call/ ----------------------------------------------------------------- */
 
-/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. Call it after the
- * OUTERMOST real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued
- * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or in host mode the
- * error of a failed init or split. */
+/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. Call after the
+ * outermost real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued
+ * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or a failed init's or
+ * split's error in host mode. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
 /* For a call in SHIM_COMM_JOINING: if the real communicator is ready, wait for the verdict (at most a minute, while the
- * other ranks live), so that all ranks route alike. No-op in host mode, where the call is an error. */
+ * other ranks live), so that all ranks route alike. No-op in host mode, where the call fails. */
 void shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For api/ and host/ -------------------------------------------------------- */
 
 typedef struct shim_setup shim_setup_t;
 
-/* What is known of a rank before the call is forwarded. */
+/* What is known of a rank before its call is forwarded. */
 typedef struct shim_setup_request {
     net_key_t key;
-    ncclComm_t *newcomm; /* the application's; read after the real call has succeeded */
+    ncclComm_t *newcomm; /* the application's variable, set by a successful real call */
     ncclComm_t parent;   /* of a split: polled until *newcomm is set; else NULL */
     bool host;
-    bool wait;    /* the call returns when the communicator is ready */
+    bool wait;    /* the call is blocking */
     bool grouped; /* in a group of this thread */
-    bool publish; /* false: only keep the key, for children (too many ranks to attach); host mode: the parent's ranks,
-                     of several hosts, meet by the invitation */
+    bool publish; /* false: keep the key for children only (too many ranks; host mode: ranks of several hosts) */
     shim_config_t config; /* the new communicator's */
     uint64_t family;      /* 0: a new one */
     int rank, nranks;     /* -1: ask the real NCCL later */
     /* Host mode's split: rank and nranks are the parent's until all colours are known. */
     bool regroup;
     int color, order;
-    /* Host mode: the parent (a reference) whose count of splits or shrinks this child increased. If the ranks do not
-     * meet, it is taken back, since ranks that were refused at once have not counted. */
+    /* Host mode: the parent (a reference), whose count of splits or shrinks this child has increased. Taken back if the
+     * child's ranks do not meet: ranks that were refused at once have not counted. */
     shim_comm_t *counted;
-    unsigned number;             /* of a split */
+    unsigned number;             /* the split's */
     shim_shrink_t *shrink;       /* or the shrink */
     net_invitation_t invitation; /* where ranks of several hosts meet; invalid: nowhere */
     net_key_t place;             /* the parent's, for an unpublished child */
@@ -55,7 +54,7 @@ typedef struct shim_setup_request {
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
 /* Take back the parent's count, if the request has increased it. */
 void shim_attach_uncount(const shim_setup_request_t *request);
-/* Join the rendezvous, before forwarding. NULL: Shunt stays out. */
+/* Join the rendezvous, before forwarding. NULL: Shunt does not take part. */
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request);
 /* The forwarded call returned `result`. Consumes `count` set-ups (some may be NULL); returns the application's
  * result. */
@@ -63,9 +62,9 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
 /* For ncclCommGetAsyncError after the real NCCL's success: step the process's pending set-ups. True while one that
  * concerns `handle` has no verdict. Never blocks. */
 bool shim_attach_poll(ncclComm_t handle);
-/* `handle` has failed, or is destroyed or aborted next: decline its set-up and its children's. */
+/* `handle` has failed, or will be destroyed or aborted: decline its set-up and its children's. */
 void shim_attach_cancel(ncclComm_t handle);
-/* Keep a state that left the table in a group until shim_attach_after_group. Takes the reference. */
+/* Keep a state that left the table in a group, until shim_attach_after_group. Takes the reference. */
 void shim_attach_defer_release(shim_comm_t *comm);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * begin.c - the beginning of a set-up, from the real init's success to this rank's posted identity. Host mode's split
- * begins with the stage REGROUP, in a segment of the parent's ranks, which gives the new ranks.
+ * begin.c - the beginning of a set-up: from the real init's success to this rank's posted identity. A split in host
+ * mode begins with REGROUP, in a segment of the parent's ranks, which computes the new ranks.
  */
 #include <errno.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 void shim_setup_adopt(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (atomic_load(&comm->handle)) /* afterwards the application's variable may be gone */
+    if (atomic_load(&comm->handle)) /* later the application's variable may be gone */
         return;
     ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
     if (!handle)
@@ -35,7 +35,7 @@ void shim_setup_adopt(shim_setup_t *setup)
     shim_comm_insert(comm);
 }
 
-/* The real communicator is ready: read its rank and device. False if that fails. */
+/* False if a query fails. */
 static bool query_real(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -94,7 +94,7 @@ static void begin_cuda(shim_setup_t *setup)
     }
     shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    /* Only two ranks on two hosts have rows; others meet only if SHUNT_ALGO is set. */
+    /* The table has rows for two ranks on two hosts only; others meet if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);

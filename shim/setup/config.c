@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c - see config.h. Reads only fields within the stated size, so nothing beyond an older NCCL's structure.
+ * config.c - see config.h. Reads only fields within the stated size.
  */
 #define _GNU_SOURCE
 #include "shim/setup/config.h"
@@ -52,7 +52,7 @@ static void switched(const char *variable, bool *value)
         *value = text[0] == '1';
 }
 
-/* One digit, or names joined by '|'. The configuration's policy stays where NCCL does not know the value. */
+/* One digit, or names joined by '|'. A value unknown to NCCL leaves the configuration's policy. */
 static void cta_policy(bool *value)
 {
     const char *text = shim_nccl_env("NCCL_CTA_POLICY");

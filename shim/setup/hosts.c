@@ -2,14 +2,12 @@
 /*
  * hosts.c - ranks of several hosts find each other.
  *
- * The id carries the address of a listener in the process that made it (transport/network/). Ranks that are not all on
- * one host go there. Each posts its identity, address and settings, reads those of all, connects to them, and posts
- * the result. Then the ranks of each host set up their team (stages.c) and report to a second meeting, joined
- * beforehand. So all ranks reach the same outcome, unless one dies at the very end; its peers then see their
- * connections close.
+ * The unique id carries the address of a listener in the process that made it (transport/network/). Ranks that are not
+ * all on one host meet there: each posts its identity, addresses and settings, reads those of all, connects, and posts
+ * the result. Then each host's ranks set up their team (stages.c) and report to a second meeting, joined before. So all
+ * ranks reach the same outcome, unless one dies at the very end; its peers then see their connections close.
  *
- * All this blocks, so each set-up runs it in a thread and polls that. The thread owns its results until the outcome is
- * taken.
+ * All this blocks, so each set-up polls a thread that runs it. The thread owns its results until the outcome is taken.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,12 +30,12 @@ enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 typedef struct record {
     uint32_t version, layout;
     net_key_t host, nccl_host;  /* identify the host, to Shunt and to NCCL */
-    net_address_t relay, every; /* where peers connect to this rank, for each of its two networks (sockets_t) */
+    net_address_t relay, every; /* where peers connect to this rank, for each network (sockets_t) */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
 
-/* A rank's last record. */
+/* A rank's record in the second meeting. */
 typedef struct ready {
     net_key_t plan;
 } ready_t;
@@ -46,7 +44,7 @@ _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into 
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
 
 static atomic_bool g_alone;
-static atomic_bool g_told; /* that there is no interface of the name */
+static atomic_bool g_told; /* the bad NCCL_SOCKET_IFNAME was logged */
 
 static atomic_bool g_encrypted;
 
@@ -67,14 +65,14 @@ bool shim_hosts_alone(void)
 
 struct shim_hosts {
     shim_hosts_request_t request;
-    uint32_t stop; /* atomically */
+    uint32_t stop; /* read and written atomically */
     atomic_bool met, agreed;
     pthread_t thread;
-    shim_why_t *failed; /* outcome.failure; after the outcome was given out, `refusal` */
+    shim_why_t *failed; /* &outcome.failure; &refusal after the first meeting */
     shim_why_t refusal;
     shim_hosts_outcome_t outcome;
-    net_meeting_t *last; /* NULL: there is nothing to agree on */
-    ready_t ready;       /* once `is_ready` says so */
+    net_meeting_t *last; /* the second meeting; NULL: nothing to agree on */
+    ready_t ready;       /* valid with `is_ready` */
     pthread_mutex_t lock;
     pthread_cond_t told;
     bool is_ready;
@@ -87,7 +85,7 @@ static net_interfaces_t interfaces(void)
 
 /* ---- Ids ----------------------------------------------------------------------------- */
 
-enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* of keys */
+enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* make keys differ */
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
 void shim_hosts_invite(ncclUniqueId *id)
@@ -96,7 +94,7 @@ void shim_hosts_invite(ncclUniqueId *id)
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
     if (!shim_settings()->listen || shim_hosts_encrypted() || (!shim_host_mode() && !shim_identity_takes_hosts()))
-        return; /* nobody will meet (begin.c) */
+        return; /* nobody will meet there (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);
@@ -144,7 +142,7 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
 
 /* ---- The thread ----------------------------------------------------------------------- */
 
-/* Since the wait that the deadline ends began; the system may give up before. */
+/* The wait so far, at most the limit; a connection may fail before the deadline. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -174,9 +172,9 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
     }
 }
 
-/* Listeners for the other ranks, until they are connected. */
+/* Listening, until the other ranks are connected. */
 typedef struct sockets {
-    net_network_t *relay, *every; /* every: host device; else NULL */
+    net_network_t *relay, *every; /* every: host device only; else NULL */
 } sockets_t;
 
 static void close_sockets(sockets_t *sockets)
@@ -208,16 +206,17 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     return error;
 }
 
-/* The ranks of one colour, in order of their keys. */
+/* The ranks of one colour, in the split's order. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[NET_NETWORK_RANKS]; /* indexed by rank in the group that meets */
+    uint32_t rank[NET_NETWORK_RANKS]; /* their ranks in the meeting */
     bool one_host, blocking;
-    uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS]; /* of each member */
+    uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS];
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or too many. */
+/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or there are
+ * too many of either. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -239,7 +238,7 @@ static bool number_hosts(members_t *members, const record_t *records)
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
-    /* Ranks of an init come here only if they have not met in shared memory, so they are not on one host. */
+    /* Ranks of an init that reach this point have not met in shared memory, so they are not on one host. */
     members_t members = {.one_host = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {
@@ -256,7 +255,7 @@ static members_t find_members(const shim_hosts_request_t *request, const record_
     }
     while (members.rank[members.own] != request->rank)
         members.own++;
-    if (!number_hosts(&members, records)) { /* then each rank is a host of its own */
+    if (!number_hosts(&members, records)) { /* each rank then counts as a host */
         members.hosts = members.count;
         members.host_ranks = 1;
         for (uint32_t m = 0; m < members.count; m++) {
@@ -272,7 +271,7 @@ static net_key_t key_of_members(const shim_hosts_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-/* Connect the ranks with this local rank on all hosts. */
+/* Connects the ranks of this number on all hosts. */
 static int connect_relay(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -301,7 +300,6 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     return error;
 }
 
-/* Connect all ranks (host device). */
 static int connect_every(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -324,15 +322,14 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* Ranks that do not come, or cannot be reached, cost a meeting its whole limit. The first rank to time out leaves, and
- * the others see it. */
+/* The first rank to time out leaves, and the others see that. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
         atomic_store(&g_alone, true);
 }
 
-/* Exchange results; the first rank that failed decides for all. */
+/* The first failed rank decides for all. */
 static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
@@ -347,8 +344,7 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
         meeting_failed(hosts, error);
 }
 
-/* The second meeting: members only, for the outcome of their hosts. After the first round all have joined, and a
- * death is noticed from then on. */
+/* Join the second meeting, of the members only. After its first round all have joined, and a death is noticed. */
 static int join_last(shim_hosts_t *hosts, const members_t *members, const net_limit_t *limit)
 {
     const struct {
@@ -362,7 +358,8 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* Containers of one machine, for example. NCCL may have faster paths between them than sockets. */
+/* Two hosts for Shunt but one for NCCL, which may have faster paths than sockets: containers of one machine, for
+ * example. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {
@@ -375,7 +372,7 @@ static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t
     return false;
 }
 
-/* Three quarters of what is left: the rest is for the round in which the ranks tell each other how it went. */
+/* Three quarters of the time left; the rest is for the exchange of results. */
 static net_limit_t limit_of_connecting(const net_limit_t *limit)
 {
     const uint64_t now = shim_now_ns();
@@ -449,7 +446,6 @@ static void meet(shim_hosts_t *hosts)
     close_sockets(&sockets);
 }
 
-/* Wait for this rank's host, then for the others. */
 static void agree(shim_hosts_t *hosts)
 {
     const net_limit_t limit = {0, &hosts->stop};

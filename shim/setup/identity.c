@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - a rank's identity and settings, and the comparison of all ranks', with the same result on every rank:
- * whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
+ * identity.c - a rank's identity and settings, and the comparison of all ranks' identities, with the same result on
+ * each rank: whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -24,8 +24,8 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
-/* Version of the records, the scratch's map and the kernels' protocol. Raise it with each change: it keeps different
- * builds of one release from attaching. */
+/* Version of the records, the scratch's map and the kernels' protocol. Raise it with each change, so that different
+ * builds of one release do not attach to each other. */
 enum { RECORD_LAYOUT = 15 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
@@ -64,7 +64,7 @@ static bool is_loaded(const char *library)
     return handle;
 }
 
-/* NCCL's variable, other than a pin, that only NCCL obeys; NULL: none is set. */
+/* A set variable, other than a pin, that only NCCL obeys; NULL: none. */
 static const char *refused_variable(void)
 {
     static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
@@ -74,7 +74,7 @@ static const char *refused_variable(void)
     }
     if (variable_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
         return "NCCL_LAUNCH_ORDER_IMPLICIT";
-    /* NCCL then checks pointers, and refuses those at which a kernel would fault. */
+    /* With these NCCL checks pointers, and refuses those at which a kernel would fault. */
     if (variable_is_on("NCCL_CHECK_POINTERS"))
         return "NCCL_CHECK_POINTERS";
     const char *mode = shim_nccl_env("NCCL_CHECK_MODE");
@@ -91,8 +91,8 @@ bool shim_identity_refuses(shim_why_t *why)
     return pin || variable;
 }
 
-/* NCCL opens plugins of these names unasked, and cloud machines have some: they are not the user's wish, and forward
- * nothing. Calls that Shunt takes need no tuner, and lose what other plugins offer. */
+/* NCCL opens plugins of these names by default, and some cloud machines have them. The user has not chosen them, so
+ * Shunt does not forward. Taken calls need no tuner, but lose what other plugins offer. */
 void shim_identity_tell_plugins(void)
 {
     static const struct {
@@ -170,14 +170,14 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* each try adds its number */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* low bits: number of the try */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* the whole field is compared, with padding */
+    memset(&wanted, 0, sizeof(wanted)); /* compared as a whole, with padding */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
     if (comm->config.max_blocks && (!wanted.max_blocks || comm->config.max_blocks < wanted.max_blocks))
@@ -206,7 +206,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     shim_record_offer(comm->record, &identity->record);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
-    /* Where the ranks' GPUs differ in kind, sel_plan_init leaves the table out. */
+    /* If the GPUs differ in kind, sel_plan_init ignores the table. */
     identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;
 }
@@ -216,7 +216,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* Whether this rank cannot join rank 0 and the ranks before it. */
+/* Compares with rank 0 and, for the GPU, with all ranks before. */
 static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
@@ -245,7 +245,7 @@ bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
     return mismatches;
 }
 
-/* Compared settings, by their names for users. (max_blocks also comes from the configuration's maxCTAs and
+/* The compared settings, by their public names. (max_blocks also comes from the configuration's maxCTAs and
  * NCCL_MAX_NCHANNELS.) */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \

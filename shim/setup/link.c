@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - see link.h. NVML reports NVLinks; for PCIe, /sys or NCCL's topology file (pci_tree.c) gives the distance.
+ * link.c - see link.h. NVML reports NVLinks; /sys or NCCL's topology file (pci_tree.c) gives distances over PCIe.
  * Without NVML, a visible peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
  */
 #include "shim/setup/link.h"
@@ -78,7 +78,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return all;
 }
 
-/* GPUs invisible to this process count as reachable. */
+/* GPUs that this process cannot see count as reachable. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     net_scope_t scope;
@@ -96,7 +96,7 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
     return peers;
 }
 
-/* Only the driver, loaded by now, has this query. */
+/* Only the driver, which is loaded by now, has this query. */
 static bool has_multicast(int device)
 {
     enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, since CUDA 12.1 */

@@ -21,10 +21,10 @@ typedef struct shim_gpu {
 
 /* GPU and kind of a CUDA ordinal; 0 or a negative errno (-ENOSYS without CUDA). */
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
-/* How `gpu[own]`, here `device`, reaches the others of `count` GPUs. Queries only; the set-up proves access with
- * data. */
+/* The worst path from `gpu[own]`, which is `device` here, to the others of `count` GPUs. Queries only; the set-up
+ * proves access with data. */
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
-/* False if CUDA denies access to any of their memories. */
+/* False if CUDA denies `device` access to the memory of any of these GPUs. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES]);
 

@@ -7,7 +7,7 @@
 
 #include "selector/topology/topology.h"
 
-/* Read all of it. Queries, and may slowly start, NVML and CUDA; reads /sys. */
+/* Fill in `machine`. Queries NVML and CUDA, which may start slowly, and reads /sys. */
 void shim_machine_read(sel_machine_t *machine);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * pci_tree.c - see pci_tree.h.
  *
- * Virtual machines hide the PCI tree, so their makers describe it in a file (NCCL_TOPO_FILE). NCCL and Shunt prefer it
- * to /sys; the drivers still give the devices and their properties.
+ * Virtual machines hide the PCI tree, so their providers describe it in a file (NCCL_TOPO_FILE), which NCCL and Shunt
+ * prefer to /sys. The drivers still report the devices and their properties.
  */
 #include "shim/setup/pci_tree.h"
 

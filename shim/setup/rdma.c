@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults, and NCCL_NET and NCCL_IB_DISABLE exclude RDMA as
- * there. Without an RDMA device in /sys libibverbs is not opened.
+ * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults; NCCL_NET and NCCL_IB_DISABLE exclude RDMA as in
+ * NCCL. Without an RDMA device in /sys, libibverbs is not opened.
  */
 #include "shim/setup/rdma.h"
 
@@ -29,7 +29,7 @@ static int number(const char *name, int otherwise)
     return errno ? otherwise : (int)value;
 }
 
-/* -1: unknown. */
+/* The GPU's index in `machine`; -1: unknown. */
 static int32_t add_gpu(sel_machine_t *machine, int device)
 {
 #if SHUNT_HAS_CUDA
@@ -62,7 +62,7 @@ static void find_nearest(int device, shim_rdma_t *rdma)
     free(machine);
 }
 
-/* The variables' reason against RDMA; NULL: allowed. */
+/* Why the variables forbid RDMA; NULL: they do not. */
 static const char *forbidden(void)
 {
     const char *net = shim_nccl_env("NCCL_NET");

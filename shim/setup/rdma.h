@@ -13,8 +13,8 @@ typedef struct shim_rdma {
     net_port_t nearest[SEL_MAX_NICS];
 } shim_rdma_t;
 
-/* For a rank on the GPU of this ordinal (-1: on the host device). What `wish` points at lies in `rdma` or lives as long
- * as the process. */
+/* For a rank on the GPU `device` (-1: host device). `wish` points into `rdma`, or to memory that lives as long as the
+ * process. */
 void shim_rdma_read(int device, shim_rdma_t *rdma);
 
 #endif

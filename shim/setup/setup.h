@@ -10,11 +10,11 @@
 #include "shim/setup/link.h"
 
 enum {
-    SHIM_SETUP_LIMIT_MS = 10000,  /* for a stage, if a rank is missing or makes no progress */
+    SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, if a rank is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* for a call that waits for the verdict */
     SHIM_AWAY_MS = 200,           /* for an init that waits for a rank whose program must call again */
     SHIM_POLLS_MS = 5000,         /* the same for polls: that program may poll seldom, or only after this one */
-    SHIM_HOSTS_MS = 100,          /* host mode: for ranks on this host, before looking on others */
+    SHIM_HOSTS_MS = 100,          /* host mode: for ranks on this host, before other hosts are tried */
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
 
@@ -22,113 +22,113 @@ enum {
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
-    STAGE_FIRST_TRY,  /* of the first kind of memory */
+    STAGE_FIRST_TRY,  /* first stage of the first kind of memory */
     STAGE_REGROUP = 0 /* in its own segment */
 };
 
-/* Of each try. */
+/* Stages of each try. */
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
 
 /* A rank's first record. Plain data without padding; other processes' fields are checked before use. */
 typedef struct shim_identity {
     uint32_t layout;  /* version of these records */
-    uint32_t version; /* Shunt's: another version may have another table */
+    uint32_t version; /* Shunt's version: another one may have another table */
     net_process_t process;
     net_key_t boot;    /* hash of the kernel's boot id */
     net_key_t host_id; /* hash of NCCL_HOSTID */
     shim_gpu_t gpu;    /* host mode: zero */
-    uint64_t fresh_id; /* random; rank 0's names the scratch and is the proof's token */
+    uint64_t fresh_id; /* random; rank 0's value names the scratch and is the proof's token */
     uint32_t blocking;
-    uint32_t vmm;           /* may be tried */
-    uint32_t shared_memory; /* may be tried */
+    uint32_t vmm;           /* CUDA VMM memory may be tried */
+    uint32_t shared_memory; /* shared host memory may be tried */
     uint32_t farthest;      /* a sel_link_t: largest distance for peer access; SEL_LINK_HOST: no peer access */
     uint32_t device;
-    shim_record_offer_t record; /* of its calls */
+    shim_record_offer_t record; /* of the rank's calls */
     sel_settings_t settings;
 } shim_identity_t;
 
 struct shim_setup {
-    shim_setup_t *next;         /* attach.c's list */
-    shim_setup_t *claimed_next; /* of one claim */
+    shim_setup_t *next;         /* link of attach.c's list */
+    shim_setup_t *claimed_next; /* link of the set-ups of one claim */
     shim_setup_request_t request;
     shim_comm_t *comm; /* a reference */
 
-    /* Stepping. Guarded by attach.c's lock; the holder of `busy` changes `ready`. */
-    const void *owner; /* names the thread that began it */
-    uint64_t batch;    /* one call waits for a batch */
+    /* Stepping. Guarded by attach.c's lock; a step changes `ready` too. */
+    const void *owner; /* identifies the thread that began it */
+    uint64_t batch;    /* set-ups that one call finishes */
     bool grouped;      /* waits for shim_attach_after_group */
     bool lingering;    /* waits for shim_attach_poll */
     bool busy;         /* being stepped */
     bool poll_real;    /* the stepping thread may poll the real NCCL */
-    bool patient;      /* `lingering` at this step: no thread waits */
-    bool postpone;     /* set by a step: stop waiting, continue when the program calls again */
+    bool patient;      /* `lingering` when this step began: no thread waits */
+    bool postpone;     /* set by a step: stop waiting until the program calls again */
     bool told;         /* reported ready to the program */
     bool done;
-    atomic_bool ready;          /* real call has succeeded */
+    atomic_bool ready;          /* the real call has succeeded */
     atomic_bool cancel;         /* decline at the next step */
-    _Atomic uint64_t needed_ns; /* when a call began to wait for it; 0: none */
-    bool begun;                 /* host mode: the group's set-ups may start */
+    _Atomic uint64_t needed_ns; /* when a call began to wait for the set-up; 0: none */
+    bool begun;                 /* shim_setup_begin is done */
 
     net_rendezvous_t *rendezvous;
-    net_rendezvous_t *parents;    /* host mode's split: the parent's, until the new ranks have met */
+    net_rendezvous_t *parents;    /* host mode's split: the parent's rendezvous, until the new ranks have met */
     bool met;                     /* host mode: the child's ranks have met; its number is used up */
-    bool regrouping;              /* host mode's split: still among the parent's ranks */
-    shim_hosts_t *hosts;          /* meeting of hosts in progress */
-    shim_hosts_outcome_t *across; /* its outcome; meanwhile `comm` has this host's rank and number of ranks */
+    bool regrouping;              /* host mode's split: in STAGE_REGROUP */
+    shim_hosts_t *hosts;          /* the meeting of hosts */
+    shim_hosts_outcome_t *across; /* its outcome; until the attach `comm` has this host's rank and number of ranks */
     bool agreeing;                /* this host is ready and waits for the others */
-    uint32_t stage;               /* posted, and waited for */
-    uint64_t since_ns;            /* when the stage began */
+    uint32_t stage;               /* posted here, not yet by all ranks */
+    uint64_t since_ns;
     uint64_t deadline_ns;
     uint32_t limit_ms;
-    int join_error;            /* publishing failed: no other rank sees this one */
-    shim_identity_t *identity; /* one a rank */
+    int join_error;            /* if not 0, publishing failed: no other rank sees this one */
+    shim_identity_t *identity; /* of every rank */
     alg_set_t set;
     alg_map_t map;
-    uint64_t pooled;                /* id of an idle scratch for this rank */
-    uint64_t offered;               /* the same, until taken or given up */
-    sel_reach_t reach;              /* worst over all ranks */
-    bool sees_peers;                /* every rank does */
-    bool host_first;                /* the host's memory is better than peer access */
-    alg_memory_t memory;            /* of the plan */
-    net_memory_kind_t pooled_kind;  /* the idle scratch's: the first kind of its memory */
+    uint64_t pooled;   /* id of an idle scratch for this rank */
+    uint64_t offered;  /* `pooled`, until the scratch is taken or given up */
+    sel_reach_t reach; /* worst over all ranks */
+    bool sees_peers;   /* no rank is denied access to a peer */
+    bool host_first;   /* the host's memory is better than peer access */
+    alg_memory_t memory;
+    net_memory_kind_t pooled_kind;  /* of the idle scratch: the first kind of its memory */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
-    uint32_t attempt;               /* number of the kind of memory */
+    uint32_t attempt;               /* number of the try, so of the kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the agreed class */
     bool quiet;          /* decline silently: one rank, or too many */
-    bool fault;          /* a fault; this rank recorded the verdict */
+    bool fault;          /* it is a fault, and this rank recorded the verdict */
     ncclResult_t result; /* host mode: the call's result */
 };
 
 /* ---- stages.c ---- */
 
-/* Progress without waiting for another rank; true if some. Finally sets `done`. */
+/* Make progress without waiting for another rank; true if there was some. At the end sets `done`. */
 bool shim_setup_step(shim_setup_t *setup);
 
 /* Number of a stage (TRY_OFFER ..) in the current try. */
 uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage);
-/* For the log: kind of memory, unless the usual one. */
+/* For the log: the kind of memory; "" for the usual one. */
 const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* ---- begin.c ---- */
 
 /* False until the real call has succeeded. */
 bool shim_setup_begin(shim_setup_t *setup);
-/* Store the application's handle in state and table. */
+/* Store the application's handle in the state and the table. */
 void shim_setup_adopt(shim_setup_t *setup);
-/* Host mode's split: key of the parent's ranks of this colour. */
+/* Host mode's split: the key of the ranks of this colour. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* `comm` has a new rank, and all its ranks are on this host: meet them. */
+/* `comm` has a new rank, and all its ranks are on this host: meet them under `key`. */
 void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 /* Host mode's split: all colours are posted; compute the new ranks. */
 void shim_setup_regroup(shim_setup_t *setup);
-/* Whether ranks of this colour that have met this one before are alive and missing. */
+/* Whether all ranks of this colour, which have met among the parent's ranks, still live. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
-/* Start a stage's limit. The user's is for missing ranks only: a dead rank that has joined is noticed at once, and a
- * living one may be slow, as in arming memory. */
+/* Start a stage's time limit. A user's shorter one holds for missing ranks only (all_here false): a dead rank that has
+ * joined is noticed at once, and a living one may be slow, as in arming memory. */
 void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
-/* 0 or a negative errno. */
+/* Read a record of `size` bytes. 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
 /* ---- across.c ---- */
@@ -136,47 +136,48 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 void shim_setup_begin_hosts(shim_setup_t *setup);
 /* True if nothing else is to be stepped; *moved: there was progress. */
 bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved);
-/* The meeting failed: restore `comm`. */
+/* Restore `comm`'s rank and number of ranks; free the outcome. */
 void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
 
-/* All hosts are ready. */
+/* All hosts are ready: attach. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
-/* End as declined: (setup, SHIM_WHY(code), arguments). All ranks may find a fault; the one that recorded the verdict
+/* Decline, with (setup, SHIM_WHY(code), arguments). Several ranks may find a fault; the one that recorded the verdict
  * logs it. */
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Free the offered idle scratch for other communicators. */
+/* Leave the offered idle scratch to other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
 /* ---- identity.c ---- */
 
-/* Whether a setting of NCCL's forces forwarding. After the real init, which copies NCCL's files into the environment.
- */
+/* Whether a setting of NCCL's forces forwarding. Call after the real init, which copies NCCL's files into the
+ * environment. */
 bool shim_identity_refuses(shim_why_t *why);
-/* Once a process, after the real init: log what plugins that NCCL opened by default names do not do for taken calls. */
+/* Log, once a process, what taken calls lose of the plugins that NCCL opened by default names. Call after the real
+ * init. */
 void shim_identity_tell_plugins(void);
 /* Whether Shunt takes communicators of several hosts: the real NCCL reaches hosts by sockets, or SHUNT_ALGO names the
- * exchange. RDMA is not measured, and a plugin may be faster. After the real init. */
+ * exchange. RDMA is not measured, and a plugin may be faster. Call after the real init. */
 bool shim_identity_takes_hosts(void);
 /* The host's identity in the real NCCL. */
 net_key_t shim_identity_nccl_host(void);
-/* This rank's. 0, or a negative errno if its GPU does not answer. */
+/* Fill in this rank's identity. 0, or a negative errno if its GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Whether these ranks cannot form a team. */
 bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why);
-/* Rank 0's settings apply to all; it warns once, with variables and differing ranks. */
+/* Rank 0's settings apply to all; rank 0 warns once, with the variables and the ranks that differ. */
 void shim_identity_log_differences(const shim_setup_t *setup);
-/* A scratch's team: the same processes on the same devices, in order. */
+/* Identifies a scratch's team: the same processes on the same devices, in order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
-/* Whether NCCL's variables allow peer access at the GPUs' distance; shared host memory. */
+/* Whether NCCL's variables on all ranks allow peer access over `link`; shared host memory. */
 bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
-/* Whether queries say that this GPU reaches all others' memory. */
+/* Whether CUDA's queries allow this GPU access to the memory of all others. */
 bool shim_identity_sees_peers(const shim_setup_t *setup);
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 

@@ -2,24 +2,21 @@
 /*
  * stages.c - the stages of a set-up: the records that ranks exchange.
  *
- * A step never waits for another rank, so one thread can set up several ranks and a poll of the application never
- * blocks. In every stage each rank posts a record; when all have, each acts and posts the next. A failure is posted as
- * an error number: all ranks see the same numbers and take the same branch; the verdict settles the rest.
+ * A step never waits for another rank, so one thread can set up several ranks and a poll never blocks. In every stage
+ * each rank posts a record; when all have, each acts and posts the next. A failure is posted as an error number, so all
+ * ranks take the same branch; the verdict settles the rest.
  *
- *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
- *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
- *   OFFER     offer of the scratch, or errno   -> hand over descriptors (kinds that send)
- *   SENT      errno (these alone)              -> map the peers', store tokens
- *   OPENED    errno                            -> check own mailboxes
- *   PROOF     errno                            -> attached
+ *   IDENTITY  identity and settings        -> compare (identity.c), take rank 0's settings
+ *   AGREE     link to peers, idle scratch  -> plan; take or make the scratch
+ *   OFFER     errno, offer of the scratch  -> send descriptors (kinds that send)
+ *   SENT      errno (those kinds only)     -> map the peers' memory, store tokens
+ *   OPENED    errno                        -> check this rank's mailboxes
+ *   PROOF     errno                        -> attached
  *
  * The last four belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
- * scratch and repeat them with the next kind. In host mode a split has one stage before all these (begin.c).
+ * scratch and repeat them with the next. A split in host mode has one stage before (begin.c).
  *
- * Time limits: see out_of_time. The system tells if a rank is alive; a live rank may be slow, a missing one has the
- * limit.
- *
- * Who owns what: the set-up owns scratch and plan until the verdict (verdict.c).
+ * The set-up owns scratch and plan until the verdict (verdict.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,10 +30,10 @@
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
-    uint32_t link;   /* sel_reach_t, to every peer */
+    uint32_t link;   /* this and the next two: sel_reach_t, to every peer */
     uint32_t lanes;
     uint32_t far;
-    uint32_t peers; /* CUDA denies access to none of them */
+    uint32_t peers; /* CUDA denies access to no peer */
 } agree_t;
 
 typedef struct offer {
@@ -45,7 +42,7 @@ typedef struct offer {
     net_bell_t bell; /* of a scratch that comes in pieces */
 } offer_t;
 
-/* Kinds of a team on GPUs, in the order of the tries; those of the host's memory come first if it serves better. */
+/* Kinds on GPUs, in the order of the tries; the host's memory comes first if it is faster. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -58,7 +55,7 @@ static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
 static const kind_t host_kinds[] = {{NET_MEMORY_HOST, ALG_MEMORY_PEER, ""},
                                     {NET_MEMORY_HOST_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
-enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
+enum { OLDEST_ARCH = 80 }; /* kernels are built from it on */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
 enum { HOST_TRIES = sizeof(host_kinds) / sizeof(host_kinds[0]) };
 
@@ -66,7 +63,7 @@ _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "tr
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-/* The last kind of memory has failed on this rank. */
+/* The last kind of memory has failed on `rank`. */
 static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
 {
     if (error != -ENOSYS)
@@ -89,7 +86,6 @@ static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
     return &kinds[setup->host_first ? (attempt + PEER_TRIES) % TRIES : attempt];
 }
 
-/* The first attempt at the host's memory. */
 static uint32_t host_attempt(const shim_setup_t *setup)
 {
     return setup->host_first ? 0 : PEER_TRIES;
@@ -118,7 +114,7 @@ static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, s
         shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
-/* Each record begins with an error: 0 if all are 0, else the first one and its rank. */
+/* Each record begins with an error: 0 if all are 0, else the first and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_t *rank)
 {
     uint8_t record[NET_RECORD_BYTES];
@@ -147,13 +143,13 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
-        if (setup->across && nranks == 1) /* it needs a control page only */
+        if (setup->across && nranks == 1) /* a single rank needs a control page only */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
 }
 
-/* The scratch comes in pieces where its memory can, but for ranks of several hosts. */
+/* Not for ranks of several hosts. */
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
@@ -188,7 +184,7 @@ static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_ma
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs turned out not to reach each
+/* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs were found not to reach each
  * other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
@@ -251,14 +247,14 @@ static void identities_done(shim_setup_t *setup)
 #if SHUNT_HAS_CUDA
 enum { LOADED_DEVICES = 64 };
 
-/* Kernels that are loaded into a device's context. */
 static struct {
     uint64_t life;
     uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* bits: numbers of ranks, by memory */
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether they are; sets it if `loaded`. Of an unknown life nothing is known. */
+/* Whether the kernels are loaded into the device's context; with `loaded`, record it. False if the device's life is
+ * unknown. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);
@@ -276,7 +272,7 @@ static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loa
 }
 #endif
 
-/* Once a context and number of ranks. */
+/* Once for each context and number of ranks. */
 static int preload(int device, alg_memory_t memory, uint32_t nranks)
 {
 #if SHUNT_HAS_CUDA
@@ -295,7 +291,6 @@ static int preload(int device, alg_memory_t memory, uint32_t nranks)
     return 0;
 }
 
-/* Get the own scratch: from the pool, or new. */
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
@@ -329,7 +324,7 @@ static void post_offer(shim_setup_t *setup)
     if (!record.error && setup->plan->map.pieces > 1)
         record.error = shim_grow_start(&record.bell);
     if (!record.error && !host &&
-        (!setup->pooled || setup->across)) /* for a pooled scratch this step was done when it was made */
+        (!setup->pooled || setup->across)) /* the kernels were loaded when the pooled scratch was made */
         record.error =
             preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
@@ -346,7 +341,7 @@ static bool allowed_peers(const shim_setup_t *setup)
     return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
 }
 
-/* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
+/* Ranks of different pid namespaces cannot inform each other when they unmap IPC memory. */
 static bool one_pid_namespace(const shim_setup_t *setup)
 {
     bool one = true;
@@ -355,8 +350,8 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Whether to try a kind of memory. Over NVLink, host memory is not tried: the real NCCL may have peer access that we
- * are refused. */
+/* Over NVLink, host memory is not tried where peer access is allowed but fails: the real NCCL may have the access that
+ * Shunt is refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -375,7 +370,6 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     }
 }
 
-/* Whether the idle scratch may be of this try. */
 static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
 {
     const kind_t *kind = kind_of(setup, attempt);
@@ -384,8 +378,8 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
     return kind->kind == setup->pooled_kind;
 }
 
-/* Go to the first suitable kind from `attempt` on; false if there is none. Without a call that may use the scratch
- * there will be none. (The plan of several hosts' ranks is made when they agree.) */
+/* Try the first usable kind from `attempt` on; false if there is none. Declines if no call would use the scratch. (With
+ * several hosts, the plan is made when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < tries(setup) && !usable(setup, attempt))
@@ -408,7 +402,6 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     return true;
 }
 
-/* Where the GPUs reach each other, the host's memory may be the faster way. */
 static bool prefers_host(shim_setup_t *setup)
 {
     if (!usable(setup, host_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
@@ -417,7 +410,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The try whose idle scratch the ranks hold: those before it failed then, or it comes first. */
+/* The try of the idle scratch, since earlier tries failed when it was made; else the first. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -462,7 +455,6 @@ static void agreed(shim_setup_t *setup)
     }
 }
 
-/* A rank failed: all go to the next kind of memory. */
 static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
 {
     if (setup->scratch)
@@ -582,10 +574,13 @@ static void time_out(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(AWAY), setup->limit_ms);
 }
 
-/* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
- * then reaches any stage; without a waiting thread there is no limit. One that is not seen may be dead. A thread that
- * waits in an init, or polls until the communicator is ready, is released if it depends on another rank's program,
- * which may be waiting for this rank: this thread may itself be the one that polls that rank next. */
+/* Whether to end a stage that a rank has not reached. Past the deadline it ends if a rank was never seen, and so may
+ * be dead. Living ranks reach a meeting in the end, and other stages if their programs call; so only a thread that
+ * waits here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
+ *
+ * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released
+ * (`postpone`) if it depends on another rank's program: that program may wait for this rank, or this thread may have
+ * to poll that rank next. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -631,7 +626,7 @@ bool shim_setup_step(shim_setup_t *setup)
         take_step(setup);
         return true;
     case 0:
-        if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* a meeting has its own limit */
+        if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* the meeting of hosts has its own limit */
             return false;
         time_out(setup);
         return true;

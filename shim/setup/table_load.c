@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - see table_load.h. The text is read once and kept for the process. Malformed lines and rows of unknown
- * algorithms are skipped with a warning; a file that is no table, or another machine's, is not used.
+ * table_load.c - see table_load.h. The text is read once and kept. Malformed lines and rows of unknown algorithms are
+ * skipped with a warning; a file that is no table, or another machine's, is not used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -27,8 +27,8 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* no lock, since logging takes one */
-static _Thread_local uint64_t asked;            /* machine, for the loading thread only */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since logging takes one */
+static _Thread_local uint64_t asked;            /* the machine, for the loading thread */
 static char *text;                              /* NULL: no table; read-only once loaded */
 static size_t text_bytes;
 static char path[TABLE_PATH_BYTES];
@@ -58,7 +58,7 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
     return true;
 }
 
-/* Read a whole regular file, no longer than a table may be. 0 or a negative errno. */
+/* At most SEL_FILE_MOST_BYTES of a regular file. 0 or a negative errno. */
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
@@ -77,7 +77,7 @@ static int read_file(const char *name, char **to, size_t *bytes)
         if (part < 0 && errno != EINTR)
             error = -errno;
         if (part == 0)
-            break; /* it shrank meanwhile */
+            break; /* the file has shrunk */
         got += part > 0 ? (size_t)part : 0;
     }
     close(file);
@@ -183,7 +183,7 @@ static void load(void)
     }
 }
 
-/* 0: the host device, or no NCCL. */
+/* 0: host device, or no NCCL. */
 static uint32_t nccl_version(void)
 {
     const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
@@ -198,7 +198,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* The NCCL that the class's rows were measured with; the last line counts. */
+/* Which classes were measured with the loaded NCCL; a class's last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -244,7 +244,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* Makes the default places' last two folders, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
+/* The last two folders of the default path, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];
@@ -257,7 +257,7 @@ static void make_folder(const char *folder)
     (void)mkdir(folder, 0755);
 }
 
-/* Names the NCCL of this program, since `shunt run` might find another. No-op if there is a note. */
+/* The note names this program's NCCL, since `shunt run` might find another. An existing note is kept. */
 static void leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
@@ -280,7 +280,7 @@ static void leave_note(const char *class_name, const sel_topology_t *topology)
     close(file);
 }
 
-/* Unless asked to, programs without `shunt run` leave no file in the home folder. */
+/* A program leaves files in the home folder only under `shunt run`, or if asked to. */
 static bool may_leave_note(const sel_topology_t *topology)
 {
     const char *run = secure_getenv("SHUNT_RUN");
@@ -289,7 +289,7 @@ static bool may_leave_note(const sel_topology_t *topology)
            (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
 }
 
-/* Of the default places: whoever sets SHUNT_CACHE_DIR wants files there. */
+/* False with SHUNT_CACHE_DIR: a user who sets it wants files there. */
 static bool is_of_another_user(const sel_topology_t *topology)
 {
     char table[TABLE_PATH_BYTES];

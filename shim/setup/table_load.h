@@ -11,14 +11,13 @@
  * path does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
-/* If the plan's class was not measured on this machine, or with another NCCL: leave a note, which makes the next `shunt
- * run` measure it, and log what `shunt tune` would bring. Once a process and number of ranks; no-op if the cache folder
- * is not writable. Without `shunt run` no note is left (SHUNT_TUNE=auto). */
+/* If the plan's class was not measured on this machine, or with another NCCL: log what `shunt tune` would bring, and
+ * leave a note, so that the next `shunt run` measures it. Once a process and number of ranks. No note without `shunt
+ * run` (SHUNT_TUNE=auto) or a writable cache folder. */
 void shim_table_note(const sel_plan_t *plan);
 
 /* Fill in the rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table. `tuned`
- * is zero, and stays so without a table or with another machine's. The first call reads the file and warns of its
- * faults. */
+ * is zero, and stays so without a table of this machine. The first call reads the file and warns of its faults. */
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned);
 
 #endif

@@ -2,12 +2,11 @@
 /*
  * verdict.c - the end of a set-up: attached, or declined with a reason.
  *
- * All ranks of a communicator follow one shared word, the verdict; any failure on a rank sets it to declined. In host
- * mode a decline is an error of the application's call, since there is no real NCCL.
+ * All ranks of a communicator follow one shared word, the verdict; a failure on any rank sets it to declined. In host
+ * mode a decline is an error of the application's call.
  *
- * Ownership: the set-up owns scratch and plan until here, then the communicator's state does. After a decline the
- * scratch is given back; a peer may be writing into it, so transport/ keeps its memory as long as a peer has it
- * mapped.
+ * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline the scratch
+ * is given back; transport/ keeps its memory while a peer, which may still write, has it mapped.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +26,7 @@
 
 enum { TEXT_BYTES = 192 };
 
-/* One line per process: its lowest rank logs. */
+/* One line per process, from its lowest rank. */
 static bool logs_for_process(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -38,7 +37,7 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-/* Host mode: the caller gets an error; a non-blocking one gets it by polling the communicator. */
+/* A non-blocking caller gets the error when it polls. */
 static void conclude_broken(shim_setup_t *setup, const char *reason)
 {
     char text[192];
@@ -64,7 +63,6 @@ void shim_setup_leave_idle(shim_setup_t *setup)
     setup->offered = 0;
 }
 
-/* Once. */
 static void warn_of_bits(const shim_comm_t *comm, const char *reason)
 {
     static atomic_bool told;
@@ -76,7 +74,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* The record's peers: those of this host. Of ranks of several hosts nothing is known but the own one. */
+/* Record the peers of this host. With several hosts only this rank is known. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -87,7 +85,7 @@ static void meet_records(const shim_setup_t *setup)
                          &setup->identity[comm->rank].record);
 }
 
-/* `comm` has its rank among all hosts' again. */
+/* `comm` has its rank among all hosts' ranks again. */
 static void begin_record(shim_comm_t *comm, bool attached)
 {
     if (!comm->record)
@@ -127,7 +125,7 @@ static void conclude_forward(shim_setup_t *setup, const char *code, const char *
         conclude_broken(setup, why);
         return;
     }
-    int joining = SHIM_COMM_JOINING; /* an abort may have set it to DEAD */
+    int joining = SHIM_COMM_JOINING; /* an abort may have set DEAD */
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
     warn_of_bits(comm, why);
     if (setup->quiet)
@@ -139,7 +137,6 @@ static void conclude_forward(shim_setup_t *setup, const char *code, const char *
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, code, why);
 }
 
-/* Host mode's split: publish the handle to the application. */
 static void show_split(shim_setup_t *setup)
 {
     if (shim_comm_insert(setup->comm))
@@ -148,7 +145,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* The sources of a plan's rules, each once: "policy, tuned table, ..."; those that do not fit are left out whole. */
+/* Each source once; one that does not fit is left out. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -178,7 +175,7 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
-/* Hosts have tables of their own: one without rows for this class would only make their plans differ. */
+/* Each host has its own table; one without rows for this class would only make the plans differ. */
 static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
 {
     char class[SEL_CLASS_BYTES];
@@ -190,7 +187,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* Replace this host's plan by the plan of all hosts' ranks. The scratch stays. */
+/* Make the plan of all hosts' ranks. The scratch stays. */
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
@@ -205,7 +202,7 @@ static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t
     sel_plan_init(plan, &topology, settings);
 }
 
-/* This host's ranks are ready: send the others the plan's hash. */
+/* Send the other hosts the plan's hash. */
 static void begin_agreement(shim_setup_t *setup)
 {
     struct {
@@ -301,13 +298,14 @@ void shim_setup_attach(shim_setup_t *setup)
     leave_rendezvous(setup);
 }
 
-/* Only a broken rank sets the verdict before this one has posted its proof. */
+/* Before this rank has posted its proof, only a broken rank sets the verdict to attached. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
 }
 
-/* told: "rank 2: CODE why", or without the rank. Codes travel as words: another version's have other numbers. */
+/* told: "rank 2: CODE why", or without the rank. Codes are sent as words, since their numbers differ between
+ * versions. */
 static void conclude_declined(shim_setup_t *setup, const char *told)
 {
     char code[SEL_CODE_BYTES], why[TEXT_BYTES];
@@ -355,7 +353,7 @@ void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *fo
     vsnprintf(told + before, sizeof(told) - before, format, arguments);
     va_end(arguments);
     setup->fault = shim_why_is_fault(reason);
-    if (setup->agreeing || !setup->rendezvous) { /* this host has its verdict */
+    if (setup->agreeing || !setup->rendezvous) { /* this host's verdict is set already, or it has none */
         conclude_forward(setup, code, told + before);
         leave_rendezvous(setup);
         return;

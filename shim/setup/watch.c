@@ -2,14 +2,12 @@
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *
- * A waiting kernel polls its control words and its own time limit; it cannot see that a
- * peer has left or that the peer's process is gone. So one thread of the process checks,
- * ten times a second, the peers of each communicator with a call under way. It only tells
- * the kernels which ranks are gone: a kernel itself knows whether it still needs such a
- * rank, which may have done its part before (lane_host.h).
+ * A waiting kernel polls its control words and its time limit; it cannot see that a peer has left or died. So a thread
+ * checks, ten times a second, the peers of each communicator with a call in progress, and reports which ranks are gone:
+ * the kernel knows whether it still needs them (lane_host.h).
  *
- * The thread ends when the last communicator of the host device is gone, so that
- * the library can be unloaded, and is started again on need.
+ * The thread ends with the last communicator of the host device, so that the library can be unloaded, and is started
+ * again when needed.
  */
 #define _GNU_SOURCE
 #include "shim/setup/watch.h"
@@ -38,7 +36,8 @@ static void watch_forks(void)
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {
-    const alg_team_t *team = alg_scratch_team(comm->scratch); /* of this host; the others' connections end with them */
+    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this host's ranks only; the connections of others
+                                                               * close */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
         if (r != team->rank && net_rank_gone(comm->rendezvous, r))

@@ -5,7 +5,7 @@
 #ifndef SHUNT_SHIM_WATCH_H
 #define SHUNT_SHIM_WATCH_H
 
-/* Start it, once a process, for the host device's first communicator. */
+/* Start the thread unless it runs; logs a failure. */
 void shim_host_watch(void);
 
 #endif

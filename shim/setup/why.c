@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* why.c - see why.h. */
 #include "shim/setup/why.h"
 
 #include <stdarg.h>
