@@ -283,9 +283,9 @@ static void rank_main(ranks_t *ranks)
 /* A lent machine keeps no core. Frames without a name have an offset into their file, for addr2line. */
 static void tell_crash(int number)
 {
-    static const char told[] = "crashed here:\n";
     void *frames[64];
-    (void)!write(STDERR_FILENO, told, sizeof(told) - 1);
+    dprintf(STDERR_FILENO, "signal %d, the next descriptor is %d (-1: none is left); crashed here:\n", number,
+            dup(STDERR_FILENO));
     backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
     signal(number, SIG_DFL);
     raise(number); /* delivered at the return */
