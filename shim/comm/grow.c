@@ -431,11 +431,19 @@ static void decline_for(const member_t *member, uint32_t piece, const char *reas
     net_leave(rendezvous);
 }
 
+/* The state may be another communicator's by now, even under the same handle, and have no scratch yet. */
+static bool is_still(const shim_comm_t *held, const member_t *member)
+{
+    return held == member->comm && is_alive(held) && memcmp(&held->key, &member->key, sizeof(held->key)) == 0;
+}
+
 static void begin_for(const member_t *member, uint32_t piece, bool asked)
 {
     shim_comm_t *held = shim_comm_acquire(member->handle);
-    if (held && held == member->comm)
+    if (held && is_still(held, member))
         begin(held, piece, asked);
+    else
+        decline_for(member, piece, "a rank has left");
     shim_comm_release(held);
 }
 

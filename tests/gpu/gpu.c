@@ -3,7 +3,9 @@
 #include "gpu.h"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <shunt.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -278,6 +280,27 @@ static void rank_main(ranks_t *ranks)
 
 /* ---- The program ------------------------------------------------------------------ */
 
+/* A lent machine keeps no core. Frames without a name have an offset into their file, for addr2line. */
+static void tell_crash(int number)
+{
+    void *frames[64];
+    dprintf(STDERR_FILENO, "signal %d, the next descriptor is %d (-1: none is left); crashed here:\n", number,
+            dup(STDERR_FILENO));
+    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+    signal(number, SIG_DFL);
+    raise(number); /* delivered at the return */
+}
+
+/* Forked ranks inherit it. */
+static void watch_crashes(void)
+{
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGABRT};
+    void *frame[1];
+    (void)backtrace(frame, 1); /* the first one loads a library, which a crashed thread may not be able to */
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        signal(numbers[i], tell_crash);
+}
+
 static int visible_gpus(void)
 {
     int status, count;
@@ -366,6 +389,7 @@ int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
     if (!parse(&options, argc, argv))
         return usage(argv[0]);
     alarm(LIMIT_SECONDS);
+    watch_crashes();
     /* Multicast set-up can disable a shared machine's fabric; these tests need none of it. */
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", options.share ? "1" : "0", 1);

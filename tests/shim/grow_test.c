@@ -100,6 +100,25 @@ int __wrap_alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_
     return error;
 }
 
+/* ---- A look that is held up ----------------------------------------------------------------- */
+
+enum { FREE, WANTED, HELD };
+static atomic_int look = FREE; /* the thread's */
+static atomic_uint looks;      /* keys that it has looked for */
+
+bool __real_net_is_met(const net_key_t *key);
+bool __wrap_net_is_met(const net_key_t *key);
+bool __wrap_net_is_met(const net_key_t *key)
+{
+    if (atomic_load(&look) == WANTED && atomic_load(&world->comm[0]->asked) != 0) {
+        atomic_store(&look, HELD);
+        while (atomic_load(&look) == HELD)
+            nap_us(100);
+    }
+    atomic_fetch_add(&looks, 1);
+    return __real_net_is_met(key);
+}
+
 /* ---- A world of ranks ---------------------------------------------------------------------- */
 
 static void make_scratches(world_t *w, alg_scratch_t **scratch)
@@ -317,13 +336,65 @@ static void suspends(void **state)
     }
 }
 
+/* The state that the next communicator gets, until it is this one. The others stay in use. */
+static uint32_t make_until(const shim_comm_t *state, shim_comm_t *made[], uint32_t most)
+{
+    uint32_t count = 0;
+    do
+        made[count] = shim_comm_new();
+    while (made[count++] != state && count < most);
+    return count;
+}
+
+static void reuse_a_state(uint64_t round)
+{
+    enum { STATES = 256 };
+    static shim_comm_t *made[STATES];
+    world_t w;
+    pthread_t thread;
+    make_world(&w, round + 4000);
+    shim_comm_t *comm = w.comm[0];
+    const ncclComm_t handle = atomic_load(&comm->handle);
+    w.asks[0] = 1;
+    nap_us(3000); /* for the look that the ranks' beginning has caused */
+    atomic_store(&look, WANTED);
+    assert_int_equal(pthread_create(&thread, NULL, run_rank, NULL), 0);
+    while (atomic_load(&look) != HELD)
+        nap_us(100);
+    atomic_store(&comm->phase, SHIM_COMM_DEAD);
+    pthread_join(thread, NULL);
+    end_rank(comm);
+    const uint32_t count = make_until(comm, made, STATES);
+    assert_ptr_equal(made[count - 1], comm);
+    comm->nranks = w.nranks;
+    atomic_store(&comm->host, true);
+    atomic_store(&comm->handle, handle);
+    assert_true(shim_comm_insert(comm));
+    const unsigned before = atomic_load(&looks);
+    atomic_store(&look, FREE);
+    while (atomic_load(&looks) < before + 3 * w.nranks - 1)
+        nap_us(100);
+    nap_us(3000);
+    assert_int_equal(atomic_load(&comm->declined), 0);
+    for (uint32_t i = 0; i + 1 < count; i++)
+        shim_comm_release(made[i]);
+    end_world(&w);
+}
+
+/* A communicator that asks ends, and one that is being set up gets its state, and on the host device its handle with
+ * it, while the thread is between the list and this rank. */
+static void a_state_is_reused(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 10; round++)
+        reuse_a_state(round);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_order),
-        cmocka_unit_test(memory_fails),
-        cmocka_unit_test(a_rank_ends),
-        cmocka_unit_test(suspends),
+        cmocka_unit_test(any_order), cmocka_unit_test(memory_fails),      cmocka_unit_test(a_rank_ends),
+        cmocka_unit_test(suspends),  cmocka_unit_test(a_state_is_reused),
     };
     alarm(600);
     if (argc > 1)
