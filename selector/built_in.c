@@ -12,9 +12,11 @@
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* Three and four ranks: few blocks where they suffice. Long ones by bulk copies, but all-reduces, which these serve
- * slower than NCCL's ring, and calls with a root: in one step these load the root's link n - 1 times. In two steps they
- * end where NCCL's are faster in a group, in which these share no kernel (selector/measured/roots-34-h200.csv). */
+/* Three and four ranks: few blocks where they suffice. Long calls go by bulk copies, except all-reduces, for which
+ * NCCL's ring is faster, and calls with a root. Push loads the root's link n - 1 times. Two-shot calls with a root end
+ * where NCCL's are faster: alone (broadcasts of three ranks), or in a group, where they share no kernel
+ * (selector/measured/roots-34-h200.csv). Two-shot all-reduces above 12 and 14 MB go in segments; the sweep has their
+ * time by the segment of 8 MB. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \

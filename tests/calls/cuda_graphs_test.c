@@ -362,8 +362,6 @@ static uint64_t shape_of(shim_comm_t *comm, unsigned long long id)
     return fake.apart >> first & ALL_OF(fake.launches - first);
 }
 
-/* So that a program may update an instance with a graph of the same calls, captured again. Only one that is larger than
- * the call before it is launched apart. */
 /* The real NCCL may connect in it, for which a capture's strict modes leave no room; eager calls are none of that. */
 static void only_captured_forwarded_calls_are_relaxed(void **state)
 {
@@ -385,6 +383,8 @@ static void only_captured_forwarded_calls_are_relaxed(void **state)
     fake_graphs_destroy();
 }
 
+/* So that a program may update an instance with a graph of the same calls, captured again. Only one that is larger than
+ * the call before it is launched apart. */
 static void calls_captured_again_have_the_same_shape(void **state)
 {
     shim_comm_t *comm = *state, *other = fake_comm(0, true);
