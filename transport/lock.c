@@ -2,8 +2,8 @@
 /*
  * lock.c - locks that are free in a forked child.
  *
- * A child has only the thread that forked: a lock that another thread held would stay locked, its data half changed.
- * So a fork first takes all of these locks. No thread holds two, so their order does not matter.
+ * A child has only the forking thread: a lock held by another thread would stay locked, with its data half changed. So
+ * a fork first takes all these locks. No thread holds two, so their order does not matter.
  */
 #include "transport/transport.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.h - groups: depth (of the application's own calls, so never more than NCCL's), and the calls that Shunt takes
- * in one. Thread-local, like NCCL's group state.
+ * group.h - groups: their depth (counted from the application's calls, so never above NCCL's), and the calls that Shunt
+ * takes in one. Thread-local, like NCCL's groups.
  */
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
@@ -11,28 +11,29 @@
 /* This thread's open ncclGroupStart calls. */
 unsigned shim_group_depth(void);
 
-/* In a group, makes the outermost end return an error (not ncclInProgress) and cancel everything. Returns `result`.
- * Host mode: for each error that an API call returns. CUDA: for Shunt's own errors; the real NCCL remembers its own. */
+/* In a group, makes the outermost end return the error (ncclInProgress is none) and cancel the group. Returns `result`.
+ * Host mode: for every error that an API call returns. CUDA: for Shunt's own errors; the real NCCL remembers its
+ * own. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
-/* The group uses this stream. ncclInvalidUsage if its capture state differs from that of the communicator's other
- * streams, ncclSystemError without memory. */
+/* Adds the stream to the group. ncclInvalidUsage if its capture differs from that of the communicator's other streams,
+ * ncclSystemError without memory. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
-/* Before a dead communicator's handle is freed: wait, at most 2 s, until no other thread polls the real NCCL about
- * it. */
+/* Waits, at most 2 s, until no other thread polls the real NCCL about a dead communicator, whose handle may then be
+ * freed. */
 void shim_group_wait_for_polls(shim_comm_t *comm);
 
-/* ncclCommFinalize in a group on GPUs: no calls after it; a blocking communicator's group end waits for our kernels.
- * False without memory. */
+/* ncclCommFinalize in a group on GPUs. No calls may follow; at the group's end a blocking communicator waits for
+ * Shunt's kernels. False without memory. */
 bool shim_group_finalize(shim_comm_t *comm);
 
-/* Reports that a message to the own rank has no counterpart of as many bytes; returns NCCL's error. */
+/* Reports that a message of a rank to itself has no counterpart of as many bytes; returns NCCL's error. */
 ncclResult_t shim_group_self_fault(const char *function);
 
-/* An unattached communicator's call is forwarded: our work on its stream waits until the real NCCL has issued it. */
+/* Notes an unattached communicator's forwarded call: Shunt launches only after the real NCCL has issued it. */
 ncclResult_t shim_group_forwards(shim_comm_t *comm);
-/* Queue (copy) a taken call, on GPUs after shim_group_use. */
+/* Queues a copy of a taken call; on GPUs after shim_group_use. */
 ncclResult_t shim_group_queue(const shim_call_t *call);
 
 #endif
