@@ -9,7 +9,7 @@ typedef struct reader {
     const char *text, *at;
     char *fault;
     size_t fault_bytes;
-    uint32_t scope; /* bit c: items from here on are for this collective */
+    uint32_t scope; /* bit c: later items apply to this collective */
 } reader_t;
 
 enum { ALL_COLLECTIVES = (1 << ALG_COLLECTIVE_COUNT) - 1 };
@@ -63,7 +63,7 @@ static bool in_scope(const reader_t *r, const alg_algorithm_t *algorithm)
     return r->scope >> algorithm->collective & 1;
 }
 
-/* The name's algorithms in the scope, as bits of alg_registry; 0: none. */
+/* Algorithms of this name in the scope, as bits of alg_registry; 0: none. */
 static uint64_t find_algorithms(const reader_t *r, size_t length)
 {
     uint64_t found = 0;
@@ -175,7 +175,7 @@ static bool read_item(reader_t *r, policy_t *policy)
 {
     read_scope(r);
     if (*r->at == '\0')
-        return true; /* as after a ';' */
+        return true; /* an empty item, as after a ';' */
     if (*r->at == '^') {
         r->at++;
         return read_exclusion(r, policy);

@@ -20,7 +20,7 @@ typedef enum policy_what { POLICY_ALGORITHM, POLICY_NCCL, POLICY_BUILTIN } polic
 
 typedef struct policy_item {
     uint64_t from, to;    /* bytes, both inclusive */
-    uint32_t collectives; /* bit c: it is for this one */
+    uint32_t collectives; /* bit c: applies to this collective */
     policy_what_t what;
     const char *algorithm;    /* with POLICY_ALGORITHM; static; each of `collectives` has it */
     uint16_t blocks, threads; /* 0: not given */
@@ -32,7 +32,7 @@ typedef struct policy {
     uint64_t excluded; /* bit i: alg_registry[i] */
 } policy_t;
 
-/* As sel_policy_check; `policy` is set on success only. */
+/* Like sel_policy_check; sets `policy` only on success. */
 bool policy_parse(const char *text, policy_t *policy, char *fault, size_t fault_bytes);
 
 #endif

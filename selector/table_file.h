@@ -45,7 +45,7 @@ enum {
     SEL_FILE_NAME_BYTES = 24,
     SEL_FILE_SOURCE_BYTES = 48,
     SEL_FILE_TYPES_BYTES = 32,
-    SEL_FILE_CLASSES = 16 /* that were measured; further ones are forgotten */
+    SEL_FILE_CLASSES = 16 /* measured ones; more are dropped */
 };
 
 /* One row. */
@@ -60,12 +60,12 @@ typedef struct sel_file_row {
     char source[SEL_FILE_SOURCE_BYTES];
 } sel_file_row_t;
 
-/* The name of a note beside the tables, on which `shunt run` measures: fingerprint, ranks, the host's name. */
+/* Name of a note beside the tables, which makes `shunt run` measure: fingerprint, ranks, host name. */
 #define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
 /* Its line: the class, NCCL's version, NCCL's path (host device: 0 and "-"). */
 #define SEL_NOTE_LINE "%s %u %s\n"
 
-/* A class that was measured, and with which NCCL. */
+/* A measured class, and NCCL's version. */
 typedef struct sel_file_measured {
     char class_name[SEL_CLASS_BYTES];
     uint32_t nccl;
@@ -79,13 +79,13 @@ typedef struct sel_file {
     uint64_t machine;    /* the fingerprint */
     sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_host_measured_t host;
-    uint32_t measured; /* likewise */
+    uint32_t measured; /* number of `of`, valid likewise */
     sel_file_measured_t of[SEL_FILE_CLASSES];
 } sel_file_t;
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Read the head; rows follow. False: not a table; `fault` says where and what was expected. */
+/* Reads the head; rows follow. False if it is no table: `fault` has the place, and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
 /* The next row, the fault of a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
@@ -94,8 +94,8 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 extern const char sel_file_columns[];
 /* The types of a row. */
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* The first two lines, the link's, the host's and a row's, with line breaks. The link's and the host's are empty if
- * not measured, or if out of the readers' range. */
+/* Write lines: the first two, the link's, the host's, a measured class's and a row's. The link's and the host's are
+ * empty if not measured, or outside the reader's range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);

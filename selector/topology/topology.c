@@ -13,7 +13,7 @@ const char *sel_path_text(sel_path_t path)
     return text[path];
 }
 
-/* From here to the CPU, itself included. */
+/* Levels up to the CPU, this device included. */
 static uint32_t depth_of(const sel_machine_t *machine, int32_t pci)
 {
     uint32_t depth = 0;
@@ -29,7 +29,7 @@ static int32_t up(const sel_machine_t *machine, int32_t pci, uint32_t levels)
     return pci;
 }
 
-/* Two unknown nodes count as the same: machines with one often report it as unknown. */
+/* Two unknown nodes count as equal: machines with one node often report it as unknown. */
 static sel_path_t cpu_path(uint32_t a, uint32_t b)
 {
     return a == b ? SEL_PATH_PHB : SEL_PATH_SYS;

@@ -51,7 +51,7 @@ typedef struct record_entry {
     _Atomic uint64_t id;       /* record_id */
     _Atomic uint64_t number;   /* of its kind */
     _Atomic uint64_t count;
-    _Atomic uint64_t place;     /* root or peer in the low half, flags in the high half */
+    _Atomic uint64_t place; /* root or peer in the low half, flags in the high half */
     _Atomic uint64_t stream;
     _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
     _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: real NCCL */
@@ -85,9 +85,9 @@ typedef struct record_slot {
     _Atomic uint64_t ended, ended_ns;
     /* Written by the watcher. */
     _Alignas(64) _Atomic uint64_t wait_id; /* call in which kernels wait; 0: none known */
-    _Atomic uint64_t wait_epoch;           /* its bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
-    _Atomic uint64_t wait_ns;              /* duration, except while the process was stopped */
-    _Atomic uint64_t mismatch;             /* differing calls were reported */
+    _Atomic uint64_t wait_epoch; /* its bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
+    _Atomic uint64_t wait_ns;    /* duration, except while the process was stopped */
+    _Atomic uint64_t mismatch;   /* differing calls were reported */
 } record_slot_t;
 
 /* In page 0. */

@@ -99,7 +99,8 @@ static presence_t look_at_rank(const shim_record_t *record, const record_waiting
     if (!view->slot || !record_view_lives(view))
         return NOT_KNOWN;
     const record_slot_t *peer = view->slot;
-    const uint64_t beat_ns = atomic_load(&view->mapped->book->beat_ns); /* read before the wait, since it is stored after the wait */
+    const uint64_t beat_ns =
+        atomic_load(&view->mapped->book->beat_ns); /* read before the wait, since it is stored after the wait */
     const bool numbered = waiting->sign.kind == RECORD_COLLECTIVE;
     if (numbered && !record_comparable(record->slot, peer))
         return NOT_KNOWN;
