@@ -92,7 +92,7 @@ static void decide(void)
         shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
         shim_warn("this Shunt was built without CUDA, but there are GPUs: every call goes to the real NCCL; build it "
-                  "with nvcc, or set SHUNT_DEVICE=host for programs whose buffers are the host's memory");
+                  "with nvcc, or set SHUNT_DEVICE=host for programs whose buffers are in host memory");
 }
 
 bool shim_host_mode(void)

@@ -69,16 +69,16 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     const char *name = launch->algorithm->name;
     /* A thread that ends a communicator sets its phase, then drains it under this lock. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
-        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
+        shim_set_last_error("%s: the communicator was aborted or destroyed during the call", name);
         return ncclInvalidUsage;
     }
     if (shim_comm_exiting()) {
-        shim_set_last_error("%s: the process exits", name);
+        shim_set_last_error("%s: no calls are made while the process exits", name);
         return ncclSystemError;
     }
     ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
     if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", name);
+        shim_set_last_error("%s: the communicator has failed in an earlier call; abort it", name);
         return before;
     }
     int error = launch_in_order(launch);

@@ -66,7 +66,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
         return false;
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
     if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", call->function);
+        shim_set_last_error("%s: the communicator has failed in an earlier call; abort it", call->function);
     } else if (atomic_load(&call->comm->aborted)) { /* for example while this call waited for its set-up */
         shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
@@ -211,7 +211,7 @@ static ncclResult_t make_on_host(shim_call_t *call)
 /* CUDA may already have shut down. */
 static ncclResult_t exiting(const shim_call_t *call)
 {
-    shim_set_last_error("%s: the process exits", call->function);
+    shim_set_last_error("%s: no calls are made while the process exits", call->function);
     return ncclSystemError;
 }
 

@@ -232,12 +232,13 @@ static ncclResult_t run_on_host(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL) {
-        shim_set_last_error("%s: the host device cannot serve this call, and has nobody to forward it to (%s)",
+        shim_set_last_error("%s: the host device cannot serve this call, and there is no NCCL to forward it to (%s)",
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
     if (!has_memory(call)) {
-        shim_set_last_error("%s: the ranks have no memory for it, or the communicator has ended", call->function);
+        shim_set_last_error("%s: the ranks have no memory for its scratch, or the communicator has ended",
+                            call->function);
         return ncclSystemError;
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
@@ -271,7 +272,7 @@ ncclResult_t shim_route_host(shim_call_t *call)
     if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
         return shim_group_self_fault(call->function);
     if (!set_call(call)) {
-        shim_set_last_error("%s: count is larger than memory", call->function);
+        shim_set_last_error("%s: count is too large for any memory", call->function);
         return ncclInvalidArgument;
     }
     return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_host(call);
