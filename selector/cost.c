@@ -2,12 +2,12 @@
 /*
  * cost.c - the predicted time of a collective on machines that were not measured.
  *
- * A call costs its start, and the bytes that leave a GPU divided by the link's rate. docs/kernels.md has the lower
+ * A call costs its start, plus the bytes that leave a GPU divided by the link's rate. docs/kernels.md has the lower
  * bounds; how far algorithms are above them, and NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv.
- * Of other machines only the link is known: its rate in the tuned table, else the nominal one; over PCIe, published
- * times (docs/lab/pcie.md). A wrong prediction costs more than a missed gain. So an algorithm needs a clear lead at
- * both ends of a band of sizes, must have run on this number of GPUs, and an unknown link counts as slow for Shunt and
- * fast for NCCL.
+ * Of other machines only the link's rate is known: from the tuned table, else nominal; over PCIe, published times
+ * (docs/lab/pcie.md). A wrong prediction costs more than a missed gain. So an algorithm needs a clear lead at both ends
+ * of a band of sizes, must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for
+ * NCCL.
  */
 #include "selector/cost.h"
 
@@ -62,8 +62,8 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
 }
 
 /* Rate of copies out of one GPU per NVLink: 390 GB/s over 18 links on sm_90 (selector/measured/stores-h200.csv). Links
- * of sm_80 have the same nominal rate, those of sm_100 twice that (NVIDIA's data sheets): NCCL may reach it, but for
- * Shunt's stores this was not measured. */
+ * of sm_80 have the same nominal rate, those of sm_100 twice that (NVIDIA's data sheets), which NCCL may reach; Shunt's
+ * stores were not measured there. */
 #define LANE 21.67e3
 #define LANE_100 43.3e3
 static double rate_of_lane(const sel_topology_t *topology)

@@ -75,7 +75,7 @@ static traffic_t traffic_of(alg_collective_t collective, double n)
         return (traffic_t){rest, rest, 1};
     case ALG_SEND_RECV: /* at worst, an equally long message is received */
         return (traffic_t){1, 1, 1};
-    default: /* reduce-scatter */
+    default:
         return (traffic_t){rest, rest, n - 1};
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - selects GPU memory or host memory for a communicator over PCIe. Below one switch, stores to a peer are the
  * shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to host memory, so the cost
- * model decides there. The plan, and so the result, is the same on all ranks. */
+ * model decides. The plan, and so the result, is the same on all ranks. */
 #include "selector/memory.h"
 
 #include "selector/cost.h"

@@ -40,7 +40,7 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
 
 /* The table's figures count if measured on the same kind of links and at least as many GPUs; behind NVSwitch a GPU's
  * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST): their figures count only behind
- * NVSwitch, whose rate is at least as high. Impossible values from another process are ignored. */
+ * NVSwitch, which is at least as fast. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;
@@ -193,7 +193,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->threads = row->threads;
     rule->source = row->source;
     if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
-        return false; /* the host device */
+        return false; /* for example a row of the host device */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 

@@ -410,8 +410,6 @@ uint32_t sel_class_hash(const char *name)
     return hash;
 }
 
-/* ---- Writing --------------------------------------------------------------------- */
-
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
 {
     snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n", MAGIC, MACHINE, (unsigned long long)machine);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that other processes increment, and on which one
- * thread sleeps. A futex in shared memory wakes across processes. A broken peer can only wake the thread needlessly.
- * The process keeps its page. */
+/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that other processes increment and on which one
+ * thread sleeps; a futex in shared memory wakes across processes. A broken peer can only wake the thread needlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>

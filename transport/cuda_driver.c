@@ -59,8 +59,8 @@ static void *look_up(const entry_t *entry)
     return NULL;
 }
 #else
-/* These runtimes request functions of their own version, which an older driver refuses; the plain name is a function's
- * first form. The runtime has loaded the library, so it is never closed. */
+/* These runtimes request functions of their own version, which an older driver refuses; the plain name is the first
+ * form. The runtime keeps the library loaded, so it is never closed. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_life.c - whether the program has reset a device (cudaDeviceReset) since memory was allocated there. A reset
- * frees all memory and mappings without notice. So each device has a mark: a small allocation, with a number that the
- * driver never reuses. If the mark's address no longer has that number, the device was reset, and gets a new mark. Only
- * a reset frees a mark. */
+/* cuda_life.c - whether the program has reset a device (cudaDeviceReset), which frees all memory and mappings without
+ * notice. So each device has a mark: a small allocation, with a number that the driver never reuses. If the mark's
+ * address no longer has that number, the device was reset, and gets a new mark. Only a reset frees a mark. */
 #define _GNU_SOURCE
 #include "transport/transport.h"
 

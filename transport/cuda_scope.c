@@ -2,8 +2,8 @@
 /* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context, since
  * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed, since an allocation in
  * the stricter modes breaks another thread's capture. A runtime call before the device is set would create a context on
- * device 0. Each call compares the current context with the primary one last seen: no kernel of Shunt may launch in a
- * context of cuCtxCreate, though the runtime reports the device as current. */
+ * device 0. Each call compares the current context with the primary one: no kernel of Shunt may launch in a context of
+ * cuCtxCreate, though the runtime reports the device as current. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -69,7 +69,7 @@ void net_scope_leave(net_scope_t *scope)
 
 enum { DEVICES = 64 };
 
-static _Atomic(CUcontext) primary[DEVICES]; /* last seen */
+static _Atomic(CUcontext) primary[DEVICES];
 
 static bool is_primary(CUcontext context, int device)
 {

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SEND_NAPS = 10000 /* of 1 ms */ };
+enum { SEND_NAPS = 10000 };
 
 typedef struct message {
     uint64_t to[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* descriptor_box.h - a mailbox for file descriptors: a non-blocking unix datagram socket under a name in /dev/shm, mode
  * 0600, since any user could flood an abstract socket. The name is removed by the first take, when all peers have sent,
- * by the close, or by a sweep after a crash. A message counts only if it comes from a process of this user and contains
- * the receiver's token, which is stored in the ranks' private segment. */
+ * by the close, or by a sweep after a crash. A message counts only from a process of this user, with the receiver's
+ * token, which the ranks' private segment contains. */
 #ifndef SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 #define SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 
@@ -39,7 +39,7 @@ int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], i
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor);
 /* Also closes the descriptors not taken. */
 void net_box_close(net_box_t *box);
-/* Removes a box of this user if no process has it open and it has this age: a new one may not be open yet. */
+/* Removes a box of this user that no process has open, unless younger: a new one may not be open yet. */
 void net_box_sweep(const char *name, long seconds);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* key.c - 128-bit keys of communicators, and names of their segments. Keys must spread well but need not resist an
- * attacker, who sees only names. A name is a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of its
- * key alone. */
+ * attacker, who sees only names: a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of the key
+ * alone. */
 #include <string.h>
 
 #include "transport/transport.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - the interface of the kinds of peer memory: a kind allocates, exports and imports; peer_memory.c manages
- * the objects. A peer may be broken: every field of its offer is checked before use, here or by the kernel. */
+/* memory.h - the interface of the kinds of peer memory, which peer_memory.c manages. A peer may be broken: every field
+ * of its offer is checked before use, here or by the kernel. */
 #ifndef SHUNT_TRANSPORT_MEMORY_H
 #define SHUNT_TRANSPORT_MEMORY_H
 
@@ -61,7 +61,7 @@ struct net_memory {
     void *pointer;
     net_token_t token;
     net_process_t owner;
-    pid_t pid;       /* getpid of the owner */
+    pid_t pid;
     uint64_t handle; /* VMM: CUmemGenericAllocationHandle */
     int descriptor;  /* host: memfd; VMM: exported handle; else -1 */
     net_mark_t mark;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_vmm.c - device memory made of a physical block and a mapping (cuMem*). The first choice, since only such
  * memory can be added piece by piece to a reserved range. A block lives while any process holds it, so an owner may
- * free it before its peers close it. Access is granted per mapping and device, so contexts need no peer access. */
+ * free it before its peers. Access is granted per mapping and device, without peer access of contexts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.c - the identity of a process, and whether it still runs. Pids are reused, so the start time (clock ticks
- * since boot) is compared too, but only within one time namespace, since each has its own offset. Nothing is cached,
- * since a fork would invalidate it. */
+ * since boot) is compared too, within one time namespace, since each has its own offset. Nothing is cached, since a
+ * fork would invalidate it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -7,11 +7,11 @@
  * has lost its name, so two processes cannot remove each other's segments.
  *
  * A joiner is dead if its process is; in another pid namespace, if the lock on its slot's byte is free (an open-file
- * lock: a forked child may hold it longer, and each thread has its own). The joiner takes that lock under the file's
- * lock, before its slot counts, so no living joiner is judged dead.
+ * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's lock,
+ * before its slot counts, so no living joiner is judged dead.
  *
- * Mode 0600 excludes other users. Another owner or mode is refused, never repaired, except for owner's rights that a
- * umask removed. The owner is checked before opening: another user's lease can delay an open by 45 s.
+ * Another owner or mode than 0600 is refused, never repaired, except for owner's rights that a umask removed. The owner
+ * is checked before opening: another user's lease can delay an open by 45 s.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"
@@ -366,7 +366,6 @@ void net_segment_release(net_named_t *named, bool own)
 {
     if (named->life < 0)
         return;
-    /* explicitly, as above */
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (own)
         fcntl(named->life, F_OFD_SETLK, &all);
@@ -374,7 +373,6 @@ void net_segment_release(net_named_t *named, bool own)
     named->life = -1;
 }
 
-/* A locked segment is in use. */
 static void sweep_one(const char *name)
 {
     struct stat info;

@@ -29,8 +29,8 @@ net_process_t net_process_self(void);
 bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
- * Numbers 0 to 2 are the program's. If it has closed them, the next opens get them: no descriptor that is kept or can
- * be written to may have them.
+ * Numbers 0 to 2 belong to the program. If it has closed them, the next opens get them, so no descriptor that is kept
+ * or written to may have them.
  */
 /* Moves to a number of at least 3, close-on-exec. -1 with errno if `made` is negative or no number is left. */
 int net_descriptor(int made);
@@ -49,10 +49,10 @@ void net_close(int descriptor, const net_mark_t *mark);
 void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
- * Start a thread with all signals blocked: the program's are for its own threads. `thread` NULL: detached.
+ * Starts a thread with all signals blocked, since the program's own threads handle its signals. `thread` NULL:
+ * detached.
  */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
-/* The kernel's id. */
 int net_thread_id(void);
 /* The kernel's CLOCK_MONOTONIC: libfaketime may stop the C library's. */
 uint64_t net_now_ns(void);
@@ -78,7 +78,7 @@ void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
- * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records by stages and agree on a
+ * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records in stages and agree on a
  * verdict (docs/design.md).
  */
 enum {
@@ -110,7 +110,7 @@ net_key_t net_key_name(const net_key_t *key);
 /* Creates or opens the segment and takes a slot. Replaces a segment that is stale (all joiners left or died, in any pid
  * namespace) or decided. -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
  * another joiner held the lock for 10 s. A process's first join also removes what crashed runs left, among up to 1024
- * files. A joiner has a file open until net_unlink or net_leave. */
+ * files. A file stays open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Random, and equal only for the joiners of one segment: it identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
@@ -129,7 +129,7 @@ void net_set_away(net_rendezvous_t *rendezvous, bool away);
 enum {
     NET_MISSING_WAITING = 0, /* all are alive and wait, or none is missing */
     NET_MISSING_UNSEEN = 1,  /* one has not joined, or may be dead */
-    NET_MISSING_AWAY = 2     /* one is away */
+    NET_MISSING_AWAY = 2
 };
 uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copies a record, after net_poll has returned 1. -EMSGSIZE: it does not fit; -EAGAIN: not there; -EPROTO:
@@ -158,8 +158,7 @@ void net_leave(net_rendezvous_t *rendezvous);
 bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
- * A bell wakes a thread of its process. It carries nothing: who wakes looks what there is. Peers of the same user open
- * it through /proc.
+ * A bell wakes a thread of its process, and carries no data. Peers of the same user open it through /proc.
  */
 typedef struct net_bell {
     net_process_t owner;
@@ -175,9 +174,9 @@ void net_bell_wait(uint32_t rung, uint32_t limit_ms);
 int net_bell_ring(const net_bell_t *place);
 
 /* ---- Peer memory ---------------------------------------------------------------
- * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself: it
- * lives until its owner has destroyed it and the last of them has closed it. The current context and device are left
- * as found. Without CUDA its kinds return -ENOSYS.
+ * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself, which
+ * lives until its owner has destroyed it and the last of them has closed it. The current context and device do not
+ * change. Without CUDA the CUDA kinds return -ENOSYS.
  */
 enum { NET_OFFER_BYTES = 256 };
 
@@ -192,8 +191,8 @@ typedef enum net_memory_kind {
 } net_memory_kind_t;
 
 typedef struct net_memory net_memory_t;
-typedef struct net_mapping net_mapping_t; /* a peer's */
-typedef struct net_range net_range_t;     /* reserved addresses */
+typedef struct net_mapping net_mapping_t;
+typedef struct net_range net_range_t;
 
 /* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: the kind is not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,

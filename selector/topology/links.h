@@ -11,7 +11,7 @@ extern "C" {
 
 /* How a communicator's GPUs reach each other: the worst pair's link. */
 typedef enum sel_link {
-    SEL_LINK_HOST = 0, /* host device */
+    SEL_LINK_HOST = 0,
     SEL_LINK_NVSWITCH, /* all pairs over NVLink and NVSwitch, equal numbers of links */
     SEL_LINK_MESH,     /* all pairs over NVLinks of their own, equal numbers */
     SEL_LINK_BRIDGES,  /* some pairs over NVLink, or over fewer links than others */
@@ -37,7 +37,7 @@ typedef struct sel_host_measured {
     uint32_t load_bytes_per_us;
     uint32_t gpus;
     uint32_t one_way_ns; /* of a store that another GPU loads */
-    uint32_t link;       /* as above */
+    uint32_t link;
     uint32_t unused;
 } sel_host_measured_t;
 
@@ -54,7 +54,7 @@ typedef struct sel_topology {
     bool peers;               /* ALG_MEMORY_SHM by sel_plan_prefers_host: the real NCCL may have peer access */
     uint64_t fingerprint;     /* sel_fingerprint; host: 0 */
     sel_measured_t measured;  /* from the tuned table, by sel_plan_init */
-    sel_host_measured_t host; /* likewise */
+    sel_host_measured_t host;
 } sel_topology_t;
 
 const char *sel_link_text(sel_link_t link);

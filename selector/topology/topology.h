@@ -3,7 +3,7 @@
  * topology.h - a machine's GPUs, NICs and paths; the class and the fingerprint, which select rows (docs/topology.md).
  *
  * A machine is read from NVML and /sys, either of which may be missing, or from a file in NCCL's format. Reading may
- * take milliseconds, so it is done only on request, never at load. Everything else is pure.
+ * take milliseconds, so it is done only on request. Everything else is pure.
  */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
@@ -89,7 +89,7 @@ typedef struct sel_pci {
 typedef struct sel_nvlink {
     char target[SEL_BUS_BYTES]; /* GPU or switch; "fffffff:ffff:ff": hidden */
     uint32_t class;
-    uint32_t count; /* that are up */
+    uint32_t count; /* active */
 } sel_nvlink_t;
 
 typedef struct sel_nvlinks {

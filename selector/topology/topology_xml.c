@@ -373,8 +373,6 @@ bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, siz
     return good;
 }
 
-/* ---- Writing ------------------------------------------------------------------- */
-
 /* NCCL reads no escapes in values. */
 static void print_word(FILE *out, const char *name, const char *value)
 {

@@ -26,7 +26,7 @@ typedef struct xml_text {
 
 typedef struct xml_attribute {
     xml_text_t name, value;
-    xml_place_t place; /* the value's */
+    xml_place_t place; /* of the value */
 } xml_attribute_t;
 
 typedef enum xml_kind { XML_OPEN, XML_SINGLE, XML_CLOSE, XML_END } xml_kind_t;
@@ -40,7 +40,7 @@ typedef struct xml_element {
 } xml_element_t;
 
 typedef struct xml_reader {
-    const char *file; /* for faults */
+    const char *file;
     const char *end;
     xml_place_t place;
     char *fault; /* may be NULL */
@@ -52,7 +52,7 @@ void xml_begin(xml_reader_t *xml, const char *file, const char *text, size_t byt
 bool xml_next(xml_reader_t *xml, xml_element_t *element);
 
 bool xml_is(xml_text_t text, const char *word);
-const xml_attribute_t *xml_attribute(const xml_element_t *element, const char *name); /* NULL: none */
+const xml_attribute_t *xml_attribute(const xml_element_t *element, const char *name);
 /* "file:line:column: expected ..."; returns false. */
 bool xml_fault(const xml_reader_t *xml, const xml_place_t *place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -2,9 +2,8 @@
 /*
  * statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set.
  *
- * Counting costs two relaxed additions to a cell of a fixed hash table. The calls of a cell agree in everything on
- * which a time of `shunt tune` depends, and in the reason. A forked child starts at zero, and prints only if it made
- * calls.
+ * Counting costs two relaxed additions to a cell of a fixed hash table. The calls of a cell agree in the reason, and in
+ * all that a time of `shunt tune` depends on. A forked child starts at zero, and prints only if it made calls.
  */
 #ifndef SHUNT_SHIM_STATISTICS_H
 #define SHUNT_SHIM_STATISTICS_H

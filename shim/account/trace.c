@@ -3,9 +3,9 @@
  * trace.c - rings of calls, and the thread that writes them to the file.
  *
  * A ring has one producer, its thread, and one consumer, the holder of the lock. Rings are never freed but reused by
- * later threads; MOST_RINGS limits memory, and unused pages of a ring are never touched.
+ * later threads; MOST_RINGS limits memory.
  *
- * The file ends in "]" after each write; the next write overwrites that end. A process that finds the file locked by
+ * The file ends in "]" after each write; the next write overwrites that. A process that finds the file locked by
  * another adds its process id to the name. A forked child begins a file with its first call. At exit the rest is
  * written; later calls are not traced.
  */
@@ -38,14 +38,14 @@ enum {
 static const char tail[] = "\n]\n";
 
 typedef struct ring {
-    struct ring *next; /* of all rings */
+    struct ring *next;
     atomic_bool owned; /* by a living thread */
     _Alignas(64) _Atomic uint32_t begun;
     _Alignas(64) _Atomic uint32_t ended;
     _Alignas(64) shim_trace_call_t call[RING_CALLS];
 } ring_t;
 
-atomic_bool shim_trace_off; /* then set until the process ends */
+atomic_bool shim_trace_off; /* once set, stays set */
 
 static _Atomic(ring_t *) rings;
 static atomic_uint ring_count;
@@ -53,14 +53,13 @@ static _Thread_local ring_t *own_ring;
 static _Thread_local int32_t own_tid; /* 0: not known yet */
 static _Atomic uint64_t dropped;      /* not yet reported */
 
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call of a process takes it */
-static pthread_cond_t wake;    /* made by once_a_program */
-static atomic_bool running;    /* file open, thread started */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
+static pthread_cond_t wake;                              /* made by once_a_program */
+static atomic_bool running;                              /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
 static net_mark_t mark; /* the file that descriptor `file` must refer to */
-static off_t position;  /* offset of the tail */
+static off_t position;
 static int pid;
 static char text[TEXT_BYTES];
 static size_t text_bytes;

@@ -2,10 +2,10 @@
 /*
  * device.c - whether this process uses GPUs or the host device.
  *
- * `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort: workers forked after their parent
- * initialised CUDA cannot use it. Without the driver's library or device node there is no GPU. If the kernel lists a
- * GPU there is one, unless the user hides all. A build without CUDA decides in the same way, then forwards every call,
- * since the host device would take GPU addresses for host addresses.
+ * `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, since workers forked after cuInit
+ * cannot use CUDA. Without the driver's library or device node there is no GPU. If the kernel lists a GPU there is one,
+ * unless the user hides all. A build without CUDA decides in the same way, then forwards every call, since the host
+ * device would take GPU addresses for host addresses.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
@@ -67,7 +67,7 @@ static bool driver_answers(void)
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static bool g_host, g_hidden; /* g_hidden: see shim_gpus_hidden */
+static bool g_host, g_hidden;
 
 /* A parent may hide all GPUs from itself and give each child one, so each child decides anew. */
 static void forget_in_child(void)

@@ -2,8 +2,8 @@
 /*
  * log.c - see log.h. Each line is one write(2), so that the lines of several ranks never mix.
  *
- * The file is opened for appending at the first line, and again in a forked child if its path contains the process id,
- * or when its descriptor refers to another file. It stays open until the process ends.
+ * The file is opened for appending at the first line; again in a forked child if its path contains the process id, and
+ * when its descriptor refers to another file. It stays open.
  */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
@@ -23,7 +23,7 @@
 enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER; /* for opening the file, not for writing */
-static atomic_int log_fd = -1;                 /* -1: not open */
+static atomic_int log_fd = -1;
 static atomic_int log_pid;                     /* process that opened it; 0: none yet */
 static _Atomic uint64_t log_device, log_inode; /* the file that log_fd must refer to */
 

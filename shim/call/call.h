@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.h - a call that puts work on a stream, as passed from its entry point to its launch.
+ * call.h - a call that puts work on a stream, from its entry point to its launch.
  */
 #ifndef SHUNT_SHIM_CALL_H
 #define SHUNT_SHIM_CALL_H
@@ -24,7 +24,6 @@ struct shim_call {
     ncclComm_t handle;
     void *stream;
 
-    /* Set by later steps. */
     uint64_t start_ns;   /* 0: no trace */
     shim_comm_t *comm;   /* retained; NULL: the handle is unknown */
     bool attached;       /* on a GPU */
@@ -34,7 +33,7 @@ struct shim_call {
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;
-    bool recorded;         /* by note.h */
+    bool recorded;
     alg_message_t message; /* of a taken send or receive */
 };
 

@@ -4,25 +4,24 @@
  *
  * On CUDA every start and end is forwarded. The real NCCL's end runs first, since only it detects errors in forwarded
  * calls; ours launch only if it succeeds. All streams that the group uses on one communicator join before and after;
- * Shunt's work of a communicator runs on one of them, its lead. It runs concurrently with the real NCCL's work of the
- * same communicator: another rank may make these calls without a group, in either order, so neither may wait for the
- * other. Messages run concurrently with collectives for the same reason. All messages of a communicator form one call
- * and progress together, so the call ends however their peers group them. Messages launch first: behind a full launch
- * queue of collectives they could block a peer that needs them before its own collectives. If several communicators
- * share a stream, messages also get a branch of their own.
+ * Shunt's work of a communicator runs on one of them, its lead. It runs concurrently with the real NCCL's work: another
+ * rank may make these calls without a group, in either order, so neither may wait for the other. Messages run
+ * concurrently with collectives for the same reason. All messages of a communicator form one call and progress
+ * together, so the call ends however their peers group them. Messages launch first: behind a full launch queue of
+ * collectives they could block a peer that needs them before its own collectives. If several communicators share a
+ * stream, messages also get a branch of their own.
  *
- * Collectives launch communicator by communicator, sorted by key, which is the same on all ranks, while the order of
- * creation may differ. Several ranks of one communicator in this thread launch in turn, call by call: a launch queue is
- * finite, and filling the first GPU's would wait for kernels not yet launched on the second.
+ * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
+ * orders. Several ranks of one communicator in this thread launch in turn, call by call: a launch queue is finite, and
+ * filling the first GPU's would wait for kernels not yet launched on the second.
  *
  * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
  * (async_error), except errors of the program, which are usually the same on every rank.
  *
- * On the host device the calls run at the group's end. Different communicators run concurrently, since the peers of a
- * call may be ranks of the same thread.
+ * On the host device the calls run at the group's end, those of different communicators concurrently, since the peers
+ * of a call may be ranks of the same thread.
  *
- * The state belongs to the thread; its buffers are reused, and freed when the thread ends. Its communicators are
- * retained until the group ends.
+ * The state belongs to the thread. Communicators in it are retained until the group ends.
  */
 #include "shim/call/group.h"
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.h - groups: their depth (counted from the application's calls, so never above NCCL's), and the calls that Shunt
- * takes in one. Thread-local, like NCCL's groups.
+ * group.h - groups: their depth (of the application's calls, so never above NCCL's), and the calls that Shunt takes in
+ * one. Thread-local, like NCCL's.
  */
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
 
 #include "shim/call/call.h"
 
-/* This thread's open ncclGroupStart calls. */
 unsigned shim_group_depth(void);
 
 /* In a group, makes the outermost end return the error (ncclInProgress is none) and cancel the group. Returns `result`.

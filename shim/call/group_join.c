@@ -39,7 +39,7 @@ static void sort_calls(shim_group_t *g)
 
 ncclResult_t shim_group_self_fault(const char *function)
 {
-    shim_set_last_error("%s: a message to the own rank needs a receive, or a send, of as many bytes in the same group",
+    shim_set_last_error("%s: a rank's message to itself needs a send and a receive of as many bytes in the same group",
                         function);
     return ncclInvalidUsage;
 }

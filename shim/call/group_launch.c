@@ -24,7 +24,6 @@ static int gather_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* The communicator's other streams wait for the lead. */
 static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
 {
     int error = 0;
@@ -253,7 +252,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
 {
     static const step_t pending[] = {leave_pending}, before[] = {branch_off}, after[] = {branch_after, join_after};
     if (in_progress && g->call_count == 0)
-        return for_each_lead(g, pending, 1, true); /* no work of Shunt in this group */
+        return for_each_lead(g, pending, 1, true); /* no work of Shunt */
     ncclResult_t result = wait_forwarded(g, real);
     if (result == ncclSuccess && branches(g))
         result = for_each_lead(g, before, 1, false);

@@ -78,14 +78,14 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     }
     ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
     if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed in an earlier call; abort it", name);
+        shim_set_last_error("%s: the communicator has failed before; abort it", name);
         return before;
     }
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or the next call would not
-     * be ordered after this one. */
+    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or that call would not be
+     * ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }

@@ -66,7 +66,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
         return false;
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
     if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed in an earlier call; abort it", call->function);
+        shim_set_last_error("%s: the communicator has failed before; abort it", call->function);
     } else if (atomic_load(&call->comm->aborted)) { /* for example while this call waited for its set-up */
         shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
@@ -101,8 +101,8 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* No lock is held. The real NCCL connects at the first call that it gets. That may be a captured one, if Shunt took the
- * earlier calls; outside relaxed mode NCCL then cannot reach a GPU of the same process (error 900). */
+/* No lock is held. The real NCCL connects at the first call that it gets, which may be a captured one if Shunt took the
+ * earlier calls. Outside relaxed mode it then cannot reach a GPU of the same process (error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     const bool captured = call->attached && call->capture.id != 0;

@@ -18,7 +18,6 @@
                     .alg.type = (alg_type_t)datatype, \
                     __VA_ARGS__})
 
-/* Returns the entry point's result. */
 ncclResult_t shim_call_make(shim_call_t *call);
 
 #endif

@@ -2,23 +2,22 @@
 /*
  * route.c - decides whether Shunt takes a call.
  *
- * Only calls that are certainly valid are taken; for the rest the real NCCL finds and reports the error and cancels its
- * group. After an attempted launch the call is never forwarded, since other ranks may have launched: the error is
- * returned.
+ * Only calls that are certainly valid are taken; for the rest the real NCCL reports the error and cancels its group.
+ * After an attempted launch the call is never forwarded, since other ranks may have launched: the error is returned.
  *
- * A call that needs a piece of scratch not yet allocated (alg_map_t) waits for it. If the allocation fails, all ranks
- * forward such calls for ever, by one common verdict.
+ * A call waits for a piece of scratch that is not yet allocated (alg_map_t). If that fails, all ranks forward such
+ * calls for ever, by one common verdict.
  *
  * The decision depends only on facts that are equal on all ranks, with four exceptions. In each this rank alone
  * forwards the call, while its peers take it and wait for this rank:
- * - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. (NULL is allowed where the root
- * makes a buffer unused.)
- * - A non-blocking communicator that is not ready: the real NCCL reads the same state and returns its error,
- * ncclInvalidArgument for ncclInProgress. If the state becomes ncclSuccess between the two reads, NCCL takes the call
- * and waits for the peers. A program that polls until ncclSuccess, as NCCL requires, never does this.
- * - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It treats an
- * invalidated capture as none, so its launch fails, perhaps after waiting for peers to connect.
- * - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
+ *   - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. (NULL is allowed where the root
+ *     makes a buffer unused.)
+ *   - A non-blocking communicator that is not ready: the real NCCL reads the same state and returns its error,
+ *     ncclInvalidArgument for ncclInProgress. If the state becomes ncclSuccess between the two reads, NCCL takes the
+ *     call and waits for the peers. A program that polls until ncclSuccess, as NCCL requires, never does this.
+ *   - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It treats an
+ *     invalidated capture as none, so its launch fails, perhaps after waiting for peers to connect.
+ *   - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
  */
 #include "shim/call/route.h"
 
@@ -227,7 +226,6 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     return taken;
 }
 
-/* Needs set_call before. */
 static ncclResult_t run_on_host(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);

@@ -7,8 +7,8 @@
 
 #include "shim/call/call.h"
 
-/* CUDA, attached: launches the call, or queues it in a group. True if taken, with the program's result in *result.
- * False: forward it, because of call->reason and the rule of call->source, if any. */
+/* CUDA, attached: launches the call, or queues it in a group. True if taken, with the program's result in *result. Else
+ * forward it, for call->reason, by the rule of call->source, if any. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
 /* Host mode, for a valid call that is not empty: runs it, or queues it in a group. */

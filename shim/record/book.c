@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * book.c - this process's book of slots, and mapped books of peers (layout.h). A book is mapped once, at its largest
- * size; the file grows below the mapping. Mappings live as long as the process: peers are few, and untouched pages cost
- * nothing. A forked child makes its own book when needed.
+ * size; the file grows below the mapping. Mappings live as long as the process, since untouched pages cost nothing. A
+ * forked child makes its own book.
  */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
@@ -73,7 +73,6 @@ static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint3
     return seen;
 }
 
-/* The parent's mapping is left untouched. */
 static void forget_in_child(void)
 {
     if (g_book)

@@ -29,7 +29,7 @@ struct shim_record {
     bool watched;
     uint64_t beat;
     record_wait_t wait[RECORD_WAITS];
-    uint64_t entries;                 /* at the watcher's last round */
+    uint64_t entries;
     uint64_t compared[ALG_MAX_RANKS]; /* collectives compared with each rank */
     uint64_t differs_ns;              /* when differing calls were found; 0: not */
     atomic_bool mismatched;
@@ -52,7 +52,6 @@ void record_watch_forget(void);
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
 /* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);
-/* Call in a forked child. */
 void record_waits_forget(void);
 
 #endif

@@ -160,7 +160,7 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other)
 }
 
 /* In /proc/<pid>/stat field 3 is the state, 20 the number of threads, 22 the start time; the command in parentheses may
- * contain any character. A process whose first thread has ended appears as a zombie, but has other threads. */
+ * contain any character. A process whose first thread has ended appears as a zombie. */
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
 {
     char path[48], text[1024], state = 0;

@@ -18,7 +18,6 @@ typedef struct record_mapped {
 
 /* Maps an open book for reading and sets `slots`. NULL if it is none, or of another version. */
 const record_book_t *record_book_map(int fd, uint32_t *slots);
-/* Number of slots now within the file. */
 uint32_t record_book_slots(int fd);
 
 /* One rank's record, as another process sees it. */
@@ -27,8 +26,8 @@ typedef struct record_view {
     const record_slot_t *slot;     /* NULL: not readable */
     uint64_t life;                 /* of the slot, when the ranks met */
     int64_t pid;                   /* 0: unknown */
-    uint64_t start_ticks;          /* 0: unknown */
-    bool seen;                     /* its process is in the same pid namespace */
+    uint64_t start_ticks;
+    bool seen; /* its process is in the same pid namespace */
 } record_view_t;
 
 /* A consistent copy of an entry. */
@@ -75,7 +74,7 @@ record_process_t record_process_state(int64_t pid, uint64_t start_ticks);
 
 /* How a rank relates to a call in which another rank waits, in the order of blame. */
 typedef enum record_cause {
-    RECORD_DEAD,       /* its process is gone */
+    RECORD_DEAD,
     RECORD_LEFT,       /* it has ended or aborted the communicator */
     RECORD_HELD,       /* its process is stopped: SIGSTOP or a debugger */
     RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in the list */
@@ -135,7 +134,6 @@ size_t record_who_text(const record_rank_t *rank, char *text, size_t capacity);
 size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity);
 /* One word: "dead", "not-called", ... */
 const char *record_cause_name(record_cause_t cause);
-/* "1,234,567". */
 size_t record_number_text(uint64_t number, char *text, size_t capacity);
 
 #endif

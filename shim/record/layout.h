@@ -3,8 +3,8 @@
  * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading.
  *
  * A process has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank. Peers open it
- * through /proc/<pid>/fd. It has no path, so a crash leaves nothing behind, and it is sealed against shrinking, so
- * reads never fault.
+ * through /proc/<pid>/fd. It has no path, so a crash leaves nothing behind, and is sealed against shrinking, so reads
+ * never fault.
  *
  * Each word has one writing process, and readers take no lock. A reader discards what it read if the slot's life or the
  * entry's sequence has changed; an entry whose writer died half way never becomes valid. Readers check every number,
@@ -48,12 +48,12 @@ enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
 /* A call: 64 bytes, so that a write takes one cache line. */
 typedef struct record_entry {
     _Atomic uint64_t sequence; /* number in the ring, from 1; 0 while being written */
-    _Atomic uint64_t id;       /* record_id */
-    _Atomic uint64_t number;   /* of its kind */
+    _Atomic uint64_t id;
+    _Atomic uint64_t number; /* of its kind */
     _Atomic uint64_t count;
     _Atomic uint64_t place; /* root or peer in the low half, flags in the high half */
     _Atomic uint64_t stream;
-    _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
+    _Atomic uint64_t time_ns;
     _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: real NCCL */
 } record_entry_t;
 
@@ -68,13 +68,12 @@ typedef struct record_peer {
 
 typedef enum record_state { RECORD_SETTING_UP, RECORD_ATTACHED, RECORD_FORWARDS, RECORD_ENDED } record_state_t;
 
-/* One rank's communicator. */
 typedef struct record_slot {
     _Atomic uint64_t life; /* odd while in use; changes with each use */
     _Atomic uint64_t comm; /* equal on all ranks */
     _Atomic uint32_t rank, nranks;
     _Atomic int32_t device; /* CUDA ordinal; -1: host device */
-    _Atomic uint32_t state; /* record_state_t */
+    _Atomic uint32_t state;
     record_peer_t peer[ALG_MAX_RANKS];
     /* Written by calls. */
     _Alignas(64) _Atomic uint64_t entries; /* number written to the ring */
@@ -130,8 +129,8 @@ static inline uint64_t record_guess(const record_slot_t *slot, record_kind_t kin
 
 /* ---- A call in one word -------------------------------------------------------
  *
- * Published by a waiting kernel, to name its call when the entry is gone: collective, type, operator and kind exactly,
- * the number's last bits, and the count's first bits, which a wait with a limit leaves out (alg_limit). */
+ * A waiting kernel publishes this word, to name its call even when the entry is gone: collective, type, operator and
+ * kind exactly, the number's last bits, and the count's first bits, which a wait with a limit omits (alg_limit). */
 enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
- * reading and about ten stores: no lock, no allocation. With SHUNT_RECORD=0 communicators have no record; all functions
- * accept NULL.
+ * reading and about ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, which all functions
+ * accept.
  */
 #ifndef SHUNT_SHIM_RECORD_H
 #define SHUNT_SHIM_RECORD_H
@@ -50,7 +50,7 @@ typedef struct shim_record_call {
     record_sign_t sign;
     bool captured;
     uint32_t flags;
-    uint32_t place; /* root or peer */
+    uint32_t place;
     const void *stream;
     const char *algorithm; /* static; NULL: the real NCCL's */
 } shim_record_call_t;

@@ -2,14 +2,14 @@
 /*
  * waits.c - for which ranks calls waited, and how long: a part of the statistics, collected if SHUNT_STATS is set.
  *
- * A waiting kernel publishes in which call it waits, not for which rank. So in each round of the watcher a rank is late
- * for a call in which this one waits
+ * A waiting kernel publishes its call, not for which rank it waits. So in each round of the watcher a rank is late for
+ * a call in which this one waits
  *   - while its record shows that it has not made the call;
  *   - up to the last round of its own watcher, if none of its kernels had published a wait in the call by then. A rank
- *     that arrives last never waits: it is late until the wait ends. Settings may differ: a rank whose watcher runs
- *     rarely does not count as late.
- * Both end when the rank is first seen in the call. Times below LEAST_MS are noise, since kernels publish a wait after
- * 0.2 ms, and watchers run about every SAMPLE_US (watch.c).
+ *     that arrives last never waits: it is late until the wait ends. A rank whose watcher runs rarely does not count as
+ *     late.
+ * Both end when the rank is first seen in the call. Times below LEAST_MS are noise: kernels publish a wait after 0.2
+ * ms, and watchers run about every SAMPLE_US (watch.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -99,8 +99,7 @@ static presence_t look_at_rank(const shim_record_t *record, const record_waiting
     if (!view->slot || !record_view_lives(view))
         return NOT_KNOWN;
     const record_slot_t *peer = view->slot;
-    const uint64_t beat_ns =
-        atomic_load(&view->mapped->book->beat_ns); /* read before the wait, since it is stored after the wait */
+    const uint64_t beat_ns = atomic_load(&view->mapped->book->beat_ns); /* stored after the wait, so read first */
     const bool numbered = waiting->sign.kind == RECORD_COLLECTIVE;
     if (numbered && !record_comparable(record->slot, peer))
         return NOT_KNOWN;

@@ -3,8 +3,8 @@
  * watch.c - the watcher: one thread per process that reads the records of this process and its peers, and reports hangs
  * and differing calls (docs/watch.md).
  *
- * It makes no CUDA call: it reads from the control words in which call a kernel waits, and publishes that for peers and
- * `shunt watch`. Its clock stops while the process is stopped, so a debugger that stops all ranks causes no report.
+ * It makes no CUDA call: it reads from the control words in which call a kernel waits, and publishes that. Its clock
+ * stops while the process is stopped, so a debugger that stops all ranks causes no report.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -35,13 +35,13 @@ enum {
 
 /* Written when the lock is released. */
 typedef struct report {
-    char *line; /* LINE_BYTES */
+    char *line;
     char *json; /* JSON_BYTES, enough for the texts of all ranks */
 } report_t;
 
 static bool g_running;
-static uint64_t g_clock_ns; /* the watcher's clock */
-static uint64_t g_woke_ns;  /* net_now_ns when the clock last advanced */
+static uint64_t g_clock_ns;
+static uint64_t g_woke_ns; /* net_now_ns when the clock last advanced */
 static void (*g_fail)(void);
 static char g_line[REPORTS][LINE_BYTES], g_json[REPORTS][JSON_BYTES]; /* used only by the watcher */
 static uint32_t g_reports;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connect.c - connects each rank to every other one. A rank calls all others, and sends over the connections that it
- * made. Its hello says whether it has an RDMA port, the answer whether both have one. Anyone may connect, and many
- * strangers may displace a peer whose hello is under way; so a caller that loses its connection before the answer calls
- * again. */
+ * made. Its hello says whether it has an RDMA port, the answer whether both have. Many strangers may displace a peer
+ * whose hello is under way, so a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -34,7 +33,7 @@ typedef struct connecting {
     caller_t caller[MOST_CALLERS];
     uint32_t callers;
     uint32_t missing; /* connections of both directions */
-    uint32_t offers;  /* as of connect_links */
+    uint32_t offers;
 } connecting_t;
 
 static uint64_t after_ms(uint32_t ms)

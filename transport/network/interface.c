@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* interface.c - the address of this host that other hosts get. Unless NCCL's variables decide, the order is: interfaces
- * to other hosts, container bridges, interfaces without a link, loopback, over which "hosts" on one machine still meet.
- * Link-local addresses (fe80::) are skipped. */
+ * to other hosts, container bridges, interfaces without a link, loopback (for "hosts" on one machine). Link-local
+ * addresses (fe80::) are skipped. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,16 +2,14 @@
 /*
  * listener.c - where ranks meet: a thread in the process that makes unique ids.
  *
- * A connection (a guest) must send its hello within a limit, or is closed. Guests with the same key form a group. When
- * all ranks of a group have posted a record, each gets all records. A guest that leaves before the first round is over
- * may return; later, the other ranks depend on it and get an error. Guests without the secret (strangers) get no
- * answer.
+ * A connection (a guest) must send its hello within a limit. Guests with the same key form a group; when all its ranks
+ * have posted a record, each gets all records. A guest that leaves before the first round is over may return; later,
+ * the others depend on it and get an error. Guests without the secret (strangers) get no answer.
  *
- * The thread sleeps in poll. Messages are checked before use: guests that know the secret are ranks of the same
- * program, but may be broken.
+ * Messages are checked before use: guests that know the secret are ranks of the same program, but may be broken.
  *
- * The listener uses no more than a quarter of the process's descriptors. Strangers are closed to make room for callers.
- * If all guests are ranks that wait for others, callers wait in the kernel's queue, each for its own limit.
+ * The listener uses at most a quarter of the process's descriptors, and closes strangers to make room. If all guests
+ * are ranks that wait for others, callers wait in the kernel's queue, each for its own limit.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -353,7 +351,6 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* Makes the socket and its secret, but no thread. */
 static int make(const net_interfaces_t *wanted, listener_t **listener, net_invitation_t *invitation)
 {
     net_invitation_t made = {.magic = INVITATION_MAGIC};

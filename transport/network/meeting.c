@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread; the
- * rank then calls again, up to MOST_CALLS times, since a listener that does not know the secret closes it too. */
+ * rank calls again, up to MOST_CALLS times, since a listener that does not know the secret closes it too. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 

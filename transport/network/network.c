@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* network.c - put and flag between ranks, over RDMA or sockets. One thread does everything, but a second one may read.
- * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. The network owns its
- * connections and its port; the caller owns the sources and windows. */
+ * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. The caller owns the sources and
+ * windows. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

@@ -3,16 +3,15 @@
  * network.h - ranks of several hosts: how they meet, and put and flag between them.
  *
  * Nothing here depends on NCCL, settings or collectives. Functions return 0 or a negative errno, set outputs only on
- * success, and log nothing. Those that wait take a limit, and return -ETIMEDOUT when its time is over and -ECANCELED
- * when it is stopped.
+ * success, and log nothing. Those that wait take a limit: -ETIMEDOUT when its time is over, -ECANCELED when it is
+ * stopped.
  *
  * Meeting. The process that makes a communicator's id runs one listener, and stores an invitation in the id: the
- * listener's address and a secret. Ranks connect and exchange records in rounds: each posts one, and gets all when all
- * have posted. Only callers that know the secret are answered.
+ * listener's address and a secret. Ranks exchange records in rounds: each posts one, and gets all when all have posted.
+ * Only callers that know the secret are answered.
  *
- * Network. Each rank is connected to every other. A rank puts bytes into a window of a peer's memory, then a flag:
- * whoever sees the flag sees the bytes. Bytes use the connection (sockets.c), or RDMA (verbs.c) if both ranks have a
- * port and a first write arrives.
+ * Network. A rank puts bytes into a window of a peer's memory, then a flag: whoever sees the flag sees the bytes. Bytes
+ * use a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port and a first write arrives.
  */
 #ifndef SHUNT_NETWORK_H
 #define SHUNT_NETWORK_H
@@ -51,7 +50,6 @@ typedef struct net_interfaces {
     const char *family; /* NCCL_SOCKET_FAMILY: AF_INET or AF_INET6 */
 } net_interfaces_t;
 
-/* A port of an RDMA device: "mlx5_0", 1. */
 typedef struct net_port {
     char device[32];
     uint32_t port;
@@ -74,7 +72,6 @@ typedef struct net_rdma {
 /* An address of this host, with port 0. Without names, container bridges and loopback are the last choice. -ENODEV: no
  * selected interface is up. */
 int net_address_own(const net_interfaces_t *wanted, net_address_t *address);
-/* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
 void net_address_write(const net_address_t *address, char text[NET_ADDRESS_TEXT]);
 
 /* ---- Meeting ------------------------------------------------------------------- */
@@ -132,9 +129,9 @@ int net_network_connect(net_network_t *network, const net_invitation_t *invitati
                         const net_limit_t *limit);
 /* How peers are reached: "RDMA (mlx5_0:1)", or "sockets" and why not RDMA. */
 void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT]);
-/* Puts `bytes` at `offset` of this rank's window at the peer, then `flag`, which must exceed the previous one. The data
- * must not change, nor another put go to the same place, until the put is sent or the peer is known to have it. -EBUSY:
- * NET_PUTS puts are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
+/* Puts `bytes` at `offset` of this rank's window at the peer, then `flag`, which must exceed the previous one. Until
+ * the put is sent or the peer is known to have it, the data must not change, nor another put go to the same place.
+ * -EBUSY: NET_PUTS are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
 /* Flag of the last put sent to the peer; all earlier ones are sent too. 0: none. */

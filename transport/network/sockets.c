@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sockets.c - put and flag over TCP.
- *
- * A put is a head (offset, size, flag) and its bytes; the stream keeps their order. Bytes are read from the socket
- * straight into the window, and a head that points outside of it ends the connection. Nothing waits for a peer: what
- * the socket does not accept is written later.
- *
- * The caller owns the sources and windows.
+ * sockets.c - put and flag over TCP. A put is a head (offset, size, flag) and its bytes. Bytes are read from the socket
+ * straight into the window; a head that points outside of it ends the connection. Nothing waits for a peer: what the
+ * socket does not accept is written later.
  */
 #include <errno.h>
 
@@ -17,7 +13,6 @@ static uint8_t *window_of(const net_network_t *network, uint32_t peer)
     return network->landing.windows + (size_t)peer * network->landing.window_bytes;
 }
 
-/* Lists the memory to write, in order. */
 static size_t list_parts(link_t *link, struct iovec *part)
 {
     size_t count = 0, skipped = link->written;

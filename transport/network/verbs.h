@@ -3,19 +3,18 @@
  * verbs.h - queue pairs to other ranks, by libibverbs. Private to this folder.
  *
  * Data is an RDMA write into the window, and the flag a second one of 8 bytes on the same queue pair. A reader that
- * sees the flag sees the data, since
+ * sees the flag sees the data:
  *   - A responder executes the requests of a reliable connection in order.
  *   - Its writes reach memory in order: PCIe keeps posted writes in order, for memory is registered without
- *     IBV_ACCESS_RELAXED_ORDERING. So after a CPU's or GPU's acquire of the flag, reads return the data.
- *   - Aligned 8 bytes are one write to memory. A software device that copies bytes from the first one on shows values
- *     between the old flag and the new one, too small for a reader that waits for the new one.
+ *     IBV_ACCESS_RELAXED_ORDERING. So after an acquire of the flag by a CPU or GPU, reads return the data.
+ *   - Aligned 8 bytes are one write to memory. A software device that copies bytes in order shows values below the new
+ *     flag, for which the reader waits.
  * The InfiniBand specification promises the order only to a receiver that takes a completion. That memory may be polled
  * is a property of the devices (ConnectX and similar); NCCL's ready-to-receive entries, MSCCL++ and NVSHMEM rely on it
  * too. It does not hold if the user disables it (MLX5_RELAXED_PACKET_ORDERING_ON), nor for devices without reliable
  * connections in order (EFA), which are not used.
  *
- * Memory is freed in this order: all queue pairs, the registrations, then the caller's memory. verbs_t owns its device
- * context and the objects in it, and the copies of data put from unregistered memory.
+ * Memory is freed in this order: all queue pairs, the registrations, then the caller's memory.
  */
 #ifndef SHUNT_NETWORK_VERBS_H
 #define SHUNT_NETWORK_VERBS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verbs_connect.c - queue pairs to the peers that also have a port. A pair agrees in three rounds over its connection:
- * where to write; ready; a first write arrived. A failure on one side is reported in the next round, so both decide
- * alike. A write before the peer is ready is lost, and resent only after a packet's time limit. */
+ * where to write; ready; a first write arrived. A failure is reported in the next round, so both decide alike. A write
+ * before the peer is ready is lost, and resent only after a packet's time limit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ typedef struct card {
 typedef struct state {
     net_network_t *network;
     verbs_t *verbs;
-    uint32_t peers, usable; /* bits */
+    uint32_t peers, usable;
     const net_limit_t *limit;
     char *why;
 } state_t;
