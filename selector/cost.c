@@ -120,7 +120,6 @@ static delay_t delay_of(const sel_topology_t *topology)
     return topology->link >= SEL_LINK_PCIE ? (delay_t){1.5, 0} : (delay_t){0, 0};
 }
 
-/* Whether the table has figures for this memory. */
 static bool tuned(const sel_topology_t *topology)
 {
     return topology->memory == ALG_MEMORY_SHM ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
@@ -134,7 +133,7 @@ static double load_of(load_t load, double nranks)
     switch (load) {
     case TO_EACH: /* the buffer to every other rank */
         return nranks - 1;
-    case TWICE: /* scattered, then gathered */
+    case TWICE:
         return 2 * (nranks - 1) / nranks;
     case BLOCKS: /* one block to every other rank */
         return (nranks - 1) / nranks;
@@ -167,7 +166,7 @@ typedef struct own_cost {
     load_t load;
     double more;   /* time above start_of */
     double part;   /* of the link's rate */
-    int crossings; /* in sequence */
+    int crossings; /* one after the other */
     bool blocks;   /* the buffer is divided among ranks, without padding */
 } own_cost_t;
 

@@ -21,7 +21,6 @@ static bool expected(const reader_t *r, const char *what)
     return false;
 }
 
-/* Decimal digits with an optional K, M or G. */
 static bool read_size(reader_t *r, uint64_t *bytes)
 {
     uint64_t value = 0;
@@ -88,7 +87,6 @@ static bool expected_algorithm(const reader_t *r, const char *others)
     return expected(r, text);
 }
 
-/* 1 to `most`. */
 static bool read_count(reader_t *r, uint32_t most, const char *what, uint16_t *count)
 {
     uint32_t value = 0;

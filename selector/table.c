@@ -83,7 +83,7 @@ static void find_built_in(sources_t *sources)
     sel_topology_class(&topology, name);
     if (topology.memory == ALG_MEMORY_SHM) /* PCIe determines the time, not the architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
-    if (topology.memory == ALG_MEMORY_NETWORK) /* the network determines the time */
+    if (topology.memory == ALG_MEMORY_NETWORK)
         snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;

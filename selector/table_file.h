@@ -91,7 +91,6 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
-/* The types of a row. */
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
 /* Write lines: the first two, the link's, the host's, a measured class's and a row's. The link's and the host's are
  * empty if not measured, or outside the reader's range. */

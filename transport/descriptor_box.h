@@ -39,7 +39,7 @@ int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], i
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor);
 /* Also closes the descriptors not taken. */
 void net_box_close(net_box_t *box);
-/* Removes a box of this user that no process has open, unless younger: a new one may not be open yet. */
+/* Removes a box of this user that no process has open, if it is `seconds` old: a new one may not be open yet. */
 void net_box_sweep(const char *name, long seconds);
 
 #endif

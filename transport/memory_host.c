@@ -20,7 +20,7 @@
 #include "transport/reserve.h"
 
 #define HOST_NAME "shunt"
-#define HOST_LINK "/memfd:" HOST_NAME /* as /proc shows it */
+#define HOST_LINK "/memfd:" HOST_NAME
 enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 /* A memfd may exceed the machine's memory; the kernel would kill a process that uses it. */

@@ -19,7 +19,7 @@ struct net_rendezvous {
     net_named_t named;
     bool has_slot;
     uint32_t slot;
-    int rank; /* NO_RANK until net_set_rank */
+    int rank;
     uint32_t nranks;
     bool unlinked;
     pid_t pid;    /* a forked child must not post or leave */

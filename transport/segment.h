@@ -34,7 +34,7 @@ typedef struct net_slot {
 } net_slot_t;
 
 typedef struct net_segment {
-    _Atomic uint64_t magic; /* stored last by the creator */
+    _Atomic uint64_t magic; /* stored last */
     uint32_t version;
     uint32_t bytes;
     net_key_t place;         /* random: also differs on a cloned host */

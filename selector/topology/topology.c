@@ -93,7 +93,6 @@ sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic
     return pci_path(machine, (int32_t)pci, port->pci);
 }
 
-/* Whether port a is preferred to b. */
 static bool nic_is_better(const sel_machine_t *machine, int32_t gpu, uint32_t a, uint32_t b)
 {
     const sel_nic_t *one = &machine->nic[a], *other = &machine->nic[b];

@@ -26,7 +26,6 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
  * a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
-/* How pairs of GPUs reach each other. */
 typedef struct sel_reach {
     sel_link_t link;
     uint32_t lanes; /* NVSWITCH, MESH: of each pair, 0: unknown; else 0 */
@@ -105,8 +104,8 @@ typedef struct sel_gpu {
     sel_nvlinks_t nvlinks;
 } sel_gpu_t;
 
-typedef struct sel_nic { /* one port */
-    int32_t pci;         /* -1: not a PCI device */
+typedef struct sel_nic {
+    int32_t pci; /* -1: not a PCI device */
     uint32_t cpu;
     char name[32];
     int32_t index; /* NCCL's; -1: none */
@@ -162,7 +161,6 @@ int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char 
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus);
 /* Adds all GPUs of NVML with their links; without NVML, those of /sys without links. */
 void sel_machine_add_gpus(sel_machine_t *machine, const char *sys);
-/* Adds the ports of all RDMA devices in /sys. */
 void sel_machine_add_nics(sel_machine_t *machine, const char *sys);
 /* "00000000:17:00.0" becomes "0000:17:00.0"; false: not a PCI address. */
 bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES]);

@@ -197,7 +197,7 @@ int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char 
             break;
         memcpy(chain[levels++], bus, SEL_BUS_BYTES);
     }
-    while (levels-- > 0) { /* from the top down */
+    while (levels-- > 0) {
         found = append_pci(machine, chain[levels], found, found < 0 ? cpu : (int32_t)machine->pci[found].cpu);
         if (found < 0)
             return -1;

@@ -53,7 +53,6 @@ typedef struct cell {
     _Atomic uint64_t calls, bytes;
 } cell_t;
 
-/* Only the last table has several writers. */
 typedef struct table {
     _Alignas(64) cell_t cell[CELLS];
     cell_t rest[2]; /* calls without a free cell: forwarded, taken */
@@ -91,7 +90,6 @@ static void return_table(void *table)
     atomic_fetch_or(&returned, 1u << ((table_t *)table - tables));
 }
 
-/* The child's only thread keeps its table. */
 static void forget_in_child(void)
 {
     const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
@@ -111,7 +109,6 @@ static void write_to(const char *pattern, const char *text)
             shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
                       pattern, why);
     }
-    /* One write, so that the tables of several ranks do not mix. */
     net_write(fd >= 0 ? fd : shim_file_stderr(), text, strlen(text));
     if (fd >= 0)
         close(fd);
@@ -146,7 +143,7 @@ static uint32_t take_table(void)
 {
     unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
     while (some != 0 && !atomic_compare_exchange_weak(&returned, &some, some & (some - 1)))
-        ; /* another thread took or returned one */
+        ;
     if (some != 0)
         return (uint32_t)__builtin_ctz(some);
     while (fresh < TABLES && !atomic_compare_exchange_weak(&used, &fresh, fresh + 1))

@@ -14,7 +14,7 @@
 #include "selector/selector.h"
 #include "shunt.h"
 
-/* Kinds of calls: an alg_collective_t, or one of these. */
+/* An alg_collective_t, or one of these. */
 enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_COLLECTIVE_COUNT };
 
 /* Packed facts about where a call was made; 0: unknown. */

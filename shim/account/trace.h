@@ -16,7 +16,7 @@
 
 #include "shunt.h"
 
-enum { SHIM_TRACE_EVENT_BYTES = 768 }; /* longest event's text */
+enum { SHIM_TRACE_EVENT_BYTES = 768 };
 
 typedef struct shim_trace_call {
     uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for all ranks of a host; duration of the call */
@@ -37,7 +37,7 @@ extern atomic_bool shim_trace_off;
 /* 0: no trace. The first call of a process starts the trace. */
 uint64_t shim_trace_now(void);
 
-/* Call first. 0: the end of the call need not be traced. */
+/* At a call's start; 0: its end need not be traced. */
 static inline uint64_t shim_trace_begin(void)
 {
     return __builtin_expect(atomic_load_explicit(&shim_trace_off, memory_order_relaxed), 1) ? 0 : shim_trace_now();

@@ -29,7 +29,6 @@ typedef struct shim_conf {
 
 enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* reported per file */ };
 
-/* Called with one line of text for each fault. */
 typedef void (*shim_conf_complain_t)(const char *line);
 
 /* Parses `size` bytes in place: values point into `text`, which must outlive them, and text[size] must be writable. Any

@@ -27,7 +27,7 @@ static bool all_hidden(void)
     return visible && (visible[0] == 0 || visible[0] == '-' || !strcmp(visible, "NoDevFiles"));
 }
 
-/* Device nodes on Linux, WSL and Tegra. */
+/* For Linux, WSL and Tegra. */
 static bool device_node(void)
 {
     return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0 || access("/dev/nvmap", F_OK) == 0;

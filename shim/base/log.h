@@ -12,7 +12,7 @@ typedef enum shim_log_level {
     SHIM_LOG_NONE = 0,
     SHIM_LOG_WARN = 1,
     SHIM_LOG_INFO = 2,
-    SHIM_LOG_TRACE = 3 /* one line per call */
+    SHIM_LOG_TRACE = 3
 } shim_log_level_t;
 
 bool shim_log_on(shim_log_level_t level);

@@ -11,7 +11,7 @@
 
 /* The variable that makes Shunt forward every call; NULL: none. */
 const char *shim_pin_forwards(void);
-/* The cap of NCCL_MAX_NCHANNELS; 0: none. */
+/* 0: none. */
 uint32_t shim_pin_channels(void);
 /* The variable that caps the blocks of Shunt's kernels; NULL: none. */
 const char *shim_pin_caps(void);

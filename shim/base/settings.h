@@ -21,7 +21,6 @@ typedef enum shim_tune { SHIM_TUNE_AUTO = 0, SHIM_TUNE_NEVER = 1, SHIM_TUNE_ALWA
 
 #define SHIM_TIMEOUT_AUTO UINT32_MAX
 
-/* The C type of each kind of setting. */
 typedef shim_device_t shim_kind_DEVICE_t;
 typedef shim_tune_t shim_kind_TUNE_t;
 typedef bool shim_kind_SWITCH_t;
@@ -39,7 +38,6 @@ typedef struct shim_settings {
 #undef SHIM_SETTING
 } shim_settings_t;
 
-/* Never NULL. */
 const shim_settings_t *shim_settings(void);
 
 /* SHUNT_NCCL_PATH; NULL: not set. */
@@ -47,7 +45,6 @@ const char *shim_setting_nccl_path(void);
 /* Longest wait for another rank inside a call, in ns; 0: no limit. */
 uint64_t shim_setting_timeout_ns(bool host);
 
-/* Whether SHUNT_STATS asks for statistics. */
 bool shim_setting_stats(void);
 
 /* Row `index` for shunt_setting; false past the end. */

@@ -3,13 +3,12 @@
  * group.c - groups: taken calls are queued until the outermost ncclGroupEnd.
  *
  * On CUDA every start and end is forwarded. The real NCCL's end runs first, since only it detects errors in forwarded
- * calls; ours launch only if it succeeds. All streams that the group uses on one communicator join before and after;
- * Shunt's work of a communicator runs on one of them, its lead. It runs concurrently with the real NCCL's work: another
- * rank may make these calls without a group, in either order, so neither may wait for the other. Messages run
- * concurrently with collectives for the same reason. All messages of a communicator form one call and progress
- * together, so the call ends however their peers group them. Messages launch first: behind a full launch queue of
- * collectives they could block a peer that needs them before its own collectives. If several communicators share a
- * stream, messages also get a branch of their own.
+ * calls; ours launch only if it succeeds. All streams of a communicator in the group join before and after; Shunt's
+ * work of it runs on one of them, its lead, concurrently with the real NCCL's: another rank may make these calls
+ * without a group, in either order, so neither may wait for the other. Messages run concurrently with collectives for
+ * the same reason. All messages of a communicator form one call and progress together, so the call ends however their
+ * peers group them. Messages launch first: behind a full launch queue of collectives they could block a peer that needs
+ * them before its own collectives. If several communicators share a stream, messages also get a branch.
  *
  * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
  * orders. Several ranks of one communicator in this thread launch in turn, call by call: a launch queue is finite, and
@@ -21,7 +20,7 @@
  * On the host device the calls run at the group's end, those of different communicators concurrently, since the peers
  * of a call may be ranks of the same thread.
  *
- * The state belongs to the thread. Communicators in it are retained until the group ends.
+ * Communicators in a group are retained until it ends.
  */
 #include "shim/call/group.h"
 
@@ -38,7 +37,7 @@
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
-enum { MOST_NAPS = 10000 }; /* two seconds of polling */
+enum { MOST_NAPS = 10000 }; /* two seconds */
 /* The first NCCL with ncclGroupSimulateEnd, and the magic of NCCL_SIM_INFO_INITIALIZER. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
 
@@ -56,7 +55,7 @@ ncclResult_t shim_group_check(ncclResult_t result)
 
 static bool is_used(const shim_comm_t *comm, void *stream)
 {
-    for (uint32_t i = shim_group.use_count; i > 0; i--) /* usually the last entry */
+    for (uint32_t i = shim_group.use_count; i > 0; i--)
         if (shim_group.uses[i - 1].comm == comm && shim_group.uses[i - 1].stream == stream)
             return true;
     return false;
@@ -103,8 +102,7 @@ void shim_group_wait_for_polls(shim_comm_t *comm)
 
 /* ---- The end ---------------------------------------------------------------------------- */
 
-/* Reports an error found by Shunt to the real NCCL: a call without communicator makes it cancel its part of the
- * group. */
+/* Makes the real NCCL cancel its part of the group, by a call without communicator, after an error that Shunt found. */
 static void poison_real(const shim_real_t *real)
 {
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);

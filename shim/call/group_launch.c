@@ -148,7 +148,7 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
  * `all`, later steps; returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
-    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device costs more than most steps */
+    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slower than most steps */
     ncclResult_t result = ncclSuccess;
     for (uint32_t s = 0; s < steps && (all || result == ncclSuccess); s += at_once)
         for (uint32_t i = 0; i < g->use_count; i++) {
@@ -262,7 +262,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
         launched += result == ncclSuccess;
     }
     shim_group_end_comms(g, launched, result);
-    /* Also after a failure, to order what was launched. */
+    /* Also after a failure. */
     const ncclResult_t ordered = for_each_lead(g, after, 2, true);
     return result != ncclSuccess ? result : ordered;
 }

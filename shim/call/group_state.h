@@ -21,7 +21,7 @@ typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
     shim_capture_t capture;
-    uint32_t calls; /* number of calls with a round */
+    uint32_t calls; /* with a round */
     shim_track_t track[SHIM_USES];
 } shim_stream_use_t;
 
@@ -49,13 +49,11 @@ typedef struct shim_group {
     uint32_t unattached_count, unattached_room;
 } shim_group_t;
 
-/* Its buffers are freed when the thread ends. */
 extern _Thread_local shim_group_t shim_group;
 
 /* Ends the group: releases communicators, keeps buffers. */
 void shim_group_drop(shim_group_t *g);
 
-/* Makes room for one more entry. */
 bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
 
 /* NULL if the communicator is not in the group. */
@@ -85,7 +83,7 @@ ncclResult_t shim_group_gather(shim_group_t *g);
 /* CUDA, after the real end: launches, and lets the streams continue. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
 
-/* Host device (group_host.c): runs the calls. */
+/* On the host device (group_host.c). */
 ncclResult_t shim_group_run(const shim_group_t *g);
 
 #endif

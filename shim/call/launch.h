@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - the launch of a taken call.
+ * launch.h - launches taken calls.
  */
 #ifndef SHUNT_SHIM_LAUNCH_H
 #define SHUNT_SHIM_LAUNCH_H

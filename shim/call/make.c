@@ -122,7 +122,6 @@ static bool is_empty(const shim_call_t *call)
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
 }
 
-/* Warns once, about a valid call. */
 static void warn_of_bits(const shim_call_t *call)
 {
     static atomic_bool told;
@@ -166,7 +165,6 @@ static ncclResult_t forward(shim_call_t *call)
 
 /* ---- Making a call ------------------------------------------------------------------- */
 
-/* Finds the communicator, and finishes a pending set-up. */
 static void find_comm(shim_call_t *call)
 {
     call->comm = shim_comm_acquire(call->handle);

@@ -49,7 +49,7 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
 /* The first NCCL with 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
-/* Sets the operator; false if it is invalid or was made for another type. */
+/* False if the operator is invalid or was made for another type. */
 static bool set_op(shim_call_t *call)
 {
     if ((unsigned)call->op < (unsigned)ncclNumOps) {

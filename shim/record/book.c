@@ -21,7 +21,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* A mapped book, own or a peer's; never unmapped. */
+/* A mapped book; never unmapped. */
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;

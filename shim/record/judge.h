@@ -20,17 +20,15 @@ typedef struct record_mapped {
 const record_book_t *record_book_map(int fd, uint32_t *slots);
 uint32_t record_book_slots(int fd);
 
-/* One rank's record, as another process sees it. */
 typedef struct record_view {
     const record_mapped_t *mapped; /* NULL: not readable */
     const record_slot_t *slot;     /* NULL: not readable */
     uint64_t life;                 /* of the slot, when the ranks met */
-    int64_t pid;                   /* 0: unknown */
+    int64_t pid;
     uint64_t start_ticks;
     bool seen; /* its process is in the same pid namespace */
 } record_view_t;
 
-/* A consistent copy of an entry. */
 typedef struct record_made {
     record_sign_t sign;
     uint32_t flags, place;
@@ -41,7 +39,7 @@ typedef struct record_made {
 bool record_view_lives(const record_view_t *view);
 /* Finds a call by kind and number; false if the ring does not contain it. */
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
-/* The rank's last call; false if there was none. */
+/* False if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
 /* Writes the algorithm's name; "NCCL" for address 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
@@ -50,10 +48,10 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
  * one (shim/call/group_parts.c). */
 typedef struct record_waiting {
     record_sign_t sign; /* first call; count 0: unknown */
-    uint64_t last;      /* number of the last call */
-    uint64_t epoch;     /* last epoch of the kernel ... */
-    uint32_t epochs;    /* ... and its number of epochs */
-    bool forwarded;     /* by the real NCCL; the wait is inferred, since another rank has not made the call */
+    uint64_t last;
+    uint64_t epoch;  /* last epoch of the kernel ... */
+    uint32_t epochs; /* ... and its number of epochs */
+    bool forwarded;  /* by the real NCCL; the wait is inferred, since another rank has not made the call */
 } record_waiting_t;
 
 /* From an id that a kernel of this rank published, which is that of a list's last call. Omits calls that are no longer

@@ -23,10 +23,10 @@
 #define RECORD_MAGIC UINT64_C(0x53484e5452454331)
 enum {
     RECORD_VERSION = 1,
-    RECORD_CALLS = 256,       /* entries of a ring; a power of two */
-    RECORD_PAGE = 4096,       /* bytes before the first slot and before each slot's ring */
-    RECORD_MOST_SLOTS = 1024, /* communicators recorded at a time */
-    RECORD_ALGORITHMS = 48,   /* algorithm names in the book */
+    RECORD_CALLS = 256, /* entries of a ring; a power of two */
+    RECORD_PAGE = 4096, /* bytes before the first slot and before each slot's ring */
+    RECORD_MOST_SLOTS = 1024,
+    RECORD_ALGORITHMS = 48,
     RECORD_NAME_BYTES = 24,
     RECORD_EPOCH_BITS = 16
 };
@@ -72,7 +72,7 @@ typedef struct record_slot {
     _Atomic uint64_t life; /* odd while in use; changes with each use */
     _Atomic uint64_t comm; /* equal on all ranks */
     _Atomic uint32_t rank, nranks;
-    _Atomic int32_t device; /* CUDA ordinal; -1: host device */
+    _Atomic int32_t device; /* -1: host device */
     _Atomic uint32_t state;
     record_peer_t peer[ALG_MAX_RANKS];
     /* Written by calls. */

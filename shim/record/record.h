@@ -27,8 +27,8 @@ typedef struct shim_record_offer {
 typedef struct shim_record_about {
     uint64_t comm; /* equal on all ranks; does not reveal the key */
     uint32_t rank, nranks;
-    int device;                   /* -1: the host device */
-    bool attached;                /* false: everything is forwarded */
+    int device; /* -1: the host device */
+    bool attached;
     const alg_control_t *control; /* of the scratch, in host addresses; NULL unless attached */
     const atomic_int *phase;      /* of the communicator ... */
     int living;                   /* ... and its value while calls are taken */

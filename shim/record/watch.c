@@ -43,7 +43,7 @@ static bool g_running;
 static uint64_t g_clock_ns;
 static uint64_t g_woke_ns; /* net_now_ns when the clock last advanced */
 static void (*g_fail)(void);
-static char g_line[REPORTS][LINE_BYTES], g_json[REPORTS][JSON_BYTES]; /* used only by the watcher */
+static char g_line[REPORTS][LINE_BYTES], g_json[REPORTS][JSON_BYTES];
 static uint32_t g_reports;
 
 void shim_record_on_mismatch(void (*fail)(void))
@@ -323,7 +323,6 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     hang_json(record, &waiting, waited_ns, culprit, count, report.line, report.json);
 }
 
-/* Lowest rank with a readable record. */
 static uint32_t reference_of(const shim_record_t *record)
 {
     uint32_t r = 0;
@@ -493,7 +492,6 @@ static void sample_waits(uint64_t nap_ns)
     net_lock_give(&record_lock);
 }
 
-/* Returns the length of the last nap. */
 static uint64_t sleep_for(uint64_t period_ns)
 {
     const uint64_t nap_ns = shim_setting_stats() ? SAMPLE_US * UINT64_C(1000) : period_ns;

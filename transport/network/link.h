@@ -22,7 +22,7 @@ typedef struct put {
 typedef struct link {
     int out, in; /* both -1: none, or ended */
     bool by_verbs;
-    put_t put[NET_PUTS]; /* number n is put[n % NET_PUTS] */
+    put_t put[NET_PUTS];
     uint32_t given, sent;
     uint64_t sent_flag; /* of the last put sent */
     size_t written;     /* bytes of the first unsent put, head included */
@@ -37,16 +37,16 @@ struct net_network {
     int listener; /* -1 once all are connected */
     net_landing_t landing;
     link_t link[NET_NETWORK_RANKS];
-    atomic_flag reads;        /* whether the turn to read is taken */
-    atomic_bool ends;         /* whether a thread waits for the turn, to end a connection */
-    verbs_t *verbs;           /* NULL: sockets */
+    atomic_flag reads; /* whether the turn to read is taken */
+    atomic_bool ends;  /* whether a thread waits for the turn, to end a connection */
+    verbs_t *verbs;
     uint64_t heard_ns;        /* time of the last check for ended connections */
     char why[NET_WAY_TEXT];   /* why RDMA is not used */
     char fault[NET_WAY_TEXT]; /* first failure of a queue pair */
 };
 
 bool link_is_full(const link_t *link);
-bool link_is_idle(const link_t *link); /* all puts are sent */
+bool link_is_idle(const link_t *link);
 void link_give(link_t *link, const put_head_t *head, const void *data);
 void link_sent(link_t *link);
 

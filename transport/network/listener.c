@@ -8,8 +8,9 @@
  *
  * Messages are checked before use: guests that know the secret are ranks of the same program, but may be broken.
  *
- * The listener uses at most a quarter of the process's descriptors, and closes strangers to make room. If all guests
- * are ranks that wait for others, callers wait in the kernel's queue, each for its own limit.
+ * The listener uses at most a quarter of the process's descriptors, or one network's number of ranks, and closes
+ * strangers to make room. If all guests wait for other ranks, callers wait in the kernel's queue, each for its own
+ * limit.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -13,7 +13,7 @@ enum { MOST_CALLS = 8, AGAIN_MS = 20 };
 struct net_meeting {
     int connection;
     uint32_t calls;
-    bool heard; /* the listener has answered */
+    bool heard; /* by the listener */
     net_address_t address;
     wire_hello_t hello;
 };

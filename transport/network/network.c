@@ -127,7 +127,7 @@ static void give_turn(net_network_t *network)
     atomic_flag_clear_explicit(&network->reads, memory_order_release);
 }
 
-/* The caller holds the turn. */
+/* With the turn. */
 static bool read_all(net_network_t *network)
 {
     bool moved = false;

@@ -24,8 +24,8 @@ extern "C" {
 
 enum {
     NET_NETWORK_RANKS = NET_MAX_SLOTS,
-    NET_PUTS = 8,          /* to one peer at a time */
-    NET_ROUND_BYTES = 256, /* the most bytes of a record */
+    NET_PUTS = 8, /* to one peer at a time */
+    NET_ROUND_BYTES = 256,
     NET_ADDRESS_TEXT = 64,
     NET_WAY_TEXT = 200
 };

@@ -65,7 +65,6 @@ int verbs_put(net_network_t *network, uint32_t peer, const put_head_t *head, con
     return error;
 }
 
-/* The first failure is the cause. */
 static void note_failure(net_network_t *network, uint32_t peer, const struct ibv_wc *done, uint32_t *ended)
 {
     if (!network->fault[0])

@@ -13,8 +13,6 @@ int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]
     return -ENOSYS;
 }
 
-/* The functions below are never called. */
-
 int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *limit, char why[NET_WAY_TEXT])
 {
     (void)network;

@@ -13,7 +13,7 @@
 #define WIRE_MAGIC_VERBS UINT64_C(0x31304e5448534b56) /* answer: both ranks have an RDMA port */
 
 enum {
-    WIRE_HELLO_MS = 2000, /* limit for a stranger's hello */
+    WIRE_HELLO_MS = 2000, /* for a stranger's hello */
     WIRE_NAP_MS = 20      /* between two checks of `stop` */
 };
 
