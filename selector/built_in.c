@@ -12,10 +12,9 @@
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* Three and four ranks: few blocks where they suffice. Long calls use bulk copies, except all-reduces, which are slower
- * with them than NCCL's ring, and calls with a root: in one step these load the root's link n - 1 times. In two steps
- * they end where NCCL's are faster in a group, since Shunt's share no kernel there
- * (selector/measured/roots-34-h200.csv). */
+/* Three and four ranks: few blocks where they suffice. Long calls use bulk copies, except all-reduces, where these are
+ * slower than NCCL's ring, and calls with a root: in one step they load the root's link n - 1 times; in two steps they
+ * end where NCCL's are faster in a group, since Shunt's share no kernel there (selector/measured/roots-34-h200.csv). */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \

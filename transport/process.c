@@ -21,8 +21,8 @@ typedef struct process_stat {
     uint64_t start_ticks;
 } process_stat_t;
 
-/* The command in parentheses may contain anything, so fields are read after the last one: 3 is the state, 20 the number
- * of threads, 22 the start time. */
+/* The command in parentheses may contain anything, so fields are read after it: 3 is the state, 20 the number of
+ * threads, 22 the start time. */
 static int read_stat(int64_t pid, process_stat_t *stat)
 {
     char path[64];
@@ -45,8 +45,8 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-/* A process in a new pid namespace may still have an outer one's /proc, which gives it another pid. Pids are then those
- * of that /proc, identified by its device number, which is smaller than any namespace's inode. */
+/* A process in a new pid namespace may still have an outer one's /proc, with another pid. Pids are then those of that
+ * /proc, identified by its device number, which is smaller than any namespace's inode. */
 static uint32_t own_pid_namespace(int64_t *pid)
 {
     char named[32];

@@ -34,8 +34,8 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Called with the segment locked. The slot is complete before it counts, so that its joiner's life can be checked; a
- * joiner killed half way has not joined. */
+/* Called with the segment locked. The slot is complete before it counts, so its joiner's life can be checked; a joiner
+ * killed half way has not joined. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);

@@ -248,8 +248,8 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* Restores owner's rights that a umask removed; true if the owner has them. Uses a descriptor, since the name may now
- * be another file's; O_PATH descriptors change rights through /proc. */
+/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor, since the name may now be
+ * another file's; O_PATH descriptors change rights through /proc. */
 static bool give_rights(int fd)
 {
     struct stat info;

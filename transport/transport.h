@@ -25,19 +25,19 @@ typedef struct net_process {
     uint32_t time_namespace; /* inode of /proc/self/ns/time: start_ticks are comparable within one */
 } net_process_t;
 net_process_t net_process_self(void);
-/* False if gone or a zombie. True for every process of another pid namespace. Takes a few µs. */
+/* False if gone or a zombie; true for every process of another pid namespace. Takes a few µs. */
 bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
  * Numbers 0 to 2 belong to the program. If it has closed them, the next opens get them, so no descriptor that is kept
  * or written to may have them.
  */
-/* Moves to a number of at least 3, close-on-exec. -1 with errno if `made` is negative or no number is left. */
+/* Moves to a number of at least 3, close-on-exec. -1 with errno on failure, or if `made` is negative. */
 int net_descriptor(int made);
 /* Redirects later writes to /dev/null. Async-signal-safe. */
 void net_mute(int descriptor);
-/* Identifies the file behind a descriptor. A daemon closes all descriptors, and may reuse the number of a long-kept
- * one: check before writing or closing. */
+/* The file behind a descriptor. A daemon closes all descriptors, and may reuse a long-kept number: check before writing
+ * or closing. */
 typedef struct net_mark {
     uint64_t device, inode;
 } net_mark_t;
@@ -107,21 +107,21 @@ net_key_t net_key_hash(const void *bytes, size_t size);
 /* A segment's name, which reveals neither the key nor other names. */
 net_key_t net_key_name(const net_key_t *key);
 
-/* Creates or opens the segment and takes a slot. Replaces a segment that is stale (all joiners left or died, in any pid
- * namespace) or decided. -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
- * another joiner held the lock for 10 s. A process's first join also removes what crashed runs left, among up to 1024
- * files. A file stays open until net_unlink or net_leave. */
+/* Creates or opens the segment and takes a slot. Replaces a segment that is decided or stale (all joiners left or died,
+ * in any pid namespace). -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
+ * another joiner held the lock for 10 s. A process's first join also removes remains of crashed runs, among 1024 files.
+ * A file stays open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Random, and equal only for the joiners of one segment: it identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
 uint32_t net_count(const net_rendezvous_t *rendezvous);
-/* Call once, before the first post. -EEXIST: another joiner has the rank; -ERANGE: nranks > NET_MAX_SLOTS, rank >=
- * nranks, or no slot; -EPROTO: another joiner gave a different nranks. */
+/* Call once, before the first post. -EEXIST: the rank is taken; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks, or no
+ * slot; -EPROTO: another joiner gave a different nranks. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
 /* Posts at most net_record_bytes, once per stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
-/* 1: all nranks have posted; 0: not yet; -ECANCELED: declined; -ESRCH: a joiner died or left before it posted; -EPROTO:
- * all have posted, but a rank has no joiner. Never blocks. Takes a few µs per missing rank: sleep between polls. */
+/* 1: all ranks have posted; 0: not yet; -ECANCELED: declined; -ESRCH: a joiner died or left before; -EPROTO: all have
+ * posted, but a rank has no joiner. Never blocks. Takes a few µs per missing rank: sleep between polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* true: this joiner continues at its program's next call; false (initially): its thread waits. */
 void net_set_away(net_rendezvous_t *rendezvous, bool away);
@@ -132,11 +132,10 @@ enum {
     NET_MISSING_AWAY = 2
 };
 uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Copies a record, after net_poll has returned 1. -EMSGSIZE: it does not fit; -EAGAIN: not there; -EPROTO:
- * malformed. */
+/* Copies a record once net_poll has returned 1. -EMSGSIZE: does not fit; -EAGAIN: not there; -EPROTO: malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
-/* Sets the verdict if it is pending; returns the one that holds. The first decline keeps its `reason` (up to 136
+/* Sets the verdict unless it is set; returns the one that holds. The first decline keeps its `reason` (up to 136
  * bytes), prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
@@ -148,10 +147,10 @@ const char *net_reason(const net_rendezvous_t *rendezvous);
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* True once the rank has left or died; false before it joins. Takes a few µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Removes the name, when all have posted the first stage after the real init and no rank can join any more. Idempotent;
- * the mapping stays. */
+/* Removes the name, once all have posted the first stage after the real init, when no rank can join any more.
+ * Idempotent. */
 void net_unlink(net_rendezvous_t *rendezvous);
-/* Unmaps; removes the name if this joiner still may and no other joiner lives. NULL is allowed. */
+/* Unmaps; removes the name if this joiner still may and is the last one alive. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
 
 /* Whether the key's segment exists under its name. */
@@ -194,25 +193,25 @@ typedef struct net_memory net_memory_t;
 typedef struct net_mapping net_mapping_t;
 typedef struct net_range net_range_t;
 
-/* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: the kind is not available; -ENOMEM. */
+/* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
-/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until all memory and mappings in it
- * are gone. */
+/* Reserves addresses only. -ENOSYS: the kind has no ranges. A range lasts until all memory and mappings in it are
+ * gone. */
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
 void net_range_release(net_range_t *range); /* NULL is allowed */
 /* `offset`: a multiple of 2 MiB. */
 int net_memory_create_in(net_range_t *range, size_t offset, size_t bytes, net_memory_t **memory,
                          uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* VMM and *_SENT (others return 0): sends the descriptor to the offer's peer. All ranks must have made offers before
- * one sends, and have sent before one opens. */
+/* VMM and *_SENT (others return 0): sends the descriptor to the offer's peer. All ranks make offers before one sends,
+ * and send before one opens. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
-/* Maps another rank's memory for kernels of `device`; sent descriptors arrive at `own`, this rank's memory of the same
- * kind. -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived;
- * -ENOSYS: no peer access. */
+/* Maps another rank's memory for kernels of `device`. Sent descriptors arrive at `own`, this rank's memory of the same
+ * kind. -EPROTO: invalid offer; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived; -ENOSYS: no peer
+ * access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
-/* The same inside *range, which is reserved if NULL. This process's own memory keeps its address. */
+/* The same in *range, which is reserved if NULL. This process's own memory keeps its address. */
 int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
                        size_t range_bytes, size_t offset, net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
@@ -221,11 +220,11 @@ size_t net_mapping_bytes(const net_mapping_t *mapping);
 /* False once the owner's process is gone, or wants to free IPC memory. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
-/* Releases own memory, which no kernel of this process uses any more. Peers may keep their mappings; none can map it
- * anew. Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
+/* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
+ * Device memory is parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
-/* For VMM memory that no kernel of this process will use: freed when its last rank has closed it. The driver waits for
- * no other kernel (measured on H200). */
+/* For VMM memory that no kernel of this process will use: freed with its last rank's close. The driver waits for no
+ * other kernel (measured on H200). */
 void net_memory_drop(net_memory_t *memory);
 /* Frees parked memory. Waits for every kernel of its device, perhaps of others that reach it. Memory stays parked while
  * a living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */
@@ -255,8 +254,8 @@ void net_device_leave(net_visit_t *visit);
 /* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* Driver calls of a collective, with the runtime's streams and events; only with CUDA, in a current context. They
- * return a cudaError_t and leave no last error. */
+/* Driver calls of a collective; only with CUDA, in a current context. They return a cudaError_t and leave no last
+ * error. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);
@@ -276,7 +275,7 @@ int net_kernel_launch(const net_launch_t *launch, const void *const *arguments);
 int net_cuda_errno(int cuda_error);
 /* Changes when the program resets the device; 0: unknown. */
 uint64_t net_device_life(int device);
-/* True if memory and mappings of `life` are gone; the program may have reused their addresses. */
+/* True if memory and mappings of `life` are gone; the program may have reused the addresses. */
 bool net_device_lost(int device, uint64_t life);
 
 #ifdef __cplusplus

@@ -2,8 +2,8 @@
 /*
  * topology_nvml.c - GPUs and their NVLinks, from NVML.
  *
- * NVML lists all GPUs by PCI address, while a process often sees only its own (CUDA_VISIBLE_DEVICES). It is opened
- * once, with dlopen, and stays open, as in NCCL. What an older NVML lacks is unknown.
+ * NVML lists all GPUs by PCI address, while a process often sees only its own (CUDA_VISIBLE_DEVICES). It is opened once
+ * and stays open, as in NCCL. What an older NVML lacks is unknown.
  */
 #include "selector/topology/topology.h"
 

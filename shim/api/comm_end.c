@@ -6,9 +6,8 @@
  * abort that ends such a wait.
  *
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
- * clean end: all kernels have drained, and none aborted or timed out. Peers' kernels may still access it (message
- * credits, reads of host memory), so the next set-up re-arms it only once all ranks have reported that their scratch is
- * idle too.
+ * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
+ * host memory), so the next set-up re-arms it only once all ranks have reported that theirs is idle too.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"

@@ -21,7 +21,7 @@ ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function);
 /* Both checks, for calls without buffers. */
 ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function);
 /* NCCL's checks in NCCL's order: handle, revoked, async error, root or peer, type, operator; then NULL buffers, which
- * the real NCCL leaves to the GPU. The caller handles empty calls. */
+ * the real NCCL leaves to the GPU. Empty calls are the caller's task. */
 ncclResult_t shim_host_check_call(const shim_call_t *call);
 
 #endif

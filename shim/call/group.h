@@ -11,20 +11,19 @@
 unsigned shim_group_depth(void);
 
 /* In a group, makes the outermost end return the error (ncclInProgress is none) and cancel the group. Returns `result`.
- * Host mode: for every error that an API call returns. CUDA: for Shunt's own errors; the real NCCL remembers its
- * own. */
+ * Host mode: for every error of an API call. CUDA: for Shunt's own; the real NCCL remembers its own. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
 /* Adds the stream to the group. ncclInvalidUsage if its capture differs from that of the communicator's other streams,
  * ncclSystemError without memory. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
-/* Waits, at most 2 s, until no other thread polls the real NCCL about a dead communicator, whose handle may then be
+/* Waits, at most 2 s, until no other thread polls the real NCCL about a dead communicator, before its handle is
  * freed. */
 void shim_group_wait_for_polls(shim_comm_t *comm);
 
-/* ncclCommFinalize in a group on GPUs. No calls may follow; at the group's end a blocking communicator waits for
- * Shunt's kernels. False without memory. */
+/* ncclCommFinalize in a group on GPUs: no calls may follow; the group's end waits for Shunt's kernels if the
+ * communicator blocks. False without memory. */
 bool shim_group_finalize(shim_comm_t *comm);
 
 /* Reports that a message of a rank to itself has no counterpart of as many bytes; returns NCCL's error. */

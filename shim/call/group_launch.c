@@ -144,8 +144,8 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
     return failed;
 }
 
-/* Runs each step for all communicators before the next. A failure does not stop the other communicators nor, with
- * `all`, later steps; returns the first error. */
+/* Runs each step for all communicators before the next. A failure stops neither the others nor, with `all`, later
+ * steps; returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
     const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slower than most steps */

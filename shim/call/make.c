@@ -115,8 +115,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call after its checks, so its stream neither waits nor joins the group. An empty part of
- * a group's all-gather must not move the other parts to a branch. */
+/* The real NCCL drops an empty call after its checks, so its stream neither waits nor joins the group. Empty parts of a
+ * group's all-gather must not move the others to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;

@@ -94,9 +94,9 @@ static bool set_call(shim_call_t *call)
     return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
-/* Whether this rank needs longer per block: unaligned buffers, or a message to itself, copied by the blocks that send
- * and receive. 256 MB of bulk messages in an all-to-all took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on
- * 2 H100 (selector/measured/messages-2-h100.csv). */
+/* Whether this rank's blocks are slower: unaligned buffers, or a message to itself, which they also copy. 256 MB of
+ * bulk messages in an all-to-all took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on 2 H100
+ * (selector/measured/messages-2-h100.csv). */
 static bool is_slow(const shim_call_t *call)
 {
     return !alg_call_is_aligned(&call->alg) || (shim_call_is_message(call) && call->alg.root == call->comm->rank);

@@ -44,7 +44,7 @@ bool record_last(const record_slot_t *slot, record_made_t *made);
 /* Writes the algorithm's name; "NCCL" for address 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* What a rank waits in: one call, or a list: several calls of a group in one kernel, which other ranks may make one by
+/* What a rank waits in: one call, or a list, several calls of a group in one kernel, which other ranks may make one by
  * one (shim/call/group_parts.c). */
 typedef struct record_waiting {
     record_sign_t sign; /* first call; count 0: unknown */
@@ -54,16 +54,14 @@ typedef struct record_waiting {
     bool forwarded;  /* by the real NCCL; the wait is inferred, since another rank has not made the call */
 } record_waiting_t;
 
-/* From an id that a kernel of this rank published, which is that of a list's last call. Omits calls that are no longer
- * in the ring. */
+/* From an id that a kernel of this rank published, a list's last call. Omits calls no longer in the ring. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
-/* Whether two ranks' collectives with one number can be the same call: all arguments are equal that NCCL wants
- * equal. */
+/* Whether two ranks' collectives with one number can be the same call: what NCCL wants equal is equal. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
-/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both have captured the same
- * calls. (One rank may capture a call that another makes eagerly.) */
+/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls.
+ * (One rank may capture a call that another makes eagerly.) */
 bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 
 /* State of a process, from /proc. */

@@ -60,7 +60,7 @@ static bool is_message(uint32_t collective)
     return collective >= ALG_SEND_RECV;
 }
 
-/* Ranks other than the root may have ended a rooted call before the others begin it, which GPUs do not report. For a
+/* A rank other than the root may have ended a rooted call before others begin it, which GPUs do not report. For a
  * series with several roots, and messages of a group, no single entry names the partners. */
 static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t *waiting)
 {

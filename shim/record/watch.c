@@ -384,9 +384,8 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* Only the reference rank reports. Its calls fail only then, so it can still find the difference. Other ranks wait for
- * its report, unless its process does not run or reports nothing for WATCHER_MS, perhaps unable to read the other
- * record. */
+/* Only the reference rank reports. Its calls fail only then, so it can still find the difference. Others wait for its
+ * report, unless its process does not run or is silent for WATCHER_MS, perhaps unable to read the other record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {

@@ -69,8 +69,8 @@ typedef struct net_rdma {
     int timeout, retries; /* of a packet: 4.096 us * 2^timeout; number of repeats */
 } net_rdma_t;
 
-/* An address of this host, with port 0. Without names, container bridges and loopback are the last choice. -ENODEV: no
- * selected interface is up. */
+/* An address of this host, with port 0. Without names, container bridges and loopback come last. -ENODEV: no selected
+ * interface is up. */
 int net_address_own(const net_interfaces_t *wanted, net_address_t *address);
 void net_address_write(const net_address_t *address, char text[NET_ADDRESS_TEXT]);
 
@@ -84,8 +84,8 @@ typedef struct net_invitation {
     uint64_t checksum;
 } net_invitation_t;
 
-/* An invitation to this process's listener. The first call starts its thread, which lives as long as the process; a
- * forked child starts its own. */
+/* An invitation to this process's listener. The first call starts its thread for the life of the process; a forked
+ * child starts its own. */
 int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation);
 bool net_invitation_valid(const net_invitation_t *invitation);
 
@@ -95,9 +95,9 @@ typedef struct net_meeting net_meeting_t;
  * the limit. */
 int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
                      uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting);
-/* One round: posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records, in the order of ranks.
+/* One round: posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records in the order of ranks.
  * -ESRCH: a rank left after the first round; -EEXIST: the rank is taken; -EPROTO: ranks differ in nranks, rounds or
- * bytes; -ECONNRESET: the listener is gone, or does not know the secret. */
+ * bytes; -ECONNRESET: no listener with the secret. */
 int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, void *records,
                          const net_limit_t *limit);
 void net_meeting_leave(net_meeting_t *meeting); /* NULL is allowed */
@@ -109,9 +109,8 @@ typedef struct net_network net_network_t;
 /* Listens for peers at an address of this host. Without an RDMA port, or with `rdma` NULL, uses sockets. */
 int net_network_open(const net_interfaces_t *wanted, const net_rdma_t *rdma, net_network_t **network,
                      net_address_t *address);
-/* Where puts arrive: one window per rank, and one word per rank with the last flag that arrived. The caller owns them;
- * the words must be zero at first. Kernels may wait for the words: they are stored with release, or by a device that
- * writes in order. */
+/* Where puts arrive: a window per rank, and a word per rank with its last flag. The caller owns them; the words must be
+ * zero at first. Kernels may wait for the words: they are stored with release, or by a device that writes in order. */
 typedef struct net_landing {
     uint8_t *windows;
     size_t window_bytes; /* of each */
@@ -120,10 +119,9 @@ typedef struct net_landing {
     size_t source_bytes;
 } net_landing_t;
 
-/* Connects to every other rank; all do so at once, with windows of the same size. They prove themselves by the
- * invitation's secret and the group's key; strangers are rejected. Landing memory may be accessed until
- * net_network_close. The ranks of a pair agree on RDMA or sockets: sockets if memory cannot be registered, or the first
- * write does not arrive within 2 s. */
+/* Connects to every other rank; all call it at once, with windows of the same size. They check each other by the
+ * invitation's secret and the group's key. Landing memory may be accessed until net_network_close. A pair uses sockets
+ * if memory cannot be registered, or the first RDMA write does not arrive within 2 s. */
 int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
                         uint32_t rank, uint32_t nranks, const net_address_t *addresses, const net_landing_t *landing,
                         const net_limit_t *limit);
@@ -140,13 +138,13 @@ uint64_t net_network_sent(const net_network_t *network, uint32_t peer);
 bool net_network_alive(const net_network_t *network, uint32_t peer);
 /* Why RDMA to a peer first failed; NULL: it has not. */
 const char *net_network_fault(const net_network_t *network);
-/* Moves what can be moved; if nothing can, waits up to `wait_ms` until something can. True if any data has moved. One
- * thread at a time. */
+/* Moves what can be moved; if nothing can, waits up to `wait_ms` for something. True if data has moved. One thread at a
+ * time. */
 bool net_network_progress(net_network_t *network, int wait_ms);
 /* Whether some peers use sockets, so that this process copies their bytes. */
 bool net_network_copies(const net_network_t *network);
-/* The two halves of net_network_progress, without waiting. A second thread may receive concurrently with all other
- * functions but net_network_close. */
+/* The halves of net_network_progress, without waiting. A second thread may receive concurrently with all functions but
+ * net_network_close. */
 bool net_network_write(net_network_t *network);
 bool net_network_receive(net_network_t *network);
 /* Peers see the connections end after all that was put. NULL is allowed. */

@@ -232,8 +232,7 @@ static int show_cards(state_t *state)
     return error;
 }
 
-/* Flag 0 changes nothing at the peer. Polls are counted, not timed: on a busy machine this thread or a software device
- * may not run for long. */
+/* Flag 0 changes nothing at the peer. Polls are counted, not timed: this thread or a software device may run rarely. */
 static void try_writes(state_t *state)
 {
     net_network_t *network = state->network;
