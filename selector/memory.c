@@ -8,7 +8,7 @@
 #include "selector/policy.h"
 #include "selector/topology/topology.h"
 
-/* The memory that SHUNT_ALGO requires, or ALG_MEMORY_COUNT. */
+/* ALG_MEMORY_COUNT: SHUNT_ALGO does not decide. */
 static alg_memory_t asked_memory(const sel_plan_t *plan)
 {
     policy_t policy;
@@ -26,7 +26,7 @@ static alg_memory_t asked_memory(const sel_plan_t *plan)
     return ALG_MEMORY_COUNT;
 }
 
-/* The memory for which `shunt tune` wrote rows, or ALG_MEMORY_COUNT. */
+/* ALG_MEMORY_COUNT: `shunt tune` wrote no rows. */
 static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *host)
 {
     char peer_class[SEL_CLASS_BYTES], host_class[SEL_CLASS_BYTES];

@@ -9,8 +9,8 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* Bands from the one that contains `bytes` on. None if the scratch is too small for any algorithm, or the collective
- * has none. */
+/* From the band that contains `bytes` on. None if the scratch is too small for any algorithm, or the collective has
+ * none. */
 typedef struct bands {
     const sel_band_t *first, *end;
 } bands_t;
@@ -61,7 +61,7 @@ static sel_choice_t forward(sel_reason_t reason)
     return (sel_choice_t){.reason = reason};
 }
 
-/* The algorithm's grid for this many blocks, within the user's limit. */
+/* Within the user's limit. */
 static uint32_t shaped(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint64_t bytes,
                        uint32_t *threads)
 {

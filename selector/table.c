@@ -96,7 +96,7 @@ static void find_built_in(sources_t *sources)
     }
 }
 
-/* The policy's last item for a size, or NULL. */
+/* NULL: none. */
 static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;

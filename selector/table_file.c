@@ -277,7 +277,6 @@ static bool read_over(piece_t rest, uint32_t *link)
     return *link != SEL_LINK_HOST;
 }
 
-/* Parses the figures after `name`, and the links. */
 static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
                          uint64_t *number, uint32_t *link, char fault[SEL_FILE_FAULT_BYTES])
 {

@@ -30,7 +30,7 @@ typedef struct net_box {
     net_box_letter_t letter[NET_BOX_CAPACITY];
 } net_box_t;
 
-/* Binds a socket to a new, unique name. */
+/* `name` is new and unique. */
 int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME_BYTES]);
 /* Sends to the box `name` with token `to`. Waits up to 10 s for room. */
 int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], int descriptor);

@@ -34,7 +34,7 @@ static int grant(const net_driver_t *driver, void *at, size_t bytes, int device)
     return net_driver_errno(driver->set_access((CUdeviceptr)at, bytes, &access, 1));
 }
 
-/* `place` NULL: maps at new addresses. */
+/* `place` NULL: new addresses. */
 static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, int device, void *place, void **pointer)
 {
     CUdeviceptr at = (CUdeviceptr)place;

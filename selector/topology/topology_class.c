@@ -67,7 +67,6 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
                  topology->nranks, topology->multicast ? "-mc" : "");
 }
 
-/* For several hosts. */
 static bool parse_hosts(const char *class, sel_topology_t *topology)
 {
     uint32_t arch, hosts, each;

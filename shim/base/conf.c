@@ -32,7 +32,7 @@ typedef struct reader {
     shim_conf_t *conf;
     shim_conf_complain_t complain;
     uint32_t line, faults;
-    const char *start; /* of the line */
+    const char *start;
 } reader_t;
 
 static void fault(reader_t *reader, const char *at, const char *format, ...) __attribute__((format(printf, 3, 4)));

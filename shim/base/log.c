@@ -103,7 +103,7 @@ static int printable(const unsigned char *at, int left)
         return 0;
     for (int i = 1; i < bytes; i++)
         if (i >= left || (at[i] & 0xc0) != 0x80 || (i == 1 && at[i] < first[at[0]]))
-            return 1; /* not UTF-8 */
+            return 1;
     return bytes;
 }
 

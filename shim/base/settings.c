@@ -20,7 +20,7 @@
 
 enum {
     MAX_BLOCKS = 1024,
-    MAX_TIMEOUT_MS = 86400000, /* one day */
+    MAX_TIMEOUT_MS = 86400000,
     HOST_TIMEOUT_MS = 10000,
     FAULT_BYTES = 160,
     COMPLAINT_BYTES = 1536
@@ -31,7 +31,7 @@ enum {
 /* False if `text` is not allowed; `fault` may get details. */
 typedef bool (*parse_t)(const char *text, void *field, char *fault);
 
-/* Index in a list that ends with NULL; -1 if absent. */
+/* -1 if absent. */
 static int name_index(const char *text, const char *const *names)
 {
     for (int i = 0; names[i] != NULL; i++)
@@ -40,7 +40,7 @@ static int name_index(const char *text, const char *const *names)
     return -1;
 }
 
-/* Reads a plain decimal number; *end is the rest of the text. */
+/* *end is the rest of the text. */
 static bool parse_number(const char *text, uint64_t *number, const char **end)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -202,7 +202,7 @@ static shim_settings_t settings;
 static const char *values[ROWS];
 static const char *origins[ROWS];
 static shim_conf_t files[SHIM_CONF_FILES];
-static char *complaints[MOST_COMPLAINTS]; /* each is freed once logged */
+static char *complaints[MOST_COMPLAINTS];
 static uint32_t complaint_count;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -267,7 +267,7 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* False if the value is not allowed, with the reason in `fault`, or out of memory. */
+/* False with the reason in `fault` if not allowed, or without memory. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
     /* A copy, since the environment may change. */

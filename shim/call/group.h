@@ -26,7 +26,7 @@ void shim_group_wait_for_polls(shim_comm_t *comm);
  * communicator blocks. False without memory. */
 bool shim_group_finalize(shim_comm_t *comm);
 
-/* Reports that a message of a rank to itself has no counterpart of as many bytes; returns NCCL's error. */
+/* Sets the last error: a rank's message to itself has no counterpart of as many bytes; returns NCCL's error. */
 ncclResult_t shim_group_self_fault(const char *function);
 
 /* Notes an unattached communicator's forwarded call: Shunt launches only after the real NCCL has issued it. */

@@ -83,8 +83,8 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or that call would not be
-     * ordered after this one. */
+    /* Without this error the peers' call would pair with this rank's next one and add unrelated data, or that call
+     * would not be ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }

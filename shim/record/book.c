@@ -61,7 +61,7 @@ static seen_t *find_seen(const net_mark_t *mark)
     return seen;
 }
 
-/* Adds the book to the list; NULL without memory. Under the lock. */
+/* Under the lock. NULL without memory. */
 static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint32_t slots)
 {
     seen_t *seen = malloc(sizeof *seen);

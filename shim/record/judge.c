@@ -196,7 +196,7 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* If so, other communicators of the process may belong to those ranks. */
+/* Other communicators of the process may belong to its other ranks. */
 static bool has_other_ranks(const record_view_t *view)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -301,7 +301,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* Finds the first of the calls that the rank has made differently. */
+/* The first of the calls that differs. */
 static bool find_other(const record_waiting_t *waiting, const record_slot_t *waiter, const record_slot_t *slot,
                        record_rank_t *rank)
 {
@@ -318,7 +318,7 @@ static bool find_other(const record_waiting_t *waiting, const record_slot_t *wai
     return true;
 }
 
-/* Number of the first collective that the rank has not made; 0: none. */
+/* 0: none. */
 static uint64_t find_missing(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     const uint64_t made = load(&slot->made[RECORD_COLLECTIVE]), first = waiting->sign.number;

@@ -57,7 +57,7 @@ typedef struct record_waiting {
 /* From an id that a kernel of this rank published, a list's last call. Omits calls no longer in the ring. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
-/* Whether two ranks' collectives with one number can be the same call: what NCCL wants equal is equal. */
+/* Whether two ranks' collectives with one number can be the same call: all that NCCL requires to be equal is equal. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
 /* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls.
@@ -68,7 +68,7 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 typedef enum record_process { RECORD_RUNS, RECORD_STOPPED, RECORD_GONE } record_process_t;
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks);
 
-/* How a rank relates to a call in which another rank waits, in the order of blame. */
+/* A rank's relation to a call in which another waits, in the order of blame. */
 typedef enum record_cause {
     RECORD_DEAD,
     RECORD_LEFT,       /* it has ended or aborted the communicator */

@@ -174,7 +174,7 @@ static const record_slot_t *readable(const record_view_t *view)
     return view->slot && record_view_lives(view) ? view->slot : NULL;
 }
 
-/* First collective that a peer has not made; 0: none, or unknown. */
+/* 0: none, or unknown. */
 static uint64_t first_missing(const shim_record_t *record)
 {
     uint64_t least = atomic_load(&record->slot->made[RECORD_COLLECTIVE]);
@@ -236,7 +236,7 @@ static bool is_reporter(const shim_record_t *record, const record_waiting_t *wai
     return true;
 }
 
-/* Lists all ranks outside the call, the one to blame first; returns their number. */
+/* The one to blame first; returns the number. */
 static uint32_t find_culprits(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns,
                               record_rank_t culprit[ALG_MAX_RANKS])
 {
@@ -331,7 +331,7 @@ static uint32_t reference_of(const shim_record_t *record)
     return r;
 }
 
-/* Finds the first number at which two ranks' calls differ; false: none so far. */
+/* False: none so far. */
 static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t rank, record_made_t *one,
                             record_made_t *other)
 {

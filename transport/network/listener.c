@@ -74,7 +74,6 @@ static bool same_group(const guest_t *a, const guest_t *b)
     return a->known && b->known && memcmp(&a->hello.group, &b->hello.group, sizeof(a->hello.group)) == 0;
 }
 
-/* Sends `error` to all guests of the group and removes them. */
 static void end_group(listener_t *listener, const net_key_t *group, uint32_t error)
 {
     for (uint32_t i = listener->guests; i-- > 0;) {
@@ -117,7 +116,7 @@ static uint32_t check_hello(listener_t *listener, const guest_t *guest)
     return 0;
 }
 
-/* Sends all records to all guests of the group, once all have posted. */
+/* If all have posted. */
 static void finish_round(listener_t *listener, const guest_t *last)
 {
     static const guest_t nobody;
@@ -171,7 +170,6 @@ static int read_part(guest_t *guest, void *part, size_t from, size_t size)
     return guest->got == from + size;
 }
 
-/* True if the guest stays. */
 static bool read_hello(listener_t *listener, guest_t *guest)
 {
     const int whole = read_part(guest, &guest->hello, 0, sizeof(guest->hello));
@@ -208,7 +206,7 @@ static void hear_guest(listener_t *listener, uint32_t index)
     guest_t *guest = &listener->guest[index];
     if (!guest->known) {
         if (!read_hello(listener, guest)) {
-            guest->known = false; /* it never joined its group */
+            guest->known = false;
             guest_left(listener, index);
         }
         return;
@@ -232,7 +230,7 @@ static uint32_t most_guests(void)
     return quarter > NET_NETWORK_RANKS ? (uint32_t)quarter : (uint32_t)NET_NETWORK_RANKS;
 }
 
-/* Oldest guest without a hello; `guests` if there is none. */
+/* `guests` if there is none. */
 static uint32_t oldest_stranger(const listener_t *listener)
 {
     uint32_t oldest = listener->guests;
@@ -284,7 +282,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* Returns whether strangers are left, who have a time limit. */
+/* True if some are left, who have a time limit. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();

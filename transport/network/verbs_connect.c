@@ -49,7 +49,7 @@ static bool has(uint32_t bits, uint32_t peer)
     return bits >> peer & 1;
 }
 
-/* `own` and `all` have `size` bytes per rank. */
+/* `size`: bytes per rank. */
 static int one_round(state_t *state, const void *own, void *all, size_t size)
 {
     int error = 0;

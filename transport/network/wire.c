@@ -50,7 +50,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, close_in_child);
 }
 
-/* Closes the socket on failure. */
+/* Closes it on failure. */
 static int keep(int made)
 {
     pthread_once(&g_once, watch_forks);
