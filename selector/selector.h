@@ -14,7 +14,7 @@ extern "C" {
 /* ---- Rows of a table ------------------------------------------------------------ */
 
 /* Times differ between types: floats are sent with a sentinel, integers with escape words, and the width determines the
- * arithmetic per byte. So a row has a set of kinds of types, one bit each. */
+ * arithmetic per byte. So a row applies to kinds of types, one bit each. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
@@ -68,7 +68,7 @@ typedef struct sel_settings {
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
     uint16_t blocks;  /* the most; the algorithm's shape lowers them for short messages */
-    uint16_t threads; /* of a block, likewise */
+    uint16_t threads; /* likewise, per block */
     sel_reason_t reason;
     const char *source; /* the benchmark that set it; static */
 } sel_rule_t;

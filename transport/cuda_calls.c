@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_calls.c - the CUDA calls of each collective, through driver functions: 0.5 us less of 3.6 per call on H200
- * (tests/gpu/gpu_launch.cu). Driver results have the runtime's error numbers. Kernel handles are cached: they are the
- * same on all devices, and survive a reset. */
+/* cuda_calls.c - the CUDA calls of each collective, by driver functions: 0.5 us less of 3.6 per call on H200
+ * (tests/gpu/gpu_launch.cu). Driver results have the runtime's numbers. Kernel handles are cached: they are the same on
+ * all devices, and survive a reset. */
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
 

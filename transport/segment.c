@@ -7,11 +7,11 @@
  * has lost its name, so two processes cannot remove each other's segments.
  *
  * A joiner is dead if its process is; in another pid namespace, if the lock on its slot's byte is free (an open-file
- * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's lock,
- * before its slot counts, so no living joiner is judged dead.
+ * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's, before
+ * its slot counts, so no living joiner is judged dead.
  *
- * Another owner or mode than 0600 is refused, never repaired, except for owner's rights that a umask removed. The owner
- * is checked before opening: another user's lease can delay an open by 45 s.
+ * Another owner or mode than 0600 is refused, except for owner's rights that a umask removed. The owner is checked
+ * before opening: another user's lease can delay an open by 45 s.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"

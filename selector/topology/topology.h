@@ -55,8 +55,8 @@ uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
 /* ---- A machine --------------------------------------------------------------- */
 
-/* PCI devices form a tree below each NUMA node; a parent precedes its children. As in NCCL, a switch is one node,
- * though /sys shows an upstream and a downstream port, and root ports are none. No pointers, so that machines can be
+/* PCI devices form a tree below each NUMA node; a parent precedes its children. As in NCCL, a switch is one node, not
+ * an upstream and a downstream port as in /sys, and root ports are none. No pointers, so that machines can be
  * compared. */
 enum {
     SEL_MAX_CPUS = 64,
@@ -154,8 +154,8 @@ sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t
 
 /* ---- Reading a machine -------------------------------------------------------- */
 
-/* Adds a device and all nodes above it, from `sys` ("/sys"). Nodes that exist stay. A device that /sys lacks is put
- * below an unknown NUMA node. -1: no room, or not a PCI address. */
+/* Adds a device and all nodes above it, from `sys` ("/sys"), unless they exist. A device that /sys lacks is put below
+ * an unknown NUMA node. -1: no room, or not a PCI address. */
 int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char *bus);
 /* Adds a GPU without its kind and links; -1 as above. */
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus);

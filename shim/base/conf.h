@@ -31,8 +31,8 @@ enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* reported per file */ };
 
 typedef void (*shim_conf_complain_t)(const char *line);
 
-/* Parses `size` bytes in place: values point into `text`, which must outlive them, and text[size] must be writable. Any
- * bytes are allowed. `conf` has a path and no values yet. */
+/* Parses `size` bytes in place: values point into `text`, which must outlive them; text[size] must be writable. Any
+ * bytes are allowed. `conf` has a path and no values. */
 void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_complain_t complain);
 
 /* Reads both files, the user's first; values live as long as the process. */

@@ -2,10 +2,10 @@
 /*
  * device.c - whether this process uses GPUs or the host device.
  *
- * `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, since workers forked after cuInit
- * cannot use CUDA. Without the driver's library or device node there is no GPU. If the kernel lists a GPU there is one,
- * unless the user hides all. A build without CUDA decides in the same way, then forwards every call, since the host
- * device would take GPU addresses for host addresses.
+ * `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, since workers forked after it
+ * cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists one there is,
+ * unless the user hides all. A build without CUDA decides alike, then forwards every call, since the host device would
+ * take GPU addresses for its own.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"

@@ -50,8 +50,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
     return (ncclDataType_t)call->alg.type;
 }
 
-/* Bytes of a rank's larger buffer, the unit of tables and limits; bytes of one block if the number of ranks is unknown.
- * The type must be valid. */
+/* Bytes of a rank's larger buffer, the unit of tables and limits; of one block if the number of ranks is unknown. The
+ * type must be valid. */
 static inline uint64_t shim_call_bytes(const shim_call_t *call)
 {
     uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.h - whether a call is valid. On GPUs Shunt takes only calls that are certainly valid; the real NCCL judges the
- * rest.
+ * check.h - whether a call is valid. On GPUs Shunt takes only certainly valid calls; the real NCCL judges the rest.
  */
 #ifndef SHUNT_SHIM_CHECK_H
 #define SHUNT_SHIM_CHECK_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_launch.c - the end of a group on CUDA: streams join, Shunt's work launches beside the real NCCL's, and the
- * streams continue. group.c has the reasons.
+ * streams continue (reasons: group.c).
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
@@ -33,7 +33,7 @@ static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* Before the real end: waits for the communicator's earlier work, then joins its streams. */
+/* Before the real end: after the communicator's earlier work, joins its streams. */
 static int join_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);

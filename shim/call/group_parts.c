@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_parts.c - merges collectives of a group into the parts of one call: broadcasts and reduces with rising roots,
- * with which programs gather or reduce parts of unequal length, and short calls without root. The transfers do not
- * change, since another rank may make the calls one by one (algorithms/device/series.h, places.h).
+ * by which programs gather or reduce parts of unequal length, and short calls without root. Transfers do not change,
+ * since another rank may make the calls one by one (algorithms/device/series.h, places.h).
  */
 #include "shim/call/group_state.h"
 

@@ -7,9 +7,9 @@
 
 #include "shim/call/call.h"
 
-/* Notes the beginning of a call that is not empty, once, when its algorithm is chosen or it will be forwarded. */
+/* Notes a call that is not empty, once, when its algorithm is chosen or it will be forwarded. */
 void shim_note_call(shim_call_t *call);
-/* Notes that the call failed on this rank, if shim_note_call noted it. */
+/* Notes that a call of shim_note_call failed on this rank. */
 void shim_note_failure(const shim_call_t *call);
 
 #endif

@@ -3,10 +3,9 @@
  * route.c - decides whether Shunt takes a call.
  *
  * Only calls that are certainly valid are taken; for the rest the real NCCL reports the error and cancels its group.
- * After an attempted launch the call is never forwarded, since other ranks may have launched: the error is returned.
- *
- * A call waits for a piece of scratch that is not yet allocated (alg_map_t). If that fails, all ranks forward such
- * calls for ever, by one common verdict.
+ * After an attempted launch the error is returned, never the call forwarded, since other ranks may have launched. A
+ * call waits for scratch that is not yet allocated (alg_map_t); if that fails, all ranks forward such calls for ever,
+ * by one verdict.
  *
  * The decision depends only on facts that are equal on all ranks, with four exceptions. In each this rank alone
  * forwards the call, while its peers take it and wait for this rank:
@@ -14,7 +13,7 @@
  *     makes a buffer unused.)
  *   - A non-blocking communicator that is not ready: the real NCCL reads the same state and returns its error,
  *     ncclInvalidArgument for ncclInProgress. If the state becomes ncclSuccess between the two reads, NCCL takes the
- *     call and waits for the peers. A program that polls until ncclSuccess, as NCCL requires, never does this.
+ *     call and waits for the peers; a program that polls until ncclSuccess, as NCCL requires, never does this.
  *   - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It treats an
  *     invalidated capture as none, so its launch fails, perhaps after waiting for peers to connect.
  *   - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.

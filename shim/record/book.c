@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * book.c - this process's book of slots, and mapped books of peers (layout.h). A book is mapped once, at its largest
- * size; the file grows below the mapping. Mappings live as long as the process, since untouched pages cost nothing. A
- * forked child makes its own book.
+ * size, for the life of the process, since untouched pages cost nothing; the file grows below the mapping. A forked
+ * child makes its own.
  */
 #define _GNU_SOURCE
 #include "shim/record/book.h"

@@ -2,9 +2,8 @@
 /*
  * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading.
  *
- * A process has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank. Peers open it
- * through /proc/<pid>/fd. It has no path, so a crash leaves nothing behind, and is sealed against shrinking, so reads
- * never fault.
+ * A process has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank, which peers
+ * open through /proc/<pid>/fd. A crash leaves nothing behind; a seal against shrinking keeps reads from faulting.
  *
  * Each word has one writing process, and readers take no lock. A reader discards what it read if the slot's life or the
  * entry's sequence has changed; an entry whose writer died half way never becomes valid. Readers check every number,
@@ -34,7 +33,7 @@ enum {
 /* Each kind of call is numbered from 1. */
 typedef enum record_kind {
     RECORD_COLLECTIVE, /* not captured; numbered equally on all ranks */
-    RECORD_MESSAGE,    /* sends, receives and one-sided calls, not captured; numbered by each rank */
+    RECORD_MESSAGE,    /* messages and one-sided calls, not captured; numbered by each rank */
     RECORD_CAPTURED,   /* captured; replays are not recorded */
     RECORD_KINDS
 } record_kind_t;
@@ -51,7 +50,7 @@ typedef struct record_entry {
     _Atomic uint64_t id;
     _Atomic uint64_t number; /* of its kind */
     _Atomic uint64_t count;
-    _Atomic uint64_t place; /* root or peer in the low half, flags in the high half */
+    _Atomic uint64_t place; /* low half: root or peer; high half: flags */
     _Atomic uint64_t stream;
     _Atomic uint64_t time_ns;
     _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: real NCCL */
@@ -63,7 +62,7 @@ typedef struct record_peer {
     _Atomic uint64_t start_ticks;
     _Atomic uint32_t slot;
     _Atomic uint32_t reserved;
-    _Atomic uint64_t life; /* of the slot */
+    _Atomic uint64_t life;
 } record_peer_t;
 
 typedef enum record_state { RECORD_SETTING_UP, RECORD_ATTACHED, RECORD_FORWARDS, RECORD_ENDED } record_state_t;
@@ -84,7 +83,7 @@ typedef struct record_slot {
     _Atomic uint64_t ended, ended_ns;
     /* Written by the watcher. */
     _Alignas(64) _Atomic uint64_t wait_id; /* call in which kernels wait; 0: none known */
-    _Atomic uint64_t wait_epoch; /* its bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
+    _Atomic uint64_t wait_epoch; /* bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
     _Atomic uint64_t wait_ns;    /* duration, except while the process was stopped */
     _Atomic uint64_t mismatch;   /* differing calls were reported */
 } record_slot_t;

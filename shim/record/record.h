@@ -55,8 +55,7 @@ typedef struct shim_record_call {
     const char *algorithm; /* static; NULL: the real NCCL's */
 } shim_record_call_t;
 uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call);
-/* At the group's end: the call runs in one kernel with the taken collective before it, and the kernel publishes this
- * id. */
+/* At the group's end: the call runs in the kernel of the taken collective before it, which publishes this id. */
 void shim_record_listed(shim_record_t *record, uint64_t id);
 /* A call failed, so its number may exist on this rank alone. */
 void shim_record_doubt(shim_record_t *record);
@@ -68,8 +67,8 @@ bool shim_record_mismatched(const shim_record_t *record);
 /* The watcher calls `fail`, without a lock, when a communicator must newly fail. */
 void shim_record_on_mismatch(void (*fail)(void));
 
-/* For SHUNT_STATS: prints one line per communicator and rank for which this process's ranks waited at least 1 ms at a
- * time, the longest waits first. */
+/* For SHUNT_STATS: a line per communicator and rank for which this process's ranks waited at least 1 ms at a time, the
+ * longest waits first. */
 void shim_record_print_waits(FILE *out);
 
 #endif

@@ -3,8 +3,8 @@
  * watch.c - the watcher: one thread per process that reads the records of this process and its peers, and reports hangs
  * and differing calls (docs/watch.md).
  *
- * It makes no CUDA call: it reads from the control words in which call a kernel waits, and publishes that. Its clock
- * stops while the process is stopped, so a debugger that stops all ranks causes no report.
+ * It makes no CUDA call: control words contain the call in which a kernel waits. Its clock stops while the process is
+ * stopped, so a debugger that stops all ranks causes no report.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link.h - the parts of a network. A peer has one connection per direction, since the kernel lets one thread at a time
- * write to a socket or read from it. The connections move the bytes (sockets.c), or only show that the peer lives,
- * beside a queue pair (verbs.h). */
+ * write to or read from a socket. They move the bytes (sockets.c), or only show that the peer lives, beside a queue
+ * pair (verbs.h). */
 #ifndef SHUNT_NETWORK_LINK_H
 #define SHUNT_NETWORK_LINK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_port.c - selects a rank's port: of the active ones that NCCL_IB_HCA names, the nearest to its GPU; and its
+/* verbs_port.c - selects a rank's port, the nearest to its GPU of the active ones that NCCL_IB_HCA names, and its
  * address (GID), by NCCL's rules. */
 #include <errno.h>
 #include <stdio.h>

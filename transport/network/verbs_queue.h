@@ -35,7 +35,7 @@ typedef struct verbs_queue {
     size_t copy_bytes;
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
-    uint64_t seen; /* the last flag seen */
+    uint64_t seen;
     /* Of the peer: */
     uint64_t to_window, to_flag;
     uint32_t window_key, flag_key;
