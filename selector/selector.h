@@ -34,7 +34,7 @@ typedef struct sel_tuned_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
     uint32_t class_hash;           /* of the class on which it was measured */
     uint16_t blocks, threads;      /* at most */
-    uint8_t collective;
+    uint8_t collective;            /* an alg_collective_t */
     uint8_t kinds;
     uint8_t algorithm; /* index in alg_registry, or SEL_NCCL */
     uint8_t unused[5];
@@ -98,12 +98,12 @@ typedef struct sel_plan {
 
 /* Neighbouring bands with the same rule. */
 typedef struct sel_row {
-    uint64_t from_bytes, to_bytes;
+    uint64_t from_bytes, to_bytes; /* both inclusive */
     sel_rule_t rule;
 } sel_row_t;
 
 typedef struct sel_choice {
-    const alg_algorithm_t *algorithm;
+    const alg_algorithm_t *algorithm; /* NULL: the real NCCL */
     uint32_t blocks;
     uint32_t aligned_blocks; /* without the algorithm's unaligned_blocks */
     uint32_t threads;

@@ -53,7 +53,7 @@ typedef struct sel_file_row {
     char class_name[SEL_CLASS_BYTES];
     uint32_t ranks;
     uint8_t kinds;
-    uint64_t from_bytes, to_bytes;
+    uint64_t from_bytes, to_bytes; /* both inclusive */
     char algorithm[SEL_FILE_NAME_BYTES];
     uint16_t blocks, threads; /* 0 with nccl */
     char source[SEL_FILE_SOURCE_BYTES];

@@ -62,8 +62,8 @@ struct net_memory {
     net_token_t token;
     net_process_t owner;
     pid_t pid;
-    uint64_t handle;
-    int descriptor; /* host: memfd; VMM: exported handle; else -1 */
+    uint64_t handle; /* VMM: CUmemGenericAllocationHandle */
+    int descriptor;  /* host: memfd; VMM: exported handle; else -1 */
     net_mark_t mark;
     net_box_t box;
     net_guest_book_t guests;

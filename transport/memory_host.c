@@ -2,7 +2,8 @@
 /* memory_host.c - host memory that ranks of several processes share. A memfd has no name, so a crash leaves nothing
  * behind, and does not count against /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd;
  * where the kernel refuses (other user or pid namespace, a process that is not traceable or has lost its first thread),
- * the descriptor is sent to their box. Seals prevent truncation, so a mapping of a checked size never faults. */
+ * the descriptor is sent to their box. Seals prevent truncation, so a mapping of a checked size never faults. The owner
+ * keeps its descriptor; the memory lives while any process has it mapped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

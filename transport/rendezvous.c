@@ -2,7 +2,8 @@
 /* rendezvous.c - slots, stages and the verdict, in a segment that ranks share. A joiner writes only its own slot; one
  * release store (slot state, record size or verdict) publishes the contents. So a reader sees complete records or none,
  * and a joiner may be killed at any point. The verdict names the slot with its reason, so one compare-and-swap sets
- * both. Peers may be broken: numbers from the segment are checked before use. */
+ * both. Peers may be broken: numbers from the segment are checked before use. The handle owns the mapping; the first
+ * process to unlink removes the name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

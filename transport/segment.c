@@ -78,6 +78,7 @@ static int lock_file(int fd)
     return -ETIMEDOUT;
 }
 
+/* Does not open the file. */
 static int look_at(const char *name, struct stat *info)
 {
     char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];

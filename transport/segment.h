@@ -40,9 +40,9 @@ typedef struct net_segment {
     net_key_t place;         /* random: also differs on a cloned host */
     _Atomic uint32_t joined; /* NET_MAX_SLOTS + 1: overfull */
     _Atomic uint32_t nranks;
-    _Atomic uint32_t verdict; /* net_verdict_t in the low byte, then the deciding slot + 1 */
-    _Atomic uint32_t slot_of[NET_MAX_SLOTS];
-    _Atomic uint32_t away; /* one bit per slot, set by its owner */
+    _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then the deciding slot + 1 */
+    _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
+    _Atomic uint32_t away;                   /* one bit per slot, set by its owner */
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 

@@ -53,6 +53,7 @@ void net_write(int descriptor, const void *bytes, size_t size);
  * detached.
  */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+/* The kernel's id. */
 int net_thread_id(void);
 /* The kernel's CLOCK_MONOTONIC: libfaketime may stop the C library's. */
 uint64_t net_now_ns(void);
@@ -109,8 +110,8 @@ net_key_t net_key_name(const net_key_t *key);
 
 /* Creates or opens the segment and takes a slot. Replaces a segment that is decided or stale (all joiners left or died,
  * in any pid namespace). -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
- * another joiner held the lock for 10 s. A process's first join also removes remains of crashed runs, among 1024 files.
- * A file stays open until net_unlink or net_leave. */
+ * another joiner held the lock for 10 s. A process's first join also removes remains of crashed runs, among up to 1024
+ * files. A joiner has a file open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Random, and equal only for the joiners of one segment: it identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
@@ -196,8 +197,8 @@ typedef struct net_range net_range_t;
 /* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
-/* Reserves addresses only. -ENOSYS: the kind has no ranges. A range lasts until all memory and mappings in it are
- * gone. */
+/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until all memory and mappings in it
+ * are gone. */
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
 void net_range_release(net_range_t *range); /* NULL is allowed */
 /* `offset`: a multiple of 2 MiB. */
@@ -221,7 +222,7 @@ size_t net_mapping_bytes(const net_mapping_t *mapping);
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
- * Device memory is parked for net_memory_reap. NULL is allowed. */
+ * Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
 /* For VMM memory that no kernel of this process will use: freed with its last rank's close. The driver waits for no
  * other kernel (measured on H200). */

@@ -11,7 +11,7 @@ extern "C" {
 
 /* How a communicator's GPUs reach each other: the worst pair's link. */
 typedef enum sel_link {
-    SEL_LINK_HOST = 0,
+    SEL_LINK_HOST = 0, /* host device */
     SEL_LINK_NVSWITCH, /* all pairs over NVLink and NVSwitch, equal numbers of links */
     SEL_LINK_MESH,     /* all pairs over NVLinks of their own, equal numbers */
     SEL_LINK_BRIDGES,  /* some pairs over NVLink, or over fewer links than others */

@@ -52,7 +52,7 @@ void xml_begin(xml_reader_t *xml, const char *file, const char *text, size_t byt
 bool xml_next(xml_reader_t *xml, xml_element_t *element);
 
 bool xml_is(xml_text_t text, const char *word);
-const xml_attribute_t *xml_attribute(const xml_element_t *element, const char *name);
+const xml_attribute_t *xml_attribute(const xml_element_t *element, const char *name); /* NULL: none */
 /* "file:line:column: expected ..."; returns false. */
 bool xml_fault(const xml_reader_t *xml, const xml_place_t *place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

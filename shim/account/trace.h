@@ -22,13 +22,13 @@ typedef struct shim_trace_call {
     uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for all ranks of a host; duration of the call */
     const void *comm, *stream;
     shunt_decision_t decision; /* static texts; reason NULL: refused before a decision */
-    const char *function;
+    const char *function;      /* static */
     uint64_t count;
     int32_t type, op; /* NCCL's numbers; op -1: none; type -1: end of a group, written without these fields */
     int32_t rank;     /* -1: not known */
     int32_t nranks;
     int32_t tid;
-    int32_t result;
+    int32_t result;   /* ncclResult_t */
     int32_t captured; /* 1, 0, or -1: unknown */
 } shim_trace_call_t;
 

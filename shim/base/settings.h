@@ -38,6 +38,7 @@ typedef struct shim_settings {
 #undef SHIM_SETTING
 } shim_settings_t;
 
+/* Never NULL. */
 const shim_settings_t *shim_settings(void);
 
 /* SHUNT_NCCL_PATH; NULL: not set. */

@@ -16,8 +16,8 @@
 typedef struct shim_call shim_call_t;
 struct shim_call {
     /* Set by the entry point. `alg` has buffers, count, type, and the unchecked root or peer. */
-    const char *function;
-    uint32_t collective; /* alg_collective_t, SHIM_SEND or SHIM_RECV */
+    const char *function; /* static */
+    uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);
     const void *more; /* further arguments for `forward`; such a call is never taken */
     ncclRedOp_t op;

@@ -12,6 +12,7 @@ bool shim_call_has_buffers(const shim_call_t *call);
 
 /* ---- The host device. Refusals set the text of ncclGetLastError. ---- */
 
+/* Returns ncclInvalidArgument. */
 ncclResult_t shim_host_invalid(const char *function, const char *text);
 /* State of a valid handle, with a reference; else NULL and an error in *result. */
 shim_comm_t *shim_host_acquire(ncclComm_t handle, const char *function, ncclResult_t *result);

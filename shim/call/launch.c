@@ -34,6 +34,7 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
     return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
 }
 
+/* Returns a cudaError_t. */
 static int launch_in_order(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;

@@ -24,9 +24,9 @@ typedef struct record_view {
     const record_mapped_t *mapped; /* NULL: not readable */
     const record_slot_t *slot;     /* NULL: not readable */
     uint64_t life;                 /* of the slot, when the ranks met */
-    int64_t pid;
-    uint64_t start_ticks;
-    bool seen; /* its process is in the same pid namespace */
+    int64_t pid;                   /* 0: unknown */
+    uint64_t start_ticks;          /* 0: unknown */
+    bool seen;                     /* its process is in the same pid namespace */
 } record_view_t;
 
 typedef struct record_made {

@@ -47,12 +47,12 @@ enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
 /* A call: 64 bytes, so that a write takes one cache line. */
 typedef struct record_entry {
     _Atomic uint64_t sequence; /* number in the ring, from 1; 0 while being written */
-    _Atomic uint64_t id;
-    _Atomic uint64_t number; /* of its kind */
+    _Atomic uint64_t id;       /* record_id */
+    _Atomic uint64_t number;   /* of its kind */
     _Atomic uint64_t count;
     _Atomic uint64_t place; /* low half: root or peer; high half: flags */
     _Atomic uint64_t stream;
-    _Atomic uint64_t time_ns;
+    _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
     _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: real NCCL */
 } record_entry_t;
 
@@ -72,7 +72,7 @@ typedef struct record_slot {
     _Atomic uint64_t comm; /* equal on all ranks */
     _Atomic uint32_t rank, nranks;
     _Atomic int32_t device; /* -1: host device */
-    _Atomic uint32_t state;
+    _Atomic uint32_t state; /* record_state_t */
     record_peer_t peer[ALG_MAX_RANKS];
     /* Written by calls. */
     _Alignas(64) _Atomic uint64_t entries; /* number written to the ring */

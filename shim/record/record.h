@@ -27,8 +27,8 @@ typedef struct shim_record_offer {
 typedef struct shim_record_about {
     uint64_t comm; /* equal on all ranks; does not reveal the key */
     uint32_t rank, nranks;
-    int device; /* -1: the host device */
-    bool attached;
+    int device;                   /* -1: the host device */
+    bool attached;                /* false: everything is forwarded */
     const alg_control_t *control; /* of the scratch, in host addresses; NULL unless attached */
     const atomic_int *phase;      /* of the communicator ... */
     int living;                   /* ... and its value while calls are taken */
@@ -50,7 +50,7 @@ typedef struct shim_record_call {
     record_sign_t sign;
     bool captured;
     uint32_t flags;
-    uint32_t place;
+    uint32_t place; /* root or peer */
     const void *stream;
     const char *algorithm; /* static; NULL: the real NCCL's */
 } shim_record_call_t;

@@ -22,7 +22,7 @@ typedef struct put {
 typedef struct link {
     int out, in; /* both -1: none, or ended */
     bool by_verbs;
-    put_t put[NET_PUTS];
+    put_t put[NET_PUTS]; /* number n is put[n % NET_PUTS] */
     uint32_t given, sent;
     uint64_t sent_flag; /* of the last put sent */
     size_t written;     /* bytes of the first unsent put, head included */

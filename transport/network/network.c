@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* network.c - put and flag between ranks, over RDMA or sockets. One thread does everything, but a second one may read.
- * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. The caller owns the sources and
- * windows. */
+ * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. The network owns its
+ * connections and port, the caller the sources and windows. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -127,7 +127,7 @@ static void give_turn(net_network_t *network)
     atomic_flag_clear_explicit(&network->reads, memory_order_release);
 }
 
-/* With the turn. */
+/* The caller holds the turn. */
 static bool read_all(net_network_t *network)
 {
     bool moved = false;

@@ -72,6 +72,7 @@ typedef struct net_rdma {
 /* An address of this host, with port 0. Without names, container bridges and loopback come last. -ENODEV: no selected
  * interface is up. */
 int net_address_own(const net_interfaces_t *wanted, net_address_t *address);
+/* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
 void net_address_write(const net_address_t *address, char text[NET_ADDRESS_TEXT]);
 
 /* ---- Meeting ------------------------------------------------------------------- */

@@ -7,14 +7,15 @@
  *   - A responder executes the requests of a reliable connection in order.
  *   - Its writes reach memory in order: PCIe keeps posted writes in order, for memory is registered without
  *     IBV_ACCESS_RELAXED_ORDERING. So after an acquire of the flag by a CPU or GPU, reads return the data.
- *   - Aligned 8 bytes are one write to memory. A software device that copies bytes in order shows values below the new
- *     flag, for which the reader waits.
+ *   - Aligned 8 bytes are one write to memory. A software device that copies bytes from the first one on shows values
+ *     between the old flag and the new one, too small for a reader that waits for the new one.
  * The InfiniBand specification promises the order only to a receiver that takes a completion. That memory may be polled
  * is a property of the devices (ConnectX and similar); NCCL's ready-to-receive entries, MSCCL++ and NVSHMEM rely on it
  * too. It does not hold if the user disables it (MLX5_RELAXED_PACKET_ORDERING_ON), nor for devices without reliable
  * connections in order (EFA), which are not used.
  *
- * Memory is freed in this order: all queue pairs, the registrations, then the caller's memory.
+ * Memory is freed in this order: all queue pairs, the registrations, then the caller's memory. verbs_t owns its device
+ * context and the copies of data put from unregistered memory.
  */
 #ifndef SHUNT_NETWORK_VERBS_H
 #define SHUNT_NETWORK_VERBS_H
