@@ -373,6 +373,7 @@ void net_segment_release(net_named_t *named, bool own)
     named->life = -1;
 }
 
+/* A locked segment is in use. */
 static void sweep_one(const char *name)
 {
     struct stat info;

@@ -225,6 +225,7 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     return taken;
 }
 
+/* Needs set_call before. */
 static ncclResult_t run_on_host(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);

@@ -491,6 +491,7 @@ static void sample_waits(uint64_t nap_ns)
     net_lock_give(&record_lock);
 }
 
+/* Returns the length of the last nap. */
 static uint64_t sleep_for(uint64_t period_ns)
 {
     const uint64_t nap_ns = shim_setting_stats() ? SAMPLE_US * UINT64_C(1000) : period_ns;

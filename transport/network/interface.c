@@ -36,6 +36,7 @@ static bool is_wanted(const char *list, const char *name)
     return listed(list, whole, name) != excluded;
 }
 
+/* Lower is better. */
 static int rank_of(const struct ifaddrs *one)
 {
     if (one->ifa_flags & IFF_LOOPBACK)

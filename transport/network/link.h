@@ -37,9 +37,9 @@ struct net_network {
     int listener; /* -1 once all are connected */
     net_landing_t landing;
     link_t link[NET_NETWORK_RANKS];
-    atomic_flag reads; /* whether the turn to read is taken */
-    atomic_bool ends;  /* whether a thread waits for the turn, to end a connection */
-    verbs_t *verbs;
+    atomic_flag reads;        /* whether the turn to read is taken */
+    atomic_bool ends;         /* whether a thread waits for the turn, to end a connection */
+    verbs_t *verbs;           /* NULL: sockets */
     uint64_t heard_ns;        /* time of the last check for ended connections */
     char why[NET_WAY_TEXT];   /* why RDMA is not used */
     char fault[NET_WAY_TEXT]; /* first failure of a queue pair */
@@ -54,6 +54,7 @@ void link_sent(link_t *link);
 int connect_links(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group, uint32_t rank,
                   const net_address_t *addresses, const net_limit_t *limit, uint32_t *offers);
 
+/* 0 or -ECONNRESET. */
 int sockets_put(link_t *link, const put_head_t *head, const void *data);
 /* False if the connection has ended. */
 bool sockets_write(link_t *link, bool *moved);
