@@ -6,9 +6,9 @@
  * calls; ours launch only if it succeeds. All streams of a communicator in the group join before and after; Shunt's
  * work of it runs on one of them, its lead, concurrently with the real NCCL's: another rank may make these calls
  * without a group, in either order, so neither may wait for the other. For the same reason messages run concurrently
- * with collectives, and all messages of a communicator form one call in which they progress together. Messages launch
- * first: behind a full launch queue of collectives they could block a peer that needs them before its own collectives.
- * If several communicators share a stream, messages also get a branch.
+ * with collectives, and all messages of a communicator form one call in which they progress together, however peers
+ * group them. Messages launch first: behind a full launch queue of collectives they could block a peer that needs them
+ * before its own collectives. If several communicators share a stream, messages also get a branch.
  *
  * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
  * orders. Several ranks of one communicator in this thread launch in turn, call by call: a launch queue is finite, and
