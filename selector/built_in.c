@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* built_in.c - the built-in table. Each row names the benchmark that set it. NCCL gets the sizes at which its ring, on
- * more multiprocessors, beats our 64 blocks. */
+ * more multiprocessors, is faster than Shunt's 64 blocks. */
 #include "selector/built_in.h"
 
 #define KIB ((uint64_t)1024)
@@ -8,7 +8,7 @@
 
 /* H200 over NVSwitch, multicast off. Grids: selector/measured/sweep-h200.csv. */
 #define H200(ranks) "selector/measured/graph-" #ranks "-h200.csv"
-#define HOST "host device" /* a block is a thread; more only contend for cores */
+#define HOST "host device" /* a block is a thread; more threads only contend for cores */
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
@@ -31,9 +31,9 @@
         ALG_##collective, "host", UINT64_MAX, "push", 1, 1, HOST \
     }
 
-/* Two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers. Beside matrix
- * products few blocks gain, so each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
- * all-to-alls of 16 MB: 3 to 6%); from about 20 MB on 40 and 48 gain there, too. */
+/* Two ranks. Many small blocks are as fast as large ones with twice the registers. Beside matrix products few blocks
+ * help, so each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and all-to-alls of 16 MB: 3 to
+ * 6%); from about 20 MB on, 40 and 48 help there too. */
 #define GRIDS "selector/measured/grids-2-h100.csv"
 #define SLIM "selector/measured/slim-2-h100.csv"
 #define SLIM_H200 "selector/measured/slim-2-h200.csv"
@@ -42,11 +42,11 @@
     {                                                                              \
         collective, "nvswitch-sm90-2", 256 * KIB, "push", 32, 1024, COLLECTIVES(2) \
     }
-/* Longer ones by bulk copies: as fast as the link, with a third of the blocks. */
+/* Longer calls use bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 
-/* Through the host's memory, two GPUs: one crossing up to `once`, then chunks up to `most`. Few blocks suffice where
- * the crossing dominates. */
+/* Two GPUs through host memory: one crossing up to `once`, then chunks up to `most`. Few blocks suffice where the
+ * crossing dominates. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
@@ -69,7 +69,8 @@
         ALG_##collective, "nvswitch-sm90-2", most, "push", 64, 1024, COLLECTIVES(2)   \
     }
 
-/* Both directions of a link need 64 blocks from 128 KiB on. Longer ones lose on 3 and 4 where a rank has several. */
+/* From 128 KiB on, both directions of a link need 64 blocks. On 3 and 4 ranks, longer messages are slower than NCCL's
+ * if a rank has several. */
 #define SENDRECV "selector/measured/sendrecv-2-h200.csv"
 #define MESSAGES "selector/measured/messages-2-h100.csv"
 

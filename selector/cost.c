@@ -2,12 +2,12 @@
 /*
  * cost.c - the predicted time of a collective on machines that were not measured.
  *
- * A call costs its start, and the bytes that leave a GPU divided by the link's rate. The floors are those of
- * docs/kernels.md; how far above them an algorithm stays, and NCCL's times, are fitted to
- * selector/measured/graph-{2,3,4}-h200.csv. Of other machines only the link is known: its rate in the tuned table,
- * else the nominal one; over PCIe published times (docs/lab/pcie.md). A wrong prediction costs more than a missed
- * gain. So an algorithm needs a clear lead at both ends of a band of sizes, must have run on this number of GPUs, and
- * an unknown link counts as slow for Shunt and fast for NCCL.
+ * A call costs its start, plus the bytes that leave a GPU divided by the link's rate. docs/kernels.md has the lower
+ * bounds; how far algorithms are above them, and NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv.
+ * Of other machines only the link's rate is known: from the tuned table, else nominal; over PCIe, published times
+ * (docs/lab/pcie.md). A wrong prediction costs more than a missed gain. So an algorithm needs a clear lead at both ends
+ * of a band of sizes, must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for
+ * NCCL.
  */
 #include "selector/cost.h"
 
@@ -17,21 +17,21 @@
 #define MIB (1024 * KIB)
 
 /* Lead over the real NCCL that an algorithm needs. On H200 calls take up to 1.26 (2 GPUs) and 1.40 times (4) the
- * prediction (selector/measured/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels, which
- * published kernels like these lose to (vllm pulls 37756, 42324); over PCIe even the links are guesses. */
+ * prediction (selector/measured/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels, faster than
+ * published ones like Shunt's (vllm pulls 37756, 42324); over PCIe even the links' rates are assumed. */
 #define LEAD 1.5
 #define UNTUNED_LEAD 2.0
 enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* Time of a word between GPUs, in us, where the starts below were fitted: selector/measured/graph-4-h200.csv. */
+/* Time of a word between the GPUs, in us, on which the starts below were fitted: selector/measured/graph-4-h200.csv. */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
 
 typedef struct link_rate {
-    double sure; /* safe, for our stores */
+    double sure; /* safe, for Shunt's stores */
     double most; /* highest likely, for NCCL */
 } link_rate_t;
 
@@ -40,7 +40,7 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
 {
     const double rate = topology->measured.bytes_per_us;
     const double peers = topology->nranks - 1.0, all_peers = topology->measured.gpus - 1.0;
-    /* Fewer GPUs have fewer of the links between them. */
+    /* Fewer GPUs use fewer of the links between them. */
     const double part = peers < all_peers ? rate * peers / all_peers : rate;
     if (topology->link == SEL_LINK_NVSWITCH)
         return (link_rate_t){rate, rate};
@@ -50,9 +50,9 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Nothing over PCIe was measured. Our rates below one switch, and between more than 2 GPUs without one, are published;
- * those of 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/tuning.md). Stores to several GPUs at
- * once collapse in a CPU's host bridge. */
+/* Nothing was measured over PCIe. Shunt's rates below one switch, and between more than 2 GPUs without one, are
+ * published; those of 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/tuning.md). Stores to
+ * several GPUs at once are very slow through a CPU's host bridge. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
@@ -61,9 +61,9 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
     return (link_rate_t){topology->nranks > 2 ? 2e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
 }
 
-/* Copies out of one GPU over one NVLink: 390 GB/s by 18 links on sm_90 (selector/measured/stores-h200.csv). sm_80's
- * links have the same nominal rate, sm_100's twice that (NVIDIA's data sheets): NCCL may reach it, our stores have not
- * been seen to. */
+/* Rate of copies out of one GPU per NVLink: 390 GB/s over 18 links on sm_90 (selector/measured/stores-h200.csv). Links
+ * of sm_80 have the same nominal rate, those of sm_100 twice that (NVIDIA's data sheets), which NCCL may reach; Shunt's
+ * stores were not measured there. */
 #define LANE 21.67e3
 #define LANE_100 43.3e3
 static double rate_of_lane(const sel_topology_t *topology)
@@ -71,13 +71,13 @@ static double rate_of_lane(const sel_topology_t *topology)
     return topology->arch >= 100 ? LANE_100 : LANE;
 }
 
-/* If unknown, those of HGX boards (data sheets). */
+/* Unless known: those of HGX boards (data sheets). */
 static double lanes_of_gpu(const sel_topology_t *topology)
 {
     return topology->arch >= 90 ? 18 : 12;
 }
 
-/* Part of the links' rate that so few blocks reach: 64 fill those of sm_90. */
+/* Part of the links' rate that this GPU's blocks reach: 64 reach all of it on sm_90. */
 static double part_of_blocks(const sel_topology_t *topology)
 {
     const uint32_t blocks = topology->multiprocessors;
@@ -96,7 +96,7 @@ static link_rate_t rate_of(const sel_topology_t *topology)
         const double rate = topology->lanes ? lane * topology->lanes : whole;
         return (link_rate_t){slow * rate, rate};
     }
-    /* at least one link for every pair */
+    /* each pair has at least one link */
     if (topology->link == SEL_LINK_MESH) {
         const double rate = lane * topology->lanes * (topology->nranks - 1);
         return rate > 0 ? (link_rate_t){slow * rate, rate} : (link_rate_t){lane, whole};
@@ -106,7 +106,7 @@ static link_rate_t rate_of(const sel_topology_t *topology)
     return (link_rate_t){0, 0};
 }
 
-/* Extra time of a word on this machine. */
+/* Extra time of a crossing on this machine. */
 typedef struct delay {
     double ours, nccl;
 } delay_t;
@@ -120,13 +120,12 @@ static delay_t delay_of(const sel_topology_t *topology)
     return topology->link >= SEL_LINK_PCIE ? (delay_t){1.5, 0} : (delay_t){0, 0};
 }
 
-/* Whether the table has figures of this memory's path. */
 static bool tuned(const sel_topology_t *topology)
 {
     return topology->memory == ALG_MEMORY_SHM ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
 }
 
-/* Traffic of the busiest GPU, in units of a rank's larger buffer. */
+/* Data of the busiest GPU, in units of a rank's larger buffer. */
 typedef enum load { TO_EACH, TWICE, BLOCKS, WHOLE } load_t;
 
 static double load_of(load_t load, double nranks)
@@ -134,26 +133,26 @@ static double load_of(load_t load, double nranks)
     switch (load) {
     case TO_EACH: /* the buffer to every other rank */
         return nranks - 1;
-    case TWICE: /* scattered and gathered */
+    case TWICE:
         return 2 * (nranks - 1) / nranks;
     case BLOCKS: /* one block to every other rank */
         return (nranks - 1) / nranks;
-    case WHOLE: /* other ranks pass it on */
+    case WHOLE: /* other ranks forward it */
         return 1;
     }
     return 0;
 }
 
-/* Enter a kernel, notify every peer, and hear from it. Fitted on sm_90, whose dependent launch gains 0.25 us
- * (docs/lab/kernels.md, "no early trigger"), and its early trigger 0.3 us (selector/measured/early-h200.csv). Figures
- * of PCIe include this. */
+/* Enters a kernel, notifies every peer, and waits for theirs. Fitted on sm_90, whose dependent launch saves 0.25 us
+ * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). Figures of
+ * PCIe include this. */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
     return 1.6 + 0.1 * topology->nranks + (late ? 0.55 : 0);
 }
 
-/* A buffer of 2^k bytes does not divide into whole vectors among 3, 5, 6 or 7 ranks. Push then takes 3.1 us more, and
+/* A buffer of 2^k bytes does not divide into whole vectors among 3, 5, 6 or 7 ranks. Push then takes 3.1 us more, at
  * 0.6 of the rate (selector/measured/collectives-3-h200.csv, alltoall and allgather). */
 #define UNEVEN_START 3.1
 #define UNEVEN_PART 0.6
@@ -165,29 +164,29 @@ static bool uneven(const sel_topology_t *topology)
 typedef struct own_cost {
     const char *name;
     load_t load;
-    double more;   /* than start_of */
+    double more;   /* time above start_of */
     double part;   /* of the link's rate */
     int crossings; /* one after the other */
     bool blocks;   /* the buffer is divided among ranks, without padding */
 } own_cost_t;
 
-/* NCCL: a protocol with a short start, and one that fills the link. */
+/* Two protocols of NCCL: one with a short start, one that uses the whole link. */
 typedef struct nccl_cost {
     load_t load;
     double soon, soon_a_rank, soon_part;
     double full, full_part;
-    int crossings; /* for two ranks; more only start later */
+    int crossings; /* for two ranks; more ranks only start later */
 } nccl_cost_t;
 
 enum { MOST_OWN = 3 };
 
 typedef struct cost {
-    own_cost_t own[MOST_OWN]; /* name NULL: no more */
+    own_cost_t own[MOST_OWN]; /* name NULL: end */
     nccl_cost_t nccl;
 } cost_t;
 
-/* Other collectives: ours like the similar algorithm of all-reduce; NCCL's fitted below its times on 2 and 4 H200, 1 KB
- * to 256 MB. */
+/* Other collectives: Shunt's costs are those of the similar all-reduce algorithm; NCCL's are fitted below its times on
+ * 2 and 4 H200, 1 KB to 256 MB. */
 static const cost_t ALL_REDUCE = {
     .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
     .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
@@ -209,14 +208,14 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
     const bool unaligned = cost->blocks && uneven(topology);
     const double part = cost->part * (unaligned ? UNEVEN_PART : 1), pairs = topology->nranks - 1.0;
     double rate = rate_of(topology).sure;
-    if (cost->load == WHOLE && topology->link == SEL_LINK_MESH) /* only one pair's links */
+    if (cost->load == WHOLE && topology->link == SEL_LINK_MESH) /* only one pair's links are used */
         rate /= pairs;
     return start_of(topology) + cost->more + (unaligned ? UNEVEN_START : 0) +
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
-/* On more than two GPUs groups of broadcasts and reduces in two steps were not measured; on more than four messages
- * above 4 MB have never run; on three and four longer ones lose where a rank has several
+/* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On more than four, messages
+ * above 4 MB have never run; on three and four, longer ones are slower than NCCL's if a rank has several
  * (selector/measured/sweep-4-h200.csv). */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
@@ -226,7 +225,7 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
     return cost->crossings == 1 && bytes <= (four ? 8.0 : 4.0) * MIB;
 }
 
-/* Over PCIe: below the least published start of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
+/* Over PCIe: below the shortest published times of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
  * selector/measured/published-pcie.csv). 0: none was published for calls with a root and for messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
@@ -251,10 +250,10 @@ static double nccl_time(const sel_topology_t *topology, alg_collective_t collect
 uint64_t sel_cost_bound(uint32_t index)
 {
     const uint64_t octave = KIB << index / 2;
-    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* round sizes, as in a table */
+    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* bands end at round sizes, as in a table */
 }
 
-/* From 1 MiB on more blocks are clearly faster. Both directions of a link need 64 for messages from 128 KiB on. */
+/* From 1 MiB on, more blocks are clearly faster. Messages need 64 from 128 KiB on, for both directions of a link. */
 uint64_t sel_usual_few(alg_collective_t collective)
 {
     return collective == ALG_SEND_RECV ? 64 * KIB : MIB;
@@ -270,7 +269,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t col
     return (sel_choice_t){.blocks = bytes <= sel_usual_few(collective) ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest algorithm, or `only`, if below *time; where nothing may be forwarded, also one that has not run. */
+/* The fastest algorithm, or `only`, if faster than *time; unless calls may be forwarded, also one that has not run. */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)
@@ -309,7 +308,7 @@ double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collect
            (sure && topology->arch <= NEWEST_MEASURED ? LEAD : UNTUNED_LEAD);
 }
 
-/* NULL: it has no lead at this size. */
+/* NULL if none has the lead at this size. */
 static const alg_algorithm_t *leader(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                                      uint64_t bytes, const alg_algorithm_t *only)
 {

@@ -9,21 +9,21 @@
 enum { SEL_COST_BOUNDS = 41 };
 uint64_t sel_cost_bound(uint32_t index);
 
-/* What the model finds fastest at the end of the band of `bytes`, of algorithms whose scratch holds the message. NULL
+/* The model's fastest algorithm at the end of the band of `bytes`, of those whose scratch holds the message. NULL
  * unless it has a clear lead over the real NCCL at both ends. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
 
-/* ---- Its parts; times in us ---- */
+/* ---- Parts of the model; times in us ---- */
 
-/* Takes less than *time, which is then its time; else NULL. */
+/* An algorithm that takes less than *time, which becomes its time; else NULL. */
 const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                         alg_collective_t collective, uint64_t bytes, double *time);
-/* The real NCCL's time divided by the lead that is asked for; 0: nothing is known. */
+/* The real NCCL's time divided by the required lead; 0: unknown. */
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* The real NCCL's start over PCIe; 0: unknown. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks);
-/* Through the host's memory (cost_shm.c); `only` NULL: of all algorithms. */
+/* Through host memory (cost_shm.c); `only` NULL: of all algorithms. */
 const alg_algorithm_t *sel_cost_shm_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                             alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                             double *time);

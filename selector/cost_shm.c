@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost_shm.c - the predicted time of a collective through the host's memory: its start, its consecutive crossings,
- * and a GPU's writes and reads over its PCIe link.
+ * cost_shm.c - the predicted time of a collective through host memory: its start, its crossings, and a GPU's writes and
+ * reads over its PCIe link.
  *
- * Our times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring through shared memory, below its times
- * on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (there, and selector/measured/shm-nccl-4-h200.csv). The link's rate is
- * measured by `shunt tune`, else slow for Shunt and fast for NCCL. Where the GPUs also reach each other (memory.c),
- * NCCL's time is the better of both ways.
+ * Shunt's times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring through shared memory, below its times
+ * on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (same files, and selector/measured/shm-nccl-4-h200.csv). Unless `shunt tune`
+ * measured the link, it counts as slow for Shunt and fast for NCCL. If the GPUs also reach each other (memory.c),
+ * NCCL's time is the better of both paths.
  */
 #include "selector/cost.h"
 
@@ -18,7 +18,7 @@ typedef struct pcie {
 } pcie_t;
 
 /* A crossing takes 1.66 us on H200; 2.2 includes the later start without dependent launch. */
-static const pcie_t SLOW = {10e3, 8e3, 2.2}, PCIE_4 = {15e3, 15e3, 2.2}; /* 16 lanes, all GPUs at once */
+static const pcie_t SLOW = {10e3, 8e3, 2.2}, PCIE_4 = {15e3, 15e3, 2.2}; /* 16 lanes, all GPUs active */
 static const pcie_t FAST = {25e3, 25e3, 1.2}, FAST_NEW = {50e3, 50e3, 1.2};
 
 static pcie_t ours_of(const sel_topology_t *topology)
@@ -28,7 +28,7 @@ static pcie_t ours_of(const sel_topology_t *topology)
         return (pcie_t){host->store_bytes_per_us, host->load_bytes_per_us, host->one_way_ns * 1e-3};
     if (!topology->peers)
         return SLOW;
-    /* Below a switch all share its link. */
+    /* GPUs below a switch share its link. */
     const double part = topology->link == SEL_LINK_PCIE ? 1.0 / topology->nranks : 1;
     return (pcie_t){part * PCIE_4.store, part * PCIE_4.load, PCIE_4.one_way};
 }
@@ -38,7 +38,7 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Fewer GPUs than were measured may get more each. */
+/* Fewer GPUs than were measured may each get a higher rate. */
 static pcie_t pcie_of_nccl(const sel_topology_t *topology)
 {
     const pcie_t fast = topology->arch >= 90 ? FAST_NEW : FAST;
@@ -49,7 +49,7 @@ static pcie_t pcie_of_nccl(const sel_topology_t *topology)
     return (pcie_t){larger(p.store, peers), larger(p.load, peers), p.one_way};
 }
 
-/* Of the busiest GPU, in units of a rank's larger buffer; and hops of NCCL's ring. */
+/* Data of the busiest GPU, in units of a rank's larger buffer; and hops of NCCL's ring. */
 typedef struct traffic {
     double write, read;
     double hops;
@@ -73,14 +73,14 @@ static traffic_t traffic_of(alg_collective_t collective, double n)
         return (traffic_t){rest, part, 1};
     case ALG_ALL_TO_ALL:
         return (traffic_t){rest, rest, 1};
-    case ALG_SEND_RECV: /* at worst, an equally long message comes back */
+    case ALG_SEND_RECV: /* at worst, an equally long message is received */
         return (traffic_t){1, 1, 1};
-    default: /* reduce-scatter */
+    default:
         return (traffic_t){rest, rest, n - 1};
     }
 }
 
-/* One crossing of marked data: write, then read. */
+/* One crossing of marked data (4/3 of the bytes): write, then read. */
 static double oneshot_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const traffic_t t = traffic_of(collective, n);
@@ -92,7 +92,7 @@ static double twoshot_time(const pcie_t *p, double n, double bytes)
     return 1.4 + 2 * p->one_way + 4.0 / 3 * bytes * (1 / p->store + 2 * (n - 1) / n / p->load);
 }
 
-/* Raw data, written and read concurrently. Sums that are passed on cross once more. */
+/* Unmarked data, written and read concurrently. Forwarded sums cross once more. */
 static double staged_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const bool sums = collective == ALG_ALL_REDUCE || collective == ALG_REDUCE;
@@ -101,7 +101,7 @@ static double staged_time(const pcie_t *p, alg_collective_t collective, double n
     return (sums ? 10 : 6) + (sums ? 2 : 1) * 2 * p->one_way + bytes * (write > read ? write : read) / 0.62;
 }
 
-/* A ring is polled, and armed again, over PCIe. */
+/* A ring buffer is polled and re-armed over PCIe. */
 static double pairs_time(const pcie_t *p, double bytes)
 {
     const double rate = p->store < p->load ? p->store : p->load;
@@ -119,7 +119,7 @@ double sel_cost_shm_nccl(const sel_topology_t *topology, alg_collective_t collec
                                                       : larger(t.write, t.read)) *
                         (double)bytes / rate;
     double start = 4.5 + p.one_way * t.hops;
-    if (topology->peers && !topology->host.store_bytes_per_us) /* published for both ways */
+    if (topology->peers && !topology->host.store_bytes_per_us) /* published for both paths */
         start = larger(start, sel_cost_pcie_start(collective, n));
     const double soon = start + load / 0.45, full = 20 + p.one_way * t.hops + load;
     return soon < full ? soon : full;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - whether GPUs' memory or the host's serves a communicator over PCIe. Below one switch, stores to a peer are
- * the shortest way. Through a CPU's host bridge they may be a tenth as fast as to the host's memory, so the cost model
- * decides there. The plan, and so the answer, is the same on all ranks. */
+/* memory.c - selects GPU memory or host memory for a communicator over PCIe. Below one switch, stores to a peer are the
+ * shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to host memory, so the cost
+ * model decides. The plan, and so the result, is the same on all ranks. */
 #include "selector/memory.h"
 
 #include "selector/cost.h"
 #include "selector/policy.h"
 #include "selector/topology/topology.h"
 
-/* What the user asked for, or ALG_MEMORY_COUNT. */
+/* ALG_MEMORY_COUNT: SHUNT_ALGO does not decide. */
 static alg_memory_t asked_memory(const sel_plan_t *plan)
 {
     policy_t policy;
@@ -26,7 +26,7 @@ static alg_memory_t asked_memory(const sel_plan_t *plan)
     return ALG_MEMORY_COUNT;
 }
 
-/* What `shunt tune` has rows for, or ALG_MEMORY_COUNT. */
+/* ALG_MEMORY_COUNT: `shunt tune` wrote no rows. */
 static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *host)
 {
     char peer_class[SEL_CLASS_BYTES], host_class[SEL_CLASS_BYTES];
@@ -49,7 +49,7 @@ static double time_of(const sel_topology_t *topology, const alg_map_t *map, uint
     return most;
 }
 
-/* All-reduces of all sizes, except those that the real NCCL gets in both cases. */
+/* Compares all-reduces of all sizes, except those that the real NCCL gets in both cases. */
 static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *host)
 {
     alg_map_t map;

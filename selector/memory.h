@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - what table.c and memory.c share. */
+/* memory.h - shared by table.c and memory.c. */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H
 
 #include "selector/selector.h"
 
-/* Whether the tuned table is of this machine. The loader refuses another machine's; this also refuses it if the
+/* Whether the tuned table applies to this machine. The loader refuses another machine's; this also refuses it if the
  * communicator's GPUs differ in kind. */
 bool sel_tuned_is_ours(const sel_plan_t *plan);
 

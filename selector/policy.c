@@ -9,7 +9,7 @@ typedef struct reader {
     const char *text, *at;
     char *fault;
     size_t fault_bytes;
-    uint32_t scope; /* bit c: items from here on are for this collective */
+    uint32_t scope; /* bit c: later items apply to this collective */
 } reader_t;
 
 enum { ALL_COLLECTIVES = (1 << ALG_COLLECTIVE_COUNT) - 1 };
@@ -21,7 +21,6 @@ static bool expected(const reader_t *r, const char *what)
     return false;
 }
 
-/* Decimal digits with an optional K, M or G. */
 static bool read_size(reader_t *r, uint64_t *bytes)
 {
     uint64_t value = 0;
@@ -63,7 +62,7 @@ static bool in_scope(const reader_t *r, const alg_algorithm_t *algorithm)
     return r->scope >> algorithm->collective & 1;
 }
 
-/* The name's algorithms in the scope, as bits of alg_registry; 0: none. */
+/* As bits of alg_registry; 0: none. */
 static uint64_t find_algorithms(const reader_t *r, size_t length)
 {
     uint64_t found = 0;
@@ -88,7 +87,6 @@ static bool expected_algorithm(const reader_t *r, const char *others)
     return expected(r, text);
 }
 
-/* 1 to `most`. */
 static bool read_count(reader_t *r, uint32_t most, const char *what, uint16_t *count)
 {
     uint32_t value = 0;
@@ -175,7 +173,7 @@ static bool read_item(reader_t *r, policy_t *policy)
 {
     read_scope(r);
     if (*r->at == '\0')
-        return true; /* as after a ';' */
+        return true; /* an empty item, as after a ';' */
     if (*r->at == '^') {
         r->at++;
         return read_exclusion(r, policy);

@@ -2,12 +2,12 @@
 /*
  * policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md says what it means.
  *
- * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") holds for the
- * items from there on, and an item is
+ * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") applies to the
+ * items after it, and an item is
  *   [from-to=]what      for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers
  *   ^name               never this algorithm
  * and `what` is name[:blocksxthreads] (at most this grid; without one, a usual grid), nccl or builtin. Later items win.
- * An algorithm's name holds for those of the collectives that have it; one of them must.
+ * An algorithm's name applies to the collectives that have it; at least one must.
  */
 #ifndef SHUNT_POLICY_H
 #define SHUNT_POLICY_H
@@ -19,8 +19,8 @@ enum { POLICY_MAX_ITEMS = 16 };
 typedef enum policy_what { POLICY_ALGORITHM, POLICY_NCCL, POLICY_BUILTIN } policy_what_t;
 
 typedef struct policy_item {
-    uint64_t from, to;    /* bytes, both inclusive */
-    uint32_t collectives; /* bit c: it is for this one */
+    uint64_t from, to;    /* both inclusive */
+    uint32_t collectives; /* bit c: applies to this collective */
     policy_what_t what;
     const char *algorithm;    /* with POLICY_ALGORITHM; static; each of `collectives` has it */
     uint16_t blocks, threads; /* 0: not given */
@@ -32,7 +32,7 @@ typedef struct policy {
     uint64_t excluded; /* bit i: alg_registry[i] */
 } policy_t;
 
-/* As sel_policy_check; `policy` is set on success only. */
+/* Like sel_policy_check; sets `policy` only on success. */
 bool policy_parse(const char *text, policy_t *policy, char *fault, size_t fault_bytes);
 
 #endif

@@ -14,7 +14,7 @@ typedef enum sel_reason {
 enum { SEL_CODE_BYTES = 16 };
 /* Static: "FEW_HERE"; "TAKEN". */
 const char *sel_reason_code(sel_reason_t reason);
-/* A call's, static: "forwarded: why". */
+/* For a call, static: "forwarded: why". */
 const char *sel_reason_text(sel_reason_t reason);
 
 #endif

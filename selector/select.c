@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* select.c - the choice: a binary search in the plan's bands. The same on every rank, except for the blocks of
+/* select.c - the choice, by binary search in the plan's bands. It is the same on every rank, except for the blocks of
  * unaligned buffers (alg_algorithm_t). */
 #include "selector/cost.h"
 
@@ -9,7 +9,7 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* From the band that holds `bytes` on. None if the scratch is too small for any algorithm, or the collective has
+/* From the band that contains `bytes` on. None if the scratch is too small for any algorithm, or the collective has
  * none. */
 typedef struct bands {
     const sel_band_t *first, *end;
@@ -29,8 +29,8 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
     return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
-/* If the message does not fit the band's algorithm (two-shot sends integers with a quarter more), larger bands' rule.
- * NULL: no rule fits, or the real NCCL serves the size. */
+/* If the message does not fit the band's algorithm (two-shot sends a quarter more for integers), uses the rule of
+ * larger bands. NULL: no rule fits, or the real NCCL gets the size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -61,7 +61,7 @@ static sel_choice_t forward(sel_reason_t reason)
     return (sel_choice_t){.reason = reason};
 }
 
-/* The algorithm's grid of so many blocks, within the user's limit. */
+/* Within the user's limit. */
 static uint32_t shaped(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint64_t bytes,
                        uint32_t *threads)
 {
@@ -82,7 +82,7 @@ static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorith
     return choice;
 }
 
-/* `rule` is NULL, means the real NCCL, or does not fit. */
+/* `rule` is NULL, selects the real NCCL, or does not fit. */
 static sel_choice_t choose_without_rule(const sel_plan_t *plan, const sel_rule_t *rule, const sel_query_t *query,
                                         uint64_t bytes)
 {

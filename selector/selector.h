@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selector.h - which algorithm serves a call: a pure function of facts that are the same on every rank. Nothing here
- * touches CUDA, the environment or a lock. */
+/* selector.h - selects a call's algorithm: a pure function of facts that are the same on every rank, without CUDA,
+ * environment or locks. */
 #ifndef SHUNT_SELECTOR_H
 #define SHUNT_SELECTOR_H
 
@@ -13,27 +13,26 @@ extern "C" {
 
 /* ---- Rows of a table ------------------------------------------------------------ */
 
-/* Times differ between types: floats travel with a sentinel, integers with escape words, and the width decides how much
- * arithmetic a byte costs. So a row names a set of kinds of types, one bit each. */
+/* Times differ between types: floats are sent with a sentinel, integers with escape words, and the width determines the
+ * arithmetic per byte. So a row applies to kinds of types, one bit each. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
 uint32_t sel_kind(alg_type_t type);
 
-/* A call's size, here and elsewhere, is that of a rank's larger buffer: count * size of the type *
- * alg_collective_blocks. */
+/* Everywhere, a call's size is that of a rank's larger buffer: count * size of the type * alg_collective_blocks. */
 enum {
     SEL_POLICY_BYTES = 256,
-    SEL_TUNED_ROWS = 96,      /* for one number of ranks; more are left out */
-    SEL_MEASURED_CLASSES = 4, /* of one number of ranks; more are forgotten, and measured again */
+    SEL_TUNED_ROWS = 96,      /* per number of ranks; more are dropped */
+    SEL_MEASURED_CLASSES = 4, /* per number of ranks; more are measured again */
     SEL_MOST_BLOCKS = 1024,
-    SEL_MOST_THREADS = 1024, /* the kernels are built for */
+    SEL_MOST_THREADS = 1024, /* limit of the kernels */
     SEL_NCCL = UINT8_MAX     /* instead of an algorithm */
 };
 
 typedef struct sel_tuned_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
-    uint32_t class_hash;           /* of the class it was measured on */
+    uint32_t class_hash;           /* of the class on which it was measured */
     uint16_t blocks, threads;      /* at most */
     uint8_t collective;            /* an alg_collective_t */
     uint8_t kinds;
@@ -43,12 +42,12 @@ typedef struct sel_tuned_row {
 
 /* The tuned table for this number of ranks. */
 typedef struct sel_tuned {
-    uint64_t machine; /* fingerprint */
-    uint32_t forced;  /* use it on any machine */
+    uint64_t machine;
+    uint32_t forced; /* use it on any machine */
     uint32_t rows;
     uint32_t measured[SEL_MEASURED_CLASSES]; /* sel_class_hash of each measured class; 0: no more */
-    uint32_t old;                            /* bit i: measured[i], last with another NCCL */
-    uint32_t known;                          /* bit i: measured[i], once with this NCCL */
+    uint32_t old;                            /* bit i: measured[i] was last measured with another NCCL */
+    uint32_t known;                          /* bit i: measured[i] was once measured with this NCCL */
     sel_measured_t link;
     sel_host_measured_t host;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
@@ -56,7 +55,7 @@ typedef struct sel_tuned {
 
 uint32_t sel_class_hash(const char *name);
 
-/* What all ranks share. No padding: it travels in an attach record and is compared as bytes. */
+/* Equal on all ranks. No padding: sent in an attach record and compared as bytes. */
 typedef struct sel_settings {
     uint64_t scratch_bytes;
     uint32_t max_blocks; /* SHUNT_MAX_CTAS or NCCL_MAX_CTAS; 0: no cap */
@@ -68,8 +67,8 @@ typedef struct sel_settings {
 /* algorithm NULL: the real NCCL */
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
-    uint16_t blocks;  /* at most; the algorithm's shape lowers them for short messages */
-    uint16_t threads; /* of a block, likewise */
+    uint16_t blocks;  /* the most; the algorithm's shape lowers them for short messages */
+    uint16_t threads; /* likewise, per block */
     sel_reason_t reason;
     const char *source; /* the benchmark that set it; static */
 } sel_rule_t;
@@ -78,8 +77,8 @@ enum { SEL_BANDS = 1152, SEL_RULES = 544 };
 
 /* A range of sizes with the same rules. */
 typedef struct sel_band {
-    uint64_t from_bytes;         /* up to the next band's */
-    uint16_t rule_of[SEL_KINDS]; /* by kind of type: an index of sel_plan_t.rule */
+    uint64_t from_bytes;         /* up to the next band */
+    uint16_t rule_of[SEL_KINDS]; /* by kind of type: index of sel_plan_t.rule */
 } sel_band_t;
 
 /* All choices of a communicator, made at attach. */
@@ -88,16 +87,16 @@ typedef struct sel_plan {
     sel_settings_t settings;
     alg_map_t map;
     bool own_only;        /* never forward what an algorithm can serve: host device, SHUNT_DETERMINISTIC */
-    uint32_t collectives; /* bit c: it has an algorithm */
-    uint64_t excluded;    /* bit i: never alg_registry[i] */
+    uint32_t collectives; /* bit c: has an algorithm */
+    uint64_t excluded;    /* bit i: never use alg_registry[i] */
     uint32_t bands;
-    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* a collective's bands follow those of the one before */
-    sel_band_t band[SEL_BANDS];               /* of one collective: growing, from 0 */
+    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* ends of the collectives' bands, which follow each other */
+    sel_band_t band[SEL_BANDS];               /* of one collective: ascending, from 0 */
     uint32_t rules;
     sel_rule_t rule[SEL_RULES];
 } sel_plan_t;
 
-/* Neighbouring bands with one rule. */
+/* Neighbouring bands with the same rule. */
 typedef struct sel_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
     sel_rule_t rule;
@@ -121,25 +120,25 @@ typedef struct sel_query {
                      * number of blocks alone */
 } sel_query_t;
 
-/* Check a policy (policy.h). On a fault return false and write one line: position, and what was expected. */
+/* Checks a policy (policy.h). False on a fault, with one line in `fault`: position, and what was expected. */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
-/* Settings have been checked. The same input gives the same plan on every rank. */
+/* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
-/* Of a plan of ALG_MEMORY_PEER: whether the host's memory serves the communicator better. Only over PCIe. */
+/* For a plan of ALG_MEMORY_PEER: whether host memory serves the communicator better. Only over PCIe. */
 bool sel_plan_prefers_host(const sel_plan_t *plan);
 typedef enum sel_measurement {
     SEL_NOT_MEASURED,
     SEL_MEASURED_OTHER,   /* with another NCCL */
-    SEL_MEASURED_EARLIER, /* with this one, later with another */
+    SEL_MEASURED_EARLIER, /* with this NCCL, later with another */
     SEL_MEASURED
 } sel_measurement_t;
 sel_measurement_t sel_plan_measurement(const sel_plan_t *plan);
-/* Whether it takes any call, or SHUNT_ALGO is set: a plan that does may replace it. */
+/* Whether the plan takes any call, or SHUNT_ALGO is set; otherwise a plan that does may replace it. */
 bool sel_plan_serves(const sel_plan_t *plan);
-/* In order of size; false past the end. */
+/* Rows in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
 /* For an algorithm without a measured grid; `algorithm` is NULL. */
-uint64_t sel_usual_few(alg_collective_t collective); /* bytes up to which it has few blocks */
+uint64_t sel_usual_few(alg_collective_t collective); /* size up to which the grid has few blocks */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* Pure, no allocation, tens of ns. */
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c - the plan of a communicator. `decide` alone knows the order of the sources of rules (docs/tuning.md). Sizes
- * without a rule go to the real NCCL. */
+/* table.c - the plan of a communicator. Only `decide` knows the order of the sources of rules (docs/tuning.md). Sizes
+ * without a rule are forwarded. */
 #include "selector/built_in.h"
 #include "selector/cost.h"
 #include "selector/memory.h"
@@ -15,7 +15,7 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The figures were taken without multicast, by which the real NCCL moves large messages faster; how much was not
+/* The figures were measured without multicast, with which the real NCCL moves large messages faster; how much was not
  * measured. Only a tuned table or SHUNT_ALGO overrides this. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
@@ -27,7 +27,7 @@ typedef struct sources {
     alg_collective_t collective;
     const sel_tuned_row_t *tuned[SEL_TUNED_ROWS];
     uint32_t tuned_rows;
-    bool old; /* the tuned rows */
+    bool old; /* the tuned rows were measured with another NCCL */
     const sel_built_in_t *built_in[SEL_BUILT_IN_MOST];
     uint32_t built_in_rows;
 } sources_t;
@@ -38,9 +38,9 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
 }
 
-/* The table's figures count if measured on such links and at least as many GPUs; behind NVSwitch a GPU's rate does not
- * depend on their number. Older tables name no links (SEL_LINK_HOST): theirs count behind NVSwitch alone, whose rate is
- * at least theirs. Impossible values from another process are ignored. */
+/* The table's figures count if measured on the same kind of links and at least as many GPUs; behind NVSwitch a GPU's
+ * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST): their figures count only behind
+ * NVSwitch, which is at least as fast. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;
@@ -81,13 +81,13 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_SHM) /* PCIe decides, not the architecture */
+    if (topology.memory == ALG_MEMORY_SHM) /* PCIe determines the time, not the architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
-    if (topology.memory == ALG_MEMORY_NETWORK) /* the network decides */
+    if (topology.memory == ALG_MEMORY_NETWORK)
         snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
-    if (topology.peers) /* the rows beat an NCCL without peer access */
+    if (topology.peers) /* the rows were faster than an NCCL without peer access */
         return;
     for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
         const sel_built_in_t *row = &sel_built_in[i];
@@ -96,7 +96,7 @@ static void find_built_in(sources_t *sources)
     }
 }
 
-/* The policy's last item for a size, or NULL. */
+/* NULL: none. */
 static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -109,7 +109,7 @@ static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes
             continue; /* the host device cannot forward */
         if (item->what == POLICY_ALGORITHM &&
             alg_find(sources->collective, item->algorithm)->memory != plan->topology.memory)
-            continue; /* for other communicators */
+            continue; /* meant for other communicators */
         last = item;
     }
     return last;
@@ -144,12 +144,12 @@ sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
     }
     for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
         if (tuned->row[i].class_hash == hash)
-            return SEL_MEASURED; /* an earlier version says no more */
+            return SEL_MEASURED; /* tables of earlier versions have no more information */
     }
     return SEL_NOT_MEASURED;
 }
 
-/* Our row that was measured with another NCCL applies only where the model sees its larger lead, too. */
+/* A row for Shunt that was measured with another NCCL applies only where the model also predicts a clear lead. */
 static bool holds(const sources_t *sources, const sel_tuned_row_t *row, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -193,7 +193,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->threads = row->threads;
     rule->source = row->source;
     if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
-        return false; /* the host device */
+        return false; /* for example a row of the host device */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
@@ -211,7 +211,7 @@ static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rul
     return choice.algorithm != NULL;
 }
 
-/* If nothing may be forwarded: the model's fastest algorithm, as in the row of smaller messages if that has it. */
+/* If nothing may be forwarded: the model's fastest algorithm, with the grid of its row for smaller messages, if any. */
 static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
     double time = HUGE_VAL;
@@ -295,7 +295,7 @@ static void add_bounds(cuts_t *cuts, uint64_t from, uint64_t to)
         cuts->at[cuts->count++] = to + 1;
 }
 
-/* Boundaries of all sources, in order; some occur twice. */
+/* Boundaries of all sources, sorted; some occur twice. */
 static void find_cuts(const sources_t *sources, cuts_t *cuts)
 {
     cuts->count = 0;
@@ -320,8 +320,8 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
 /* Tuned rows belong to one collective; the other cuts may occur in each. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
-/* A policy's item without a grid, and the model, give a rule for each algorithm (at most 32 of one memory) and usual
- * grid; two more: no algorithm, excluded ones. */
+/* Policy items without a grid, and the model, give one rule per algorithm (at most 32 of one memory) and usual grid;
+ * two more: no algorithm, excluded ones. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
                    SEL_RULES,
                "a plan may have more rules");
@@ -334,7 +334,7 @@ static bool same(const sel_rule_t *a, const sel_rule_t *b)
 
 static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
 {
-    for (uint32_t i = plan->rules; i-- > 0;) { /* most equal the last one */
+    for (uint32_t i = plan->rules; i-- > 0;) { /* most rules equal the last one */
         if (same(&plan->rule[i], rule))
             return (uint16_t)i;
     }
@@ -342,7 +342,7 @@ static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
     return (uint16_t)plan->rules++;
 }
 
-/* A message's ends may name different types for its bytes, but must choose alike. */
+/* The ends of a message may use different types for its bytes, but must choose alike. */
 static uint32_t kind_asked(alg_collective_t collective, uint32_t kind)
 {
     return collective == ALG_SEND_RECV ? sel_kind(ALG_UINT8) : kind;
@@ -410,7 +410,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     find_measured(plan);
     const sel_measurement_t measurement = sel_plan_measurement(plan);
     sources_t sources = {.plan = plan, .old = measurement == SEL_MEASURED_OTHER || measurement == SEL_MEASURED_EARLIER};
-    /* Perhaps another rank's: if it does not parse, it counts as empty on every rank. */
+    /* The policy may be another rank's: if it does not parse, it counts as empty on every rank. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;

@@ -29,7 +29,7 @@ static bool begins(piece_t piece, const char *text)
     return piece.bytes >= strlen(text) && memcmp(piece.at, text, strlen(text)) == 0;
 }
 
-/* `separator` belongs to neither part. */
+/* Cuts at `separator`, which belongs to neither part. */
 static piece_t cut(piece_t *rest, char separator)
 {
     const char *found = memchr(rest->at, separator, rest->bytes);
@@ -170,7 +170,7 @@ static bool read_source(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->source, sizeof row->source);
 }
 
-/* In the order of OLD_COLUMNS; a reader may use the fields before its own. */
+/* In the order of OLD_COLUMNS; a reader may use the fields that precede its own. */
 static const struct {
     bool (*read)(piece_t piece, sel_file_row_t *row);
     const char *expected;
@@ -214,7 +214,7 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
     return true;
 }
 
-/* Read as thousandths: no rounding, independent of the locale. */
+/* Read as thousandths: without rounding, independent of the locale. */
 typedef struct figure {
     uint32_t least, most, step;
     const char *after, *expected;
@@ -259,7 +259,7 @@ static bool in_range(uint64_t number, const figure_t *figure)
     return number >= figure->least && number <= figure->most && number % figure->step == 0;
 }
 
-/* Older tables lack it. */
+/* Missing in older tables. */
 static const char OVER[] = ", over ";
 
 static bool read_over(piece_t rest, uint32_t *link)
@@ -277,7 +277,6 @@ static bool read_over(piece_t rest, uint32_t *link)
     return *link != SEL_LINK_HOST;
 }
 
-/* Parse the figures after `name`, and the links. */
 static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
                          uint64_t *number, uint32_t *link, char fault[SEL_FILE_FAULT_BYTES])
 {
@@ -371,7 +370,7 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
                 return fault_at(file, name, "a fingerprint of hexadecimal digits", fault);
         }
     }
-    file->at = first.at; /* the head may have lines that sel_file_next reads */
+    file->at = first.at; /* sel_file_next reads more lines of the head */
     file->line = first.line;
     return true;
 }
@@ -409,8 +408,6 @@ uint32_t sel_class_hash(const char *name)
         hash = (hash ^ (uint8_t)*name) * UINT32_C(0x01000193);
     return hash;
 }
-
-/* ---- Writing --------------------------------------------------------------------- */
 
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
 {

@@ -11,22 +11,22 @@
  *   collective,ranks,class,types,from,to,algorithm,blocks,threads,source
  *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
  *
- * The first line is as above; other lines that begin with '#' are comments, but
- * for "# machine: ", "# link: " and "# host: ". "# link: " has the rate at which all GPUs of the machine copied to each
- * other, "# host: " the rates at which they stored into the host's memory and loaded from it. Each line may be missing.
- * Each ends with the kind of link (", over nvswitch"), which older tables lack. A line "# measured: " names a class for
- * which the table has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the host device). A class
- * that was measured with several versions has several lines; the rows are of the last one.
+ * Other lines that begin with '#' are comments, except "# machine: " and three optional kinds:
+ *   # link:      the rate at which all GPUs of the machine copied to each other, and the kind of link
+ *   # host:      the rates at which they stored to host memory and loaded from it, and the kind of link
+ *   # measured:  a class for which the table has all rows that it needs, perhaps none, and ncclGetVersion's number (0:
+ *                the host device); one line per version with which the class was measured. The rows are of the last.
+ * Older tables lack the kind of link.
  *
- * collective is a name of alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to are
- * bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm is a name or nccl (blocks and
- * threads are then 0).
+ * collective is a name of alg_collective_name; types are "any", or kinds of selector.h joined by '+'; from and to are
+ * bytes of a rank's larger buffer, both inclusive, and an empty `to` means no limit; algorithm is a name, or nccl with
+ * 0 blocks and threads.
  *
- * "# shunt table 1" is read too. There a column before the types says "eager", "captured"
- * or "any": rows of eager calls alone are left out, the others hold for all calls.
+ * "# shunt table 1" is read too. There a column before the types is "eager", "captured" or "any": rows with "eager" are
+ * skipped, the others apply to all calls.
  *
- * Names of algorithms are plain text here; the reader checks them. Nothing here allocates or opens files, and this
- * header is all that is needed, so the command reads tables with the same code.
+ * Names of algorithms are not checked here. This file allocates nothing and opens no files, so that the command can
+ * read tables with the same code.
  */
 #ifndef SHUNT_TABLE_FILE_H
 #define SHUNT_TABLE_FILE_H
@@ -45,10 +45,9 @@ enum {
     SEL_FILE_NAME_BYTES = 24,
     SEL_FILE_SOURCE_BYTES = 48,
     SEL_FILE_TYPES_BYTES = 32,
-    SEL_FILE_CLASSES = 16 /* that were measured; further ones are forgotten */
+    SEL_FILE_CLASSES = 16 /* measured ones; more are dropped */
 };
 
-/* One row. */
 typedef struct sel_file_row {
     alg_collective_t collective;
     char class_name[SEL_CLASS_BYTES];
@@ -60,12 +59,12 @@ typedef struct sel_file_row {
     char source[SEL_FILE_SOURCE_BYTES];
 } sel_file_row_t;
 
-/* The name of a note beside the tables, on which `shunt run` measures: fingerprint, ranks, the host's name. */
+/* Name of a note beside the tables, which makes `shunt run` measure: fingerprint, ranks, host name. */
 #define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
 /* Its line: the class, NCCL's version, NCCL's path (host device: 0 and "-"). */
 #define SEL_NOTE_LINE "%s %u %s\n"
 
-/* A class that was measured, and with which NCCL. */
+/* A measured class, and NCCL's version. */
 typedef struct sel_file_measured {
     char class_name[SEL_CLASS_BYTES];
     uint32_t nccl;
@@ -74,28 +73,27 @@ typedef struct sel_file_measured {
 /* A reader of text that the caller owns; it need not end with a NUL. */
 typedef struct sel_file {
     const char *at, *end;
-    uint32_t line;       /* of the last row or fault */
-    uint32_t format;     /* 1 or 2 */
-    uint64_t machine;    /* the fingerprint */
+    uint32_t line; /* of the last row or fault */
+    uint32_t format;
+    uint64_t machine;
     sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_host_measured_t host;
-    uint32_t measured; /* likewise */
+    uint32_t measured; /* number of `of`, valid likewise */
     sel_file_measured_t of[SEL_FILE_CLASSES];
 } sel_file_t;
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Read the head; rows follow. False: not a table; `fault` says where and what was expected. */
+/* Reads the head; rows follow. False if it is no table: `fault` has the place, and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
 /* The next row, the fault of a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
 
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
-/* The types of a row. */
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* The first two lines, the link's, the host's and a row's, with line breaks. The link's and the host's are empty if
- * not measured, or if out of the readers' range. */
+/* Write lines: the first two, the link's, the host's, a measured class's and a row's. The link's and the host's are
+ * empty if not measured, or outside the reader's range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);

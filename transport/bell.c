@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that others raise, and on which one thread
- * sleeps. A futex of shared memory wakes across processes. Peers can only wake it once too often. The process keeps its
- * page. */
+/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that other processes increment and on which one
+ * thread sleeps; a futex in shared memory wakes across processes. A broken peer can only wake the thread needlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +17,7 @@
 enum { PAGE_BYTES = 4096 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER;
-static net_memory_t own; /* a page, of the process that `pid` names */
+static net_memory_t own; /* one page, of process `pid` */
 static net_bell_t own_place;
 
 /* Called with the lock held. */
@@ -29,7 +28,7 @@ static int make_own(void)
     int error = net_memory_host.create(&made, &offer);
     if (error)
         return error;
-    own = made; /* a forked child leaves its parent's page alone */
+    own = made; /* a forked child does not touch its parent's page */
     own_place = (net_bell_t){.owner = net_process_self(),
                              .device = offer.as.host.device,
                              .inode = offer.as.host.inode,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_driver.c - see cuda_driver.h. Each function is requested in the version of the first CUDA with its present form,
- * or by its name, so any driver of CUDA 12 or later gives the same ABI. */
+ * or by name, so every driver of CUDA 12 or later gives the same ABI. */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
 
@@ -15,7 +15,7 @@
 typedef struct entry {
     size_t offset;
     const char *name;
-    int version; /* its CUDA; above ALL_HAVE the function may be missing */
+    int version; /* first CUDA with this form; above ALL_HAVE the function may be missing */
 } entry_t;
 
 enum { OLDEST = 11020, ALL_HAVE = 12000 };
@@ -59,8 +59,8 @@ static void *look_up(const entry_t *entry)
     return NULL;
 }
 #else
-/* These runtimes ask for their own version of a function, which an older driver refuses; the plain name is its first
- * form. The runtime has the library loaded, so it is never closed. */
+/* These runtimes request functions of their own version, which an older driver refuses; the plain name is the first
+ * form. The runtime keeps the library loaded, so it is never closed. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -70,7 +70,7 @@ static void *look_up(const entry_t *entry)
 
 static void fill_table(void)
 {
-    /* Initialises the driver without making a context. */
+    /* Initialises the driver without creating a context. */
     int devices;
     if (cudaGetDeviceCount(&devices) != cudaSuccess) {
         (void)cudaGetLastError();

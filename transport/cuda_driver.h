@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.h - driver functions that the runtime lacks, or is slower at; only with CUDA. libcuda may be absent: the
- * runtime finds it, nothing links it. */
+/* cuda_driver.h - driver functions that the runtime lacks or has slower; only with CUDA. libcuda may be absent: the
+ * runtime finds it, and nothing links to it. */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
 #define SHUNT_TRANSPORT_CUDA_DRIVER_H
 
@@ -29,11 +29,11 @@ typedef struct net_driver {
     CUresult (*stream_wait)(CUstream stream, CUevent event, unsigned flags);
     CUresult (*event_record)(CUevent event, CUstream stream);
     CUresult (*launch)(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra);
-    /* Of a stream; NULL: the current one. NULL before CUDA 12.5, like its types. */
+    /* For a stream; NULL: the current context. The pointer is NULL before CUDA 12.5, which lacks its types. */
     CUresult (*stream_green)(void *stream, void **green);
 } net_driver_t;
 
-/* Filled on first use; NULL: the driver or a function is missing. */
+/* Filled on first use; NULL if the driver or a function is missing. */
 const net_driver_t *net_driver(void);
 int net_driver_errno(CUresult result);
 

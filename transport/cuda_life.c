@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_life.c - whether the program has reset a device (cudaDeviceReset) since memory was made there. A reset frees all
- * memory and mappings, and nobody reports it. So each device has a mark: a small allocation, whose number the driver
- * never gives to another. If the mark's address has no allocation of that number, the device was reset, and gets a new
- * mark. Only a reset frees a mark. */
+/* cuda_life.c - whether the program has reset a device (cudaDeviceReset), which frees all memory and mappings without
+ * notice. So each device has a mark: a small allocation, with a number that the driver never reuses. If the mark's
+ * address no longer has that number, the device was reset, and gets a new mark. Only a reset frees a mark. */
 #define _GNU_SOURCE
 #include "transport/transport.h"
 
@@ -21,7 +20,7 @@ typedef struct mark {
     uint64_t life;
 } mark_t;
 
-/* not a net_lock_t, which a fork takes: it is held over calls of the driver, and a child makes none */
+/* not a net_lock_t, for which a fork waits: it is held during driver calls, which a child never makes */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark_t marks[DEVICES];
 
@@ -37,7 +36,7 @@ static bool stands(const mark_t *mark)
     if (!mark->at || !mark->number)
         return mark->at != NULL;
     const CUresult result = ask_number(mark->at, &number);
-    return result == CUDA_SUCCESS ? number == mark->number : result == CUDA_ERROR_NOT_PERMITTED; /* in a callback */
+    return result == CUDA_SUCCESS ? number == mark->number : result == CUDA_ERROR_NOT_PERMITTED; /* inside a callback */
 }
 
 static void renew(mark_t *mark)
@@ -49,7 +48,7 @@ static void renew(mark_t *mark)
         mark->number = 0;
 }
 
-/* False: unknown now. *life 0: the driver does not tell. */
+/* False: unknown now. *life 0: the driver does not number allocations. */
 static bool ask_life(int device, uint64_t *life)
 {
     net_scope_t scope;

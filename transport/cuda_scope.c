@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_scope.c - make CUDA calls that leave the program's state as it was. The driver saves and restores the context:
- * cudaSetDevice cannot restore none, or one unknown to the runtime. It also relaxes the capture mode: in the strict
- * modes an allocation breaks another thread's capture. A runtime call before the device is set would create a context
- * on device 0. Each call compares the current context with the primary one last seen: no kernel of Shunt may be
- * launched in a context of cuCtxCreate, though the runtime says that the device is current. */
+/* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context, since
+ * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed, since an allocation in
+ * the stricter modes breaks another thread's capture. Before a runtime call the device is set, or a context on device 0
+ * would be created. The current context is compared with the primary one: no kernel of Shunt may launch in a context of
+ * cuCtxCreate, though the runtime reports the device as current. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -69,14 +69,14 @@ void net_scope_leave(net_scope_t *scope)
 
 enum { DEVICES = 64 };
 
-static _Atomic(CUcontext) primary[DEVICES]; /* last seen */
+static _Atomic(CUcontext) primary[DEVICES];
 
 static bool is_primary(CUcontext context, int device)
 {
     return context && context == atomic_load_explicit(&primary[(unsigned)device % DEVICES], memory_order_relaxed);
 }
 
-/* The query may break a capture in the strict modes. */
+/* In the stricter modes the query may break a capture. */
 static bool is_green(const net_driver_t *driver, int device)
 {
     void *green = NULL;

@@ -48,7 +48,7 @@ void net_close(int descriptor, const net_mark_t *mark)
         close(descriptor);
 }
 
-/* SIGPIPE goes to the thread that writes; one that was pending before is the program's. */
+/* SIGPIPE is sent to the writing thread; one that was pending before belongs to the program. */
 void net_write(int descriptor, const void *bytes, size_t size)
 {
     const struct timespec none = {0};

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SEND_NAPS = 10000 /* of 1 ms */ };
+enum { SEND_NAPS = 10000 };
 
 typedef struct message {
     uint64_t to[2];
@@ -27,7 +27,7 @@ typedef union control {
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 } control_t;
 
-/* The name comes from a peer. */
+/* `name` comes from a peer. */
 static int address_of(const char *name, struct sockaddr_un *address)
 {
     size_t length = strnlen(name, NET_BOX_NAME_BYTES);
@@ -60,7 +60,7 @@ int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME
     int fd = net_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -errno;
-    /* fchmod before bind: the name has this mode from the start, except for bits that the umask takes. */
+    /* fchmod before bind gives the name this mode from the start, except for bits that the umask removes. */
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 || fchmod(fd, 0600) != 0 ||
         bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         error = -errno;
@@ -135,7 +135,7 @@ static int unpack(struct msghdr *header, bool *ours)
     return descriptor;
 }
 
-/* False: no message. A foreign one is dropped with its descriptor. */
+/* False if there is no message. Drops a foreign message with its descriptor. */
 static bool receive(net_box_t *box)
 {
     message_t message;
@@ -159,7 +159,7 @@ static bool receive(net_box_t *box)
 
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor)
 {
-    /* bounded, so that a flood of foreign messages ends */
+    /* limited, so that a flood of foreign messages ends */
     for (int i = 0; i < 4 * NET_BOX_CAPACITY && receive(box); i++)
         ;
     for (uint32_t i = 0; i < box->letters; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* descriptor_box.h - a mailbox for file descriptors: a non-blocking unix datagram socket under a name in /dev/shm, mode
- * 0600, since any user could flood an abstract socket. The first take removes the name, when all peers have sent; so
- * does the close, or a sweep after a crash. A message counts only from a process of this user and with the addressee's
- * token, which the ranks' private segment holds. */
+ * 0600, since any user could flood an abstract socket. The name is removed by the first take, when all peers have sent,
+ * by the close, or by a sweep after a crash. A message counts only from a process of this user, with the receiver's
+ * token, which the ranks' private segment contains. */
 #ifndef SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 #define SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 
@@ -13,7 +13,7 @@
 
 enum {
     NET_BOX_NAME_BYTES = 64,
-    NET_BOX_CAPACITY = 16 /* not yet taken */
+    NET_BOX_CAPACITY = 16 /* descriptors not yet taken */
 };
 
 typedef struct net_box_letter {
@@ -30,16 +30,16 @@ typedef struct net_box {
     net_box_letter_t letter[NET_BOX_CAPACITY];
 } net_box_t;
 
-/* Bind a socket to a new, unique name. */
+/* `name` is new and unique. */
 int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME_BYTES]);
-/* Send to the box `name` whose token is `to`. Waits up to 10 s for room. */
+/* Sends to the box `name` with token `to`. Waits up to 10 s for room. */
 int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], int descriptor);
-/* Take the descriptor that `from` sent; the caller closes it. -ENOENT: there is none. Never blocks. Then nothing can be
- * sent to the box. */
+/* Takes the descriptor that `from` sent; the caller closes it. -ENOENT if there is none. Never blocks. After a take
+ * nothing can be sent to the box. */
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor);
 /* Also closes the descriptors not taken. */
 void net_box_close(net_box_t *box);
-/* Remove this user's box if no process has it open and it is that old: a new one may not be open yet. */
+/* Removes a box of this user that no process has open, if it is `seconds` old: a new one may not be open yet. */
 void net_box_sweep(const char *name, long seconds);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.c - see guests.h. The page is host memory (memory_host.c). A broken peer can only keep memory from being
+/* guests.c - see guests.h. The page is host memory (memory_host.c). A broken peer can only prevent memory from being
  * freed, or release its own mapping too early. */
 #define _GNU_SOURCE
 #include "transport/guests.h"
@@ -12,7 +12,7 @@
 
 enum { SEATS = 16 };
 
-/* Taken once `pid` is set: a guest that dies before it has written the rest counts by its pid. */
+/* Taken once `pid` is set: a guest that dies before writing the rest counts by its pid. */
 typedef struct seat {
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.h - which processes have a block of IPC memory mapped. CUDA does not define what becomes of a mapping when the
- * owner frees such memory. So it has a guest book, a page of host memory. A guest enters before it maps the memory, and
- * leaves after unmapping it. The owner closes the book, which turns new guests away, so that none enters between its
- * check and its free, and frees when every guest has left or is dead. */
+/* guests.h - which processes have mapped a block of IPC memory. CUDA does not define what happens to a mapping when the
+ * owner frees the memory, so each block has a guest book, a page of host memory. A guest enters it before mapping, and
+ * leaves after unmapping. The owner closes the book to new guests, and frees the memory when every guest has left or is
+ * dead. */
 #ifndef SHUNT_TRANSPORT_GUESTS_H
 #define SHUNT_TRANSPORT_GUESTS_H
 
@@ -13,7 +13,7 @@
 
 typedef struct net_guest_page net_guest_page_t;
 
-/* A memfd, and its descriptor in its process. */
+/* A memfd, and its descriptor in the owning process. */
 typedef struct net_host_place {
     uint64_t device;
     uint64_t inode;
@@ -33,11 +33,11 @@ typedef struct net_guest {
 } net_guest_t;
 
 int net_guests_open(net_guest_book_t *book, net_host_place_t *place);
-/* True if no living guest is left. */
+/* Closes the book to new guests. True if no living guest is left. */
 bool net_guests_have_left(const net_guest_book_t *book);
 void net_guests_close(net_guest_book_t *book);
 
-/* -ESRCH: the owner is gone or has closed the book; -EUSERS: it is full. */
+/* -ESRCH: the owner is gone or has closed the book; -EUSERS: the book is full. */
 int net_guest_enter(net_guest_t *guest, const net_process_t *owner, const net_host_place_t *place);
 /* False once the owner has closed the book. */
 bool net_guest_welcome(const net_guest_t *guest);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* key.c - 128-bit keys of communicators, and the names of their segments. Keys must spread well, but need not resist an
- * attacker, who sees only names. A name is a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of its
- * key alone. */
+/* key.c - 128-bit keys of communicators, and names of their segments. Keys must spread well but need not resist an
+ * attacker, who sees only names: a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of the key
+ * alone. */
 #include <string.h>
 
 #include "transport/transport.h"
 
-/* The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection in which every bit moves every bit. */
+/* Finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection in which each bit affects every bit. */
 static uint64_t mix(uint64_t x)
 {
     x ^= x >> 30;
@@ -54,7 +54,7 @@ static void sip_rounds(uint64_t v[4], int rounds)
     }
 }
 
-/* SipHash-2-4 with 128 bits, of the empty message: its one block, the length, is zero. */
+/* SipHash-2-4 with a 128-bit result, of the empty message: its only block, the length, is zero. */
 net_key_t net_key_name(const net_key_t *key)
 {
     net_key_t name;

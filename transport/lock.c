@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.c - locks that are free in a forked child.
- *
- * A child has only the thread that forked: a lock that another thread held would stay locked, its data half changed.
- * So a fork first takes all of these locks. No thread holds two, so their order does not matter.
+ * lock.c - locks that are free in a forked child. A child has only the forking thread: a lock held by another thread
+ * would stay locked, with its data half changed. So a fork first takes all these locks. No thread holds two, so their
+ * order does not matter.
  */
 #include "transport/transport.h"
 

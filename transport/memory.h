@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - what the kinds of peer memory have in common: peer_memory.c keeps the books, a kind allocates, exports and
- * imports. A peer may be broken: every field of its offer is checked before use, here or by the kernel. */
+/* memory.h - the interface of the kinds of peer memory, which peer_memory.c manages. A peer may be broken: every field
+ * of its offer is checked before use, here or by the kernel. */
 #ifndef SHUNT_TRANSPORT_MEMORY_H
 #define SHUNT_TRANSPORT_MEMORY_H
 
@@ -34,7 +34,7 @@ typedef struct net_offer {
             net_host_place_t guests;
         } ipc;
         struct {
-            char box[NET_BOX_NAME_BYTES]; /* where the owner receives descriptors */
+            char box[NET_BOX_NAME_BYTES]; /* receives descriptors */
         } vmm;
         uint8_t bytes[200];
     } as;
@@ -47,7 +47,7 @@ struct net_range {
     size_t bytes;
     uint8_t *pointer;
     pid_t pid;
-    atomic_uint references; /* the maker's, and one a memory or mapping in it */
+    atomic_uint references; /* the maker's, and one per memory or mapping in it */
 };
 
 struct net_memory {
@@ -55,21 +55,21 @@ struct net_memory {
     int device;
     uint64_t life; /* of the device; 0: unknown, or not CUDA */
     size_t bytes;
-    int node;           /* host: of its pages */
-    net_range_t *range; /* it lies there, at `at`; NULL: it has its own addresses */
+    int node;           /* host: NUMA node of its pages */
+    net_range_t *range; /* contains it at `at`; NULL: it has its own addresses */
     void *at;
     void *pointer;
     net_token_t token;
     net_process_t owner;
-    pid_t pid;       /* getpid of the owner */
+    pid_t pid;
     uint64_t handle; /* VMM: CUmemGenericAllocationHandle */
     int descriptor;  /* host: memfd; VMM: exported handle; else -1 */
     net_mark_t mark;
     net_box_t box;
     net_guest_book_t guests;
-    uint32_t references; /* the owner's, and one a mapping of this process; under the books' lock */
+    uint32_t references; /* the owner's, and one per mapping in this process; under books_lock */
     bool waits;          /* a reap could not free it */
-    bool at_once;        /* no kernel uses it: free with the last reference */
+    bool at_once;        /* no kernel uses it: freed with the last reference */
     bool destroyed;      /* no rank of this process may map it any more */
     net_memory_t *next;
 };
@@ -86,27 +86,27 @@ struct net_mapping {
     uint64_t handle;
     net_guest_t guest;
     pid_t pid;
-    net_memory_t *sibling; /* if the owner is this process, else NULL */
+    net_memory_t *sibling; /* the memory, if this process owns it; else NULL */
 };
 
-/* A function that fails undoes what it did, except where a free may wait for kernels. */
+/* A function that fails undoes its work, except where a free may wait for kernels. */
 typedef struct net_memory_ops {
-    /* memory->device and ->bytes are set; fill in the rest and offer->as. After a failure, memory->pointer
-     * needs `destroy` if it is not NULL. */
+    /* memory->device and ->bytes are set; sets the other fields and offer->as. After a failure, memory->pointer needs
+     * `destroy` unless it is NULL. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
-    /* -EAGAIN: the driver forbids it now, or a peer has it mapped. Else it is gone. */
+    /* -EAGAIN: the driver forbids it now, or a peer has it mapped. Otherwise the memory is gone. */
     int (*destroy)(net_memory_t *memory);
-    /* NULL: nothing to send. */
+    /* NULL: nothing is sent. */
     int (*send)(const net_memory_t *memory, const net_offer_t *peer);
     /* Common fields are checked; mapping->device, ->owner and ->bytes are set. */
     int (*open)(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping);
     void (*close)(net_mapping_t *mapping);
-    /* Let kernels of `device` use memory of this process. NULL: they always can. */
+    /* Lets kernels of `device` use memory of this process. NULL: they always can. */
     int (*share)(net_memory_t *memory, int device);
-    /* NULL: memory of this kind comes whole. */
+    /* NULL: the kind has no ranges. */
     int (*reserve)(net_range_t *range);
     void (*unreserve)(net_range_t *range);
-    bool driver; /* calls the driver, which a forked child must not do */
+    bool driver; /* makes driver calls, which a forked child must not make */
 } net_memory_ops_t;
 
 extern const net_memory_ops_t net_memory_host;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_host.c - host memory that ranks of several processes share. A memfd has no name, so a crash leaves nothing,
- * and does not count against /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd; where the
- * kernel refuses (other user or pid namespace, a process that is not traceable or has lost its first thread), it is
- * sent to their box. It is sealed: nobody can truncate it, so a mapping of a checked size never faults. The owner keeps
- * its descriptor; the memory lives while any process has it mapped. */
+/* memory_host.c - host memory that ranks of several processes share. A memfd has no name, so a crash leaves nothing
+ * behind, and does not count against /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd;
+ * where the kernel refuses (other user or pid namespace, a process that is not traceable or has lost its first thread),
+ * the descriptor is sent to their box. Seals prevent truncation, so a mapping of a checked size never faults. The owner
+ * keeps its descriptor; the memory lives while any process has it mapped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +20,10 @@
 #include "transport/reserve.h"
 
 #define HOST_NAME "shunt"
-#define HOST_LINK "/memfd:" HOST_NAME /* as /proc shows it */
+#define HOST_LINK "/memfd:" HOST_NAME
 enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A memfd may exceed the machine's memory; the kernel would kill its user. */
+/* A memfd may exceed the machine's memory; the kernel would kill a process that uses it. */
 static bool too_large(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -55,7 +55,7 @@ static void *map_nothing(void *place, size_t bytes)
 static void unmap(void *pointer, size_t bytes, void *place)
 {
     if (place)
-        (void)map_nothing(place, bytes); /* the range keeps the addresses */
+        (void)map_nothing(place, bytes); /* keeps the range's addresses reserved */
     else
         munmap(pointer, bytes);
 }
@@ -67,7 +67,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
     if (fd < 0)
         return -errno;
     int error;
-    /* before the pages exist: the mapping's policy decides their node */
+    /* mapped before pages exist, since the mapping's policy selects their node */
     void *at = map_file(fd, memory->bytes, memory->at);
     if (at == MAP_FAILED) {
         error = -errno;
@@ -100,7 +100,7 @@ static int host_destroy(net_memory_t *memory)
     return 0;
 }
 
-/* Check before opening: a wrong number in an offer must not open a device or a pipe. */
+/* Checks before opening: a wrong number in an offer must not open a device or a pipe. */
 static int open_peer(const net_offer_t *peer)
 {
     char path[64];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_pinned.c - memory of memory_host.c that each process registers with CUDA for all its devices, for GPUs without
- * peer access. Registering and unregistering may wait for kernels. */
+/* memory_pinned.c - host memory (memory_host.c) that each process registers with CUDA for all its devices, for GPUs
+ * without peer access. Registering and unregistering may wait for kernels. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -37,7 +37,7 @@ static int unpin(void *at, int device, uint64_t life)
     return error;
 }
 
-/* NUMA node of the owner's GPU: its stores stay local; peers may read across nodes. */
+/* NUMA node of the owner's GPU: its stores stay local, while peers may read across nodes. */
 static int node_of(int device)
 {
     char bus[32];
@@ -87,7 +87,7 @@ static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t
     return error;
 }
 
-/* What cannot be unregistered stays mapped: kernels may be using it. */
+/* Memory that cannot be unregistered stays mapped, since kernels may be using it. */
 static void pinned_close(net_mapping_t *mapping)
 {
     if (unpin(mapping->pointer, mapping->device, mapping->life) == 0)

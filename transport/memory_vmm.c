@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_vmm.c - device memory made of a physical block and a mapping (cuMem*). The first choice: only such memory can
- * come piece by piece into a reserved range. A block lives while any process holds it, so an owner may free before its
- * peers close. Access is granted for each mapping and device: peer access between contexts need not be enabled. */
+/* memory_vmm.c - device memory made of a physical block and a mapping (cuMem*). The first choice, since only such
+ * memory can be added piece by piece to a reserved range. A block lives while any process holds it, so an owner may
+ * free it before its peers. Access is granted per mapping and device, without peer access of contexts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ static int grant(const net_driver_t *driver, void *at, size_t bytes, int device)
     return net_driver_errno(driver->set_access((CUdeviceptr)at, bytes, &access, 1));
 }
 
-/* `place` NULL: at new addresses. */
+/* `place` NULL: new addresses. */
 static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, int device, void *place, void **pointer)
 {
     CUdeviceptr at = (CUdeviceptr)place;
@@ -134,7 +134,7 @@ static int vmm_import(const net_driver_t *driver, int descriptor, net_mapping_t 
         driver->import_handle(&handle, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     if (error)
         return error;
-    /* The driver maps no more than the block has, so a wrong size in an offer fails here. */
+    /* The driver maps at most the block's size, so a wrong size in an offer fails here. */
     error = map_block(driver, handle, mapping->bytes, mapping->device, mapping->at, &mapping->pointer);
     if (error) {
         (void)driver->release(handle);

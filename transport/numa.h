@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numa.h - a device's NUMA node, and memory from it. */
+/* numa.h - the NUMA node of a device, and memory on it. */
 #ifndef SHUNT_TRANSPORT_NUMA_H
 #define SHUNT_TRANSPORT_NUMA_H
 
@@ -7,11 +7,11 @@
 
 enum { NET_ANY_NODE = -1, NET_MOST_NODES = 1024 };
 
-/* The node of the PCI device `bus` ("0000:17:00.0", in any case) by the files below `sys` ("/sys"); NET_ANY_NODE:
+/* Node of the PCI device `bus` ("0000:17:00.0", in any case), from files below `sys` ("/sys"); NET_ANY_NODE if
  * unknown. */
 int net_numa_of_device(const char *sys, const char *bus);
-/* Pages not allocated yet come from this node while it has free ones, whichever process touches shared memory first;
- * from any where the system forbids it. */
+/* Pages not allocated yet will come from this node while it has free ones, whichever process touches them first; from
+ * any node if the system forbids this. */
 void net_numa_prefer(void *at, size_t bytes, int node);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer_memory.c - own memory and mappings of the peers', of all kinds. The books list this process's memory. A rank of
- * the same process finds it by its random token, never by a pointer from an offer, and holds a reference, so that no
- * rank's destroy frees it under another. The lock guards lists, references and `destroyed`; no driver call is made
- * under it. A driver's free waits for every kernel of the device: the caller of net_memory_reap knows when none
- * runs. */
+/* peer_memory.c - own memory, and mappings of peers' memory, of all kinds. A rank of the same process finds memory in
+ * `books` by its random token, never by a pointer from an offer, and holds a reference, so that no rank's destroy frees
+ * what another uses. The lock guards lists, references and `destroyed`; no driver call is made under it. A driver's
+ * free waits for every kernel of the device: the caller of net_memory_reap knows when none runs. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 
 static net_lock_t books_lock = NET_LOCK_INITIALIZER;
 static net_memory_t *books;
-static net_memory_t *parked; /* released, to be freed */
+static net_memory_t *parked; /* released, not freed yet */
 
 static const net_memory_ops_t *ops_of(uint32_t kind)
 {
@@ -88,7 +87,7 @@ static void forget(net_memory_t *memory)
     free(memory);
 }
 
-/* A forked child forgets memory of its parent's driver. */
+/* A forked child drops memory of its parent's driver without freeing it. */
 static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
@@ -154,7 +153,7 @@ static void drop(net_memory_t *memory, bool owner)
         free_memory(memory);
 }
 
-/* Takes a reference. NULL: this process has no such memory any more. */
+/* Takes a reference. NULL if this process no longer has such memory. */
 static net_memory_t *hold(const net_offer_t *offer)
 {
     net_lock_take(&books_lock);
@@ -179,7 +178,7 @@ static bool fits(const net_range_t *range, size_t offset, size_t bytes)
     return offset <= range->bytes && bytes <= range->bytes - offset;
 }
 
-/* Copied first: it may lie in shared memory. */
+/* Copied first, since it may be in shared memory. */
 static int read_offer(net_memory_kind_t kind, const uint8_t bytes[NET_OFFER_BYTES], net_offer_t *offer)
 {
     memcpy(offer, bytes, sizeof *offer);

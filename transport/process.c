@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.c - the identity of a process, and whether it still runs. A pid is reused, so the start time (clock ticks
- * since boot) is compared too, but within one time namespace: each has its own offset. Nothing is cached: a fork would
- * make it wrong. */
+/* process.c - the identity of a process, and whether it still runs. Pids are reused, so the start time (clock ticks
+ * since boot) is compared too, within one time namespace, since each has its own offset. Nothing is cached, since a
+ * fork would invalidate it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ typedef struct process_stat {
     uint64_t start_ticks;
 } process_stat_t;
 
-/* The command in parentheses may contain anything. From the last parenthesis: field 3 is the state, 20 the number of
+/* The command in parentheses may contain anything, so fields are read after it: 3 is the state, 20 the number of
  * threads, 22 the start time. */
 static int read_stat(int64_t pid, process_stat_t *stat)
 {
@@ -45,8 +45,8 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-/* A process in a new pid namespace may still have an outer one's /proc, which gives it another pid. Its pids are then
- * that /proc's, named by its device number, which is smaller than any namespace's inode. */
+/* A process in a new pid namespace may still have an outer one's /proc, with another pid. Pids are then those of that
+ * /proc, identified by its device number, which is smaller than any namespace's inode. */
 static uint32_t own_pid_namespace(int64_t *pid)
 {
     char named[32];
@@ -95,7 +95,7 @@ bool net_process_alive(const net_process_t *process)
     if (process->start_ticks != 0 && stat.start_ticks != process->start_ticks &&
         process->time_namespace == own_time_namespace())
         return false;
-    /* It also shows as a zombie when only its first thread has ended. */
+    /* A process also appears as a zombie when only its first thread has ended. */
     bool ended = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';
     return !ended || stat.threads > 1;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rendezvous.c - slots, stages and the verdict, in a segment that ranks share. A joiner writes only its own slot; one
- * release store (slot state, record size or verdict) makes its contents visible. So a reader sees whole records or
- * none, and a joiner may be killed at any point. The verdict names the slot with its reason, so one compare-and-swap
- * sets both. Peers may be broken: numbers from the segment are checked before use. The handle owns the mapping, the
- * first process to unlink the name. */
+ * release store (slot state, record size or verdict) publishes the contents. So a reader sees complete records or none,
+ * and a joiner may be killed at any point. The verdict names the slot with its reason, so one compare-and-swap sets
+ * both. Peers may be broken: numbers from the segment are checked before use. The handle owns the mapping; the first
+ * process to unlink removes the name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -20,11 +20,11 @@ struct net_rendezvous {
     net_named_t named;
     bool has_slot;
     uint32_t slot;
-    int rank; /* NO_RANK until net_set_rank */
+    int rank;
     uint32_t nranks;
     bool unlinked;
     pid_t pid;    /* a forked child must not post or leave */
-    char *reason; /* to reason_copy, which net_reason fills though its handle is const */
+    char *reason; /* points to reason_copy, which net_reason fills through a const handle */
     char reason_copy[SEGMENT_REASON_BYTES];
 };
 
@@ -35,7 +35,7 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Called with the segment locked. The slot is complete before it counts: its joiner's life can be checked, and a joiner
+/* Called with the segment locked. The slot is complete before it counts, so its joiner's life can be checked; a joiner
  * killed half way has not joined. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
@@ -102,7 +102,7 @@ int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks)
     return 0;
 }
 
-/* NULL: none yet, or an invalid rank. */
+/* NULL if the rank is invalid or has no slot yet. */
 static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -165,7 +165,7 @@ static bool has_lost_joiner(const net_rendezvous_t *rendezvous, uint32_t stage)
     uint32_t joined = net_count(rendezvous);
     for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++) {
         net_slot_t *slot = &segment->slot[i];
-        /* the record last: the joiner may have posted before it left */
+        /* the record is checked last: the joiner may have posted before it left */
         if (i != rendezvous->slot && net_slot_gone(slot) && !has_posted(slot, stage))
             return true;
     }
@@ -178,7 +178,7 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
         return -EINVAL;
     if (net_verdict(rendezvous) == NET_DECLINED)
         return -ECANCELED;
-    const bool whole = all_slots_posted(rendezvous, stage); /* before the ranks are checked */
+    const bool whole = all_slots_posted(rendezvous, stage); /* read before the ranks are checked */
     if (all_posted(rendezvous, stage))
         return 1;
     if (whole)
@@ -303,7 +303,7 @@ const char *net_reason(const net_rendezvous_t *rendezvous)
     text[SEGMENT_REASON_BYTES - 1] = '\0';
     for (char *at = text; *at; at++)
         if (*at < ' ' || *at > '~')
-            *at = '?'; /* it goes into a log */
+            *at = '?'; /* the text is logged */
     return text;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reserve.c - see reserve.h. Beyond the limit on file sizes (ulimit -f), which also holds for files in memory, a signal
+/* reserve.c - see reserve.h. Above the limit on file sizes (ulimit -f), which also applies to files in memory, a signal
  * would end the program. */
 #define _GNU_SOURCE
 #include "transport/reserve.h"

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Give the file all its pages now: a lack of memory is -ENOSPC or -ENOMEM here, not a SIGBUS later. -EFBIG: above the
- * limit on file sizes. */
+/* Allocates all pages of the file now: a lack of memory is -ENOSPC or -ENOMEM here, not a SIGBUS later. -EFBIG: above
+ * the limit on file sizes. */
 int net_reserve(int fd, size_t bytes);
 
 #endif

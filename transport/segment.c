@@ -3,15 +3,15 @@
  * segment.c - named segments in /dev/shm: open, create, replace, remove.
  *
  * A segment is filled, judged dead and removed under the file's lock (flock). The kernel drops a dead process's lock,
- * so the next process fills what a killed creator left. A process that waited for the lock starts over if the file
- * has lost its name, so two replacers cannot remove each other's segments.
+ * so the next process completes what a killed creator left. A process that waited for the lock starts over if the file
+ * has lost its name, so two processes cannot remove each other's segments.
  *
  * A joiner is dead if its process is; in another pid namespace, if the lock on its slot's byte is free (an open-file
  * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's, before
- * its slot counts, so no living joiner is taken for dead.
+ * its slot counts, so no living joiner is judged dead.
  *
- * Mode 0600 keeps out other users. Another owner or mode is refused, never repaired, except for owner's rights that a
- * umask took. The owner is checked before opening: another user's lease can make an open wait for 45 s.
+ * Another owner or mode than 0600 is refused, except for owner's rights that a umask removed. The owner is checked
+ * before opening: another user's lease can delay an open by 45 s.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"
@@ -32,11 +32,11 @@
 #include "transport/descriptor_box.h"
 #include "transport/reserve.h"
 
-/* Ranks of a process share one mapping: less memory, and the thread sanitizer can follow stores to loads. */
+/* Ranks of a process share one mapping, which saves memory and lets the thread sanitizer match stores with loads. */
 typedef struct mapped {
     struct mapped *next;
     dev_t device;
-    ino_t inode; /* no other file gets it while mapped */
+    ino_t inode; /* not reused while mapped */
     net_segment_t *segment;
     uint32_t references;
 } mapped_t;
@@ -44,11 +44,11 @@ typedef struct mapped {
 static net_lock_t mapped_lock = NET_LOCK_INITIALIZER;
 static mapped_t *mapped_list;
 
-/* where shm_open of glibc and musl puts its files */
+/* where shm_open of glibc and musl puts files */
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
-    OPEN_ATTEMPTS = 64, /* it fails when another process replaces the segment */
+    OPEN_ATTEMPTS = 64, /* an attempt fails when another process replaces the segment */
     LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
     SWEEP_ENTRIES = 1024,
     SWEEP_BOX_SECONDS = 60
@@ -78,7 +78,7 @@ static int lock_file(int fd)
     return -ETIMEDOUT;
 }
 
-/* Without opening the file. */
+/* Does not open the file. */
 static int look_at(const char *name, struct stat *info)
 {
     char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
@@ -101,7 +101,7 @@ static int check_owner(const struct stat *info)
     return 0;
 }
 
-/* It is new, or its creator died early: relevant bytes are zero. */
+/* The segment is new, or its creator died early: relevant bytes are zero. */
 static int fill(net_segment_t *segment)
 {
     if (getrandom(&segment->place, sizeof segment->place, 0) != (ssize_t)sizeof segment->place)
@@ -141,7 +141,7 @@ static struct flock life_of(uint32_t slot, short type)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 }
 
-/* In another container its pid says nothing, but its lock does. */
+/* In another container the pid is meaningless, but the lock is not. */
 static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
 {
     struct flock life = life_of(slot, F_WRLCK);
@@ -149,7 +149,7 @@ static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
            (segment->slot[slot].kept && fcntl(fd, F_OFD_GETLK, &life) == 0 && life.l_type == F_UNLCK);
 }
 
-/* Called with the segment locked. True: decided, or all that joined are gone. Without joiners it is new. */
+/* Called with the segment locked. True if decided, or all joiners are gone. Without joiners the segment is new. */
 static bool finished(net_segment_t *segment, int fd)
 {
     if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
@@ -213,7 +213,7 @@ void net_segment_unmap(net_named_t *named)
     named->segment = NULL;
 }
 
-/* If a file appears in between, the open waits for nobody (O_NONBLOCK) and follows no link (shm_open). */
+/* If a file appears after the check, the open does not wait (O_NONBLOCK) and follows no link (shm_open). */
 static int open_file(const char *name, int flags)
 {
     struct stat info;
@@ -249,8 +249,8 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* Give the owner the rights that a umask took; true if he has them. By descriptor, since the name may be another file's
- * by now; O_PATH descriptors change rights through /proc. */
+/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor, since the name may now be
+ * another file's; O_PATH descriptors change rights through /proc. */
 static bool give_rights(int fd)
 {
     struct stat info;
@@ -346,7 +346,7 @@ void net_segment_remove(const net_named_t *named)
 
 void net_segment_unlock(net_named_t *named)
 {
-    /* explicitly: a process forked meanwhile has the same open file */
+    /* explicitly: a process forked meanwhile shares the open file */
     flock(named->fd, LOCK_UN);
     close(named->fd);
     named->fd = -1;
@@ -366,7 +366,6 @@ void net_segment_release(net_named_t *named, bool own)
 {
     if (named->life < 0)
         return;
-    /* explicitly, as above */
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (own)
         fcntl(named->life, F_OFD_SETLK, &all);
@@ -425,7 +424,7 @@ void net_segment_sweep(void)
             continue;
         snprintf(name, sizeof name, "/%.*s", (int)sizeof name - 2, entry->d_name);
         if (look_at(name, &info) != 0 || info.st_uid != geteuid())
-            continue; /* anybody may make files with this prefix */
+            continue; /* any user may make files with this prefix */
         sweep_name(name);
         seen++;
     }

@@ -30,11 +30,11 @@ typedef struct net_slot {
     uint32_t kept;          /* 1: the slot's byte is locked while its joiner needs the name */
     net_process_t process;
     char reason[SEGMENT_REASON_BYTES];                  /* stored before the verdict names this slot */
-    _Alignas(8) uint8_t records[SEGMENT_RECORDS_BYTES]; /* a net_record_t a stage, back to back */
+    _Alignas(8) uint8_t records[SEGMENT_RECORDS_BYTES]; /* one net_record_t per stage, without gaps */
 } net_slot_t;
 
 typedef struct net_segment {
-    _Atomic uint64_t magic; /* stored last by the creator */
+    _Atomic uint64_t magic; /* stored last */
     uint32_t version;
     uint32_t bytes;
     net_key_t place;         /* random: also differs on a cloned host */
@@ -42,25 +42,25 @@ typedef struct net_segment {
     _Atomic uint32_t nranks;
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then the deciding slot + 1 */
     _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
-    _Atomic uint32_t away;                   /* one bit a slot, set by its owner */
+    _Atomic uint32_t away;                   /* one bit per slot, set by its owner */
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 
-/* The layout is part of the protocol: compilers may differ. */
+/* The layout is part of the protocol, and compilers may differ. */
 _Static_assert(sizeof(net_record_t) == 8, "net_record_t");
 _Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + SEGMENT_RECORDS_BYTES, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 112 + 16 * sizeof(net_slot_t), "net_segment_t");
 
 typedef struct net_named {
     char name[SEGMENT_NAME_BYTES];
-    dev_t device; /* of the file: its name may be given to another */
+    dev_t device; /* of the file, whose name may be reused */
     ino_t inode;
     net_segment_t *segment;
     int fd;   /* locked between open and unlock, else -1 */
     int life; /* holds the lock of the slot's byte, else -1 */
 } net_named_t;
 
-/* Open or create the segment, map it and hold its lock; a dead one is replaced. */
+/* Opens or creates the segment, maps it and holds its lock; replaces a dead one. */
 int net_segment_open(const net_key_t *key, net_named_t *named);
 /* -ENOENT: the name refers to another file. */
 int net_segment_lock(net_named_t *named);
@@ -68,12 +68,12 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
-/* Called with the segment locked. Locks the slot's byte while its joiner needs the name (segment.c). False: the system
- * has no such locks. */
+/* Called with the segment locked. Locks the slot's byte while its joiner needs the name (segment.c). False if the
+ * system has no such locks. */
 bool net_segment_keep(net_named_t *named, uint32_t slot);
 /* `own`: this process joined; false in a forked child. */
 void net_segment_release(net_named_t *named, bool own);
-/* The slot's joiner has left or died. */
+/* Whether the slot's joiner has left or died. */
 bool net_slot_gone(net_slot_t *slot);
 void net_segment_sweep(void);
 

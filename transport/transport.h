@@ -19,46 +19,47 @@ extern "C" {
  * padding: compared as bytes.
  */
 typedef struct net_process {
-    int64_t pid;             /* as /proc names it, perhaps in an outer pid namespace */
+    int64_t pid;             /* as /proc names it, perhaps of an outer pid namespace */
     uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 without /proc */
-    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; of an outer /proc, its device */
-    uint32_t time_namespace; /* of /proc/self/ns/time: start_ticks compare within one */
+    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; with an outer /proc, its device */
+    uint32_t time_namespace; /* inode of /proc/self/ns/time: start_ticks are comparable within one */
 } net_process_t;
 net_process_t net_process_self(void);
-/* False: gone, or a zombie. True for every process of another pid namespace. Takes some µs. */
+/* False if gone or a zombie; true for every process of another pid namespace. Takes a few µs. */
 bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
- * Numbers 0 to 2 are the program's. If it has closed them, the next opens get them: no descriptor that is kept or can
- * be written to may have them.
+ * Numbers 0 to 2 belong to the program. If it has closed them, the next opens get them, so no descriptor that is kept
+ * or written to may have them.
  */
-/* Move to a number of at least 3, close-on-exec. -1 with errno: `made` is negative, or none is left. */
+/* Moves to a number of at least 3, close-on-exec. -1 with errno on failure, or if `made` is negative. */
 int net_descriptor(int made);
-/* Send later writes to /dev/null. Async-signal-safe. */
+/* Redirects later writes to /dev/null. Async-signal-safe. */
 void net_mute(int descriptor);
-/* The file behind a descriptor. A daemon closes all descriptors, and may reuse the number of a long-kept one: check
- * before writing or closing. */
+/* The file behind a descriptor. A daemon closes all descriptors, and may reuse a long-kept number: check before writing
+ * or closing. */
 typedef struct net_mark {
     uint64_t device, inode;
 } net_mark_t;
 net_mark_t net_mark(int descriptor);
 bool net_means(int descriptor, const net_mark_t *mark);
-/* Close it if it still means that file. */
+/* Closes the descriptor if it still refers to that file. */
 void net_close(int descriptor, const net_mark_t *mark);
-/* Write once, without SIGPIPE; failures are not reported. */
+/* Writes once, without SIGPIPE; does not report failures. */
 void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
- * Start a thread with all signals blocked: the program's are for its own threads. `thread` NULL: detached.
+ * Starts a thread with all signals blocked, since the program's own threads handle its signals. `thread` NULL:
+ * detached.
  */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
-/* the kernel's id */
+/* The kernel's id. */
 int net_thread_id(void);
 /* The kernel's CLOCK_MONOTONIC: libfaketime may stop the C library's. */
 uint64_t net_now_ns(void);
-/* For net_condition_wait; a forked child makes it anew. */
+/* For net_condition_wait; a forked child must make it anew. */
 void net_condition_make(pthread_cond_t *condition);
-/* Wait for a signal; -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC, since the time of day may be set meanwhile. */
+/* Waits for a signal; -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC, since the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
@@ -78,14 +79,14 @@ void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
- * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records by stages and agree on a
+ * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records in stages and agree on a
  * verdict (docs/design.md).
  */
 enum {
-    NET_MAX_SLOTS = 16, /* more joiners: "overfull", count exceeds any nranks */
+    NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
     NET_STAGES = 18,    /* shim/setup/stages.c lists them */
     NET_RECORD_BYTES = 3648,
-    NET_LATER_BYTES = 512 /* for later stages: /dev/shm may be small */
+    NET_LATER_BYTES = 512 /* of later stages, since /dev/shm may be small */
 };
 
 static inline size_t net_record_bytes(uint32_t stage)
@@ -93,7 +94,7 @@ static inline size_t net_record_bytes(uint32_t stage)
     return stage == 0 ? NET_RECORD_BYTES : NET_LATER_BYTES;
 }
 
-/* Secret: whoever knows it knows the children's keys, and could make their segments first. */
+/* Secret: whoever knows it can compute the children's keys, and make their segments first. */
 typedef struct net_key {
     uint64_t word[2];
 } net_key_t;
@@ -102,81 +103,80 @@ typedef struct net_rendezvous net_rendezvous_t;
 
 typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 } net_verdict_t;
 
-/* The key of a unique id, or of a parent's key with colour and number. */
+/* Key of a unique id, or of a parent's key with colour and number. */
 net_key_t net_key_hash(const void *bytes, size_t size);
-/* What a segment's name shows: neither the key nor other names. */
+/* A segment's name, which reveals neither the key nor other names. */
 net_key_t net_key_name(const net_key_t *key);
 
-/* Create or open the segment and take a slot. A stale segment (all joiners left or died, in any pid namespace) or a
- * decided one is replaced. -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
- * another joiner held the lock for 10 s. A process's first join also removes what crashed runs left, among up to 1024
+/* Creates or opens the segment and takes a slot. Replaces a segment that is decided or stale (all joiners left or died,
+ * in any pid namespace). -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
+ * another joiner held the lock for 10 s. A process's first join also removes remains of crashed runs, among up to 1024
  * files. A joiner has a file open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
-/* Random, and equal for the joiners of one segment alone: it identifies the host. */
+/* Random, and equal only for the joiners of one segment: it identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
 uint32_t net_count(const net_rendezvous_t *rendezvous);
-/* Once, before the first post. -EEXIST: another joiner has the rank; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks,
- * or no slot; -EPROTO: another joiner gave another nranks. */
+/* Call once, before the first post. -EEXIST: the rank is taken; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks, or no
+ * slot; -EPROTO: another joiner gave a different nranks. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
-/* Post at most net_record_bytes, once a stage (-EEXIST). */
+/* Posts at most net_record_bytes, once per stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
-/* 1: all nranks have posted; 0: not yet; -ECANCELED: declined; -ESRCH: a joiner died or left before it posted; -EPROTO:
- * all have posted, but a rank belongs to no joiner. Never blocks. Takes some µs a missing rank: sleep between polls. */
+/* 1: all ranks have posted; 0: not yet; -ECANCELED: declined; -ESRCH: a joiner died or left before; -EPROTO: all have
+ * posted, but a rank has no joiner. Never blocks. Takes a few µs per missing rank: sleep between polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* true: this joiner goes on at its program's next call; false (initially): its thread waits. */
+/* true: this joiner continues at its program's next call; false (initially): its thread waits. */
 void net_set_away(net_rendezvous_t *rendezvous, bool away);
-/* Bits, for the ranks that have not posted: */
+/* Bits about the ranks that have not posted: */
 enum {
-    NET_MISSING_WAITING = 0, /* all live and wait, or none is missing */
-    NET_MISSING_UNSEEN = 1,  /* one has not joined, or may not live */
-    NET_MISSING_AWAY = 2     /* one is away */
+    NET_MISSING_WAITING = 0, /* all are alive and wait, or none is missing */
+    NET_MISSING_UNSEEN = 1,  /* one has not joined, or may be dead */
+    NET_MISSING_AWAY = 2
 };
 uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Copy a record, when net_poll has returned 1. -EMSGSIZE: it does not fit; -EAGAIN: not there; -EPROTO: malformed. */
+/* Copies a record once net_poll has returned 1. -EMSGSIZE: does not fit; -EAGAIN: not there; -EPROTO: malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
-/* Set the verdict if it is pending; returns the one that holds. The first decline keeps its `reason` (up to 136 bytes),
- * prefixed by the rank if known. */
+/* Sets the verdict unless it is set; returns the one that holds. The first decline keeps its `reason` (up to 136
+ * bytes), prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
 /* Whether this joiner decided it. */
 bool net_decided(const net_rendezvous_t *rendezvous);
-/* A decline's, else ""; printable; valid until net_leave. */
+/* Reason of a decline, else ""; printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
-/* Whether the rank has joined, has not left, and is known to live (unknown in another pid namespace). */
+/* Whether the rank has joined, has not left, and is known to be alive (unknown in another pid namespace). */
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* True once the rank has left or died; false before it joins. Takes some µs. */
+/* True once the rank has left or died; false before it joins. Takes a few µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Remove the name, when all have posted the first stage after the real init: no rank may join then. Idempotent; the
- * mapping stays. */
+/* Removes the name, once all have posted the first stage after the real init, when no rank can join any more.
+ * Idempotent. */
 void net_unlink(net_rendezvous_t *rendezvous);
-/* Unmap; unlink if this rank still may and no other joiner lives. NULL is allowed. */
+/* Unmaps; removes the name if this joiner still may and is the last one alive. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
 
-/* Whether somebody has joined and the name still exists. */
+/* Whether the key's segment exists under its name. */
 bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
- * A bell wakes a thread of its process. It carries nothing: who wakes looks what there is. Peers of the same user open
- * it through /proc.
+ * A bell wakes a thread of its process, and carries no data. Peers of the same user open it through /proc.
  */
 typedef struct net_bell {
     net_process_t owner;
     uint64_t device, inode;
     int64_t descriptor;
 } net_bell_t;
-/* Made on first use; a forked child has its own. */
+/* Made on first use; a forked child makes its own. */
 int net_bell_place(net_bell_t *place);
 uint32_t net_bell_rung(void);
-/* Sleep until net_bell_rung differs from `rung`, at most so long. */
+/* Sleeps until net_bell_rung differs from `rung`, at most `limit_ms`. */
 void net_bell_wait(uint32_t rung, uint32_t limit_ms);
-/* `place` may be the own one. -ESRCH: the process is gone. */
+/* `place` may be this process's. -ESRCH: the process is gone. */
 int net_bell_ring(const net_bell_t *place);
 
 /* ---- Peer memory ---------------------------------------------------------------
- * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself: it
- * lives until its owner has destroyed it and the last of them has closed it. The current context and device are left
- * as found. Without CUDA its kinds return -ENOSYS.
+ * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself, which
+ * lives until its owner has destroyed it and the last of them has closed it. The current context and device do not
+ * change. Without CUDA the CUDA kinds return -ENOSYS.
  */
 enum { NET_OFFER_BYTES = 256 };
 
@@ -185,19 +185,19 @@ typedef enum net_memory_kind {
     NET_MEMORY_CUDA_IPC = 1, /* cudaMalloc, rounded up to 2 MiB (memory_cuda.c) */
     NET_MEMORY_CUDA_VMM = 2,
     NET_MEMORY_PINNED = 3, /* also for kernels, at the same addresses */
-    /* Descriptors are sent, where /proc/<pid>/fd cannot be opened: */
+    /* Where /proc/<pid>/fd cannot be opened, descriptors are sent: */
     NET_MEMORY_HOST_SENT = 4,
     NET_MEMORY_PINNED_SENT = 5
 } net_memory_kind_t;
 
 typedef struct net_memory net_memory_t;
-typedef struct net_mapping net_mapping_t; /* a peer's */
-typedef struct net_range net_range_t;     /* reserved addresses */
+typedef struct net_mapping net_mapping_t;
+typedef struct net_range net_range_t;
 
-/* Allocate on `device` (host: ignored) and write the offer for peers. -ENOSYS: the kind is not available; -ENOMEM. */
+/* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
-/* Reserve addresses only. -ENOSYS: not for this kind. Once released, they last until all memory and mappings in them
+/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until all memory and mappings in it
  * are gone. */
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
 void net_range_release(net_range_t *range); /* NULL is allowed */
@@ -205,32 +205,32 @@ void net_range_release(net_range_t *range); /* NULL is allowed */
 int net_memory_create_in(net_range_t *range, size_t offset, size_t bytes, net_memory_t **memory,
                          uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* VMM and *_SENT (others return 0): send the descriptor to the offer's peer. All offers are made before a rank sends,
- * and all sent before one opens. */
+/* VMM and *_SENT (others return 0): sends the descriptor to the offer's peer. All ranks make offers before one sends,
+ * and send before one opens. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
-/* Map another rank's memory for kernels of `device`; sent descriptors arrive at `own`, this rank's memory of the same
- * kind. -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived;
- * -ENOSYS: no peer access. */
+/* Maps another rank's memory for kernels of `device`. Sent descriptors arrive at `own`, this rank's memory of the same
+ * kind. -EPROTO: invalid offer; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived; -ENOSYS: no peer
+ * access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 /* The same in *range, which is reserved if NULL. This process's own memory keeps its address. */
 int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
                        size_t range_bytes, size_t offset, net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
-/* At least what the owner asked for. */
+/* At least the size that the owner requested. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
 /* False once the owner's process is gone, or wants to free IPC memory. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
-/* Release own memory, which no kernel of this process uses any more. Peers may keep their mappings; none can map it
- * anew. Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
+/* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
+ * Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
-/* For VMM memory that no kernel of this process will use: freed when the last of its ranks has closed it. The driver
- * waits for no other kernel (measured on H200). */
+/* For VMM memory that no kernel of this process will use: freed with its last rank's close. The driver waits for no
+ * other kernel (measured on H200). */
 void net_memory_drop(net_memory_t *memory);
-/* Free parked memory. Waits for every kernel of its device, maybe of others that reach it. Memory stays parked while a
- * living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */
+/* Frees parked memory. Waits for every kernel of its device, perhaps of others that reach it. Memory stays parked while
+ * a living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */
 void net_memory_reap(void);
-/* Parked memories that no reap has tried to free. */
+/* Number of parked memories that no reap has tried to free. */
 uint32_t net_memory_parked(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
@@ -244,39 +244,39 @@ typedef struct net_scope {
 } net_scope_t;
 int net_scope_enter(net_scope_t *scope, int device);
 void net_scope_leave(net_scope_t *scope);
-/* The same in some 20 ns if the primary context is current. The capture mode stays; so does a green context of the
- * device, which owns the stream NULL. A cudaError_t; 0 without CUDA. */
+/* The same in about 20 ns if the primary context is current. Keeps the capture mode, and a green context of the device,
+ * which owns stream NULL. Returns a cudaError_t; 0 without CUDA. */
 typedef struct net_visit {
     void *context;
     bool changed;
 } net_visit_t;
 int net_device_enter(net_visit_t *visit, int device);
 void net_device_leave(net_visit_t *visit);
-/* Let this thread make calls that captures forbid, and undo that with what was returned. Captures go on. */
+/* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* The driver's calls for a collective, with the runtime's streams and events; only with CUDA, in a current context. A
- * cudaError_t; no last error is left. */
+/* Driver calls of a collective; only with CUDA, in a current context. They return a cudaError_t and leave no last
+ * error. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);
 int net_stream_wait(void *stream, void *event);
 int net_event_record(void *event, void *stream);
 typedef struct net_launch {
-    const void *kernel; /* as the runtime names it */
+    const void *kernel; /* the runtime's handle */
     uint32_t blocks, threads;
     size_t shared_bytes;
     void *stream;
     bool dependent; /* programmatic dependent launch */
     int priority;   /* 0: the stream's */
 } net_launch_t;
-/* `arguments`: a pointer to each. */
+/* `arguments`: one pointer per argument. */
 int net_kernel_launch(const net_launch_t *launch, const void *const *arguments);
 /* A cudaError_t as a negative errno. */
 int net_cuda_errno(int cuda_error);
-/* Changes when the program resets the device; 0: not known. */
+/* Changes when the program resets the device; 0: unknown. */
 uint64_t net_device_life(int device);
-/* If so, memory and mappings of `life` are gone; the program may have their addresses. */
+/* True if memory and mappings of `life` are gone; the program may have reused the addresses. */
 bool net_device_lost(int device, uint64_t life);
 
 #ifdef __cplusplus

@@ -22,26 +22,26 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* Links as `shunt tune` measured them; all zero: not measured. `link` is the kind of those links, since a table holds
- * for a kind of GPU. */
+/* Links as `shunt tune` measured them; all zero: not measured. `link` is their kind, since a table applies to a kind of
+ * GPU. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
-    uint32_t gpus;         /* in that measurement */
+    uint32_t gpus;         /* number in that measurement */
     uint32_t one_way_ns;   /* of a store to another GPU */
     uint32_t link;         /* a sel_link_t; SEL_LINK_HOST: unknown (older table) */
 } sel_measured_t;
 
-/* The same through the host's memory, with all GPUs active. */
+/* The same through host memory, with all GPUs active. */
 typedef struct sel_host_measured {
     uint32_t store_bytes_per_us; /* of each GPU; 0: not measured */
     uint32_t load_bytes_per_us;
     uint32_t gpus;
     uint32_t one_way_ns; /* of a store that another GPU loads */
-    uint32_t link;       /* as above */
+    uint32_t link;
     uint32_t unused;
 } sel_host_measured_t;
 
-/* The same on every rank after agreement. */
+/* Equal on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
     alg_memory_t memory; /* ALG_MEMORY_SHM: no peer access, or not allowed */
@@ -51,15 +51,15 @@ typedef struct sel_topology {
     uint32_t multiprocessors; /* the lowest; 0: host, or unknown */
     uint32_t lanes;           /* NVSWITCH: NVLinks of a GPU; MESH: of a pair; 0: unknown, or none */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
-    bool peers;               /* ALG_MEMORY_SHM: by sel_plan_prefers_host; the real NCCL may have peer access */
+    bool peers;               /* ALG_MEMORY_SHM by sel_plan_prefers_host: the real NCCL may have peer access */
     uint64_t fingerprint;     /* sel_fingerprint; host: 0 */
     sel_measured_t measured;  /* from the tuned table, by sel_plan_init */
-    sel_host_measured_t host; /* likewise */
+    sel_host_measured_t host;
 } sel_topology_t;
 
 const char *sel_link_text(sel_link_t link);
 bool sel_link_on_host(sel_link_t link);
-/* Ranks of a team of kernels, which is on one host. */
+/* Ranks of one team of kernels, which is on one host. */
 static inline uint32_t sel_team_ranks(const sel_topology_t *topology)
 {
     return topology->memory == ALG_MEMORY_NETWORK ? topology->nranks / topology->hosts : topology->nranks;

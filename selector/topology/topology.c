@@ -13,7 +13,7 @@ const char *sel_path_text(sel_path_t path)
     return text[path];
 }
 
-/* From here to the CPU, itself included. */
+/* Levels up to the CPU, this device included. */
 static uint32_t depth_of(const sel_machine_t *machine, int32_t pci)
 {
     uint32_t depth = 0;
@@ -29,7 +29,7 @@ static int32_t up(const sel_machine_t *machine, int32_t pci, uint32_t levels)
     return pci;
 }
 
-/* Two unknown nodes count as the same: machines with one often report it as unknown. */
+/* Two unknown nodes count as equal: machines with one node often report it as unknown. */
 static sel_path_t cpu_path(uint32_t a, uint32_t b)
 {
     return a == b ? SEL_PATH_PHB : SEL_PATH_SYS;
@@ -93,7 +93,6 @@ sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic
     return pci_path(machine, (int32_t)pci, port->pci);
 }
 
-/* Whether port a is preferred to b. */
 static bool nic_is_better(const sel_machine_t *machine, int32_t gpu, uint32_t a, uint32_t b)
 {
     const sel_nic_t *one = &machine->nic[a], *other = &machine->nic[b];

@@ -3,7 +3,7 @@
  * topology.h - a machine's GPUs, NICs and paths; the class and the fingerprint, which select rows (docs/topology.md).
  *
  * A machine is read from NVML and /sys, either of which may be missing, or from a file in NCCL's format. Reading may
- * take milliseconds: only on request, never at load. Everything else is pure.
+ * take milliseconds, so it is done only on request. Everything else is pure.
  */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
@@ -22,41 +22,41 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
 /* "nvswitch-sm90-4"; all names: docs/topology.md. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse; what the name does not say is zero ("shm": SEL_LINK_SYS). False: not the name of a class. */
+/* The reverse of sel_topology_class. What the name lacks is zero ("shm": SEL_LINK_SYS). False if it is not the name of
+ * a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
-/* How pairs of GPUs reach each other. */
 typedef struct sel_reach {
     sel_link_t link;
     uint32_t lanes; /* NVSWITCH, MESH: of each pair, 0: unknown; else 0 */
     sel_link_t far; /* BRIDGES: farthest of the pairs without NVLink; else 0 */
 } sel_reach_t;
 
-/* Join two sets of pairs: equal ones stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse holds.
- * Commutative and associative. */
+/* Joins two sets of pairs: equal links stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse one
+ * is taken. Commutative and associative. */
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b);
 
 /* ---- Fingerprints ------------------------------------------------------------ */
 
-/* What decides a GPU's speed; no serial number, no place. */
+/* What determines a GPU's speed; neither serial number nor place. */
 typedef struct sel_gpu_kind {
     char name[SEL_GPU_NAME_BYTES];
     uint32_t arch; /* 10 * major + minor */
     uint32_t multiprocessors;
-    uint64_t memory_bytes; /* counts in GiB: equal GPUs differ by a few pages */
-    uint32_t nvlinks;      /* active ones, wherever they lead */
-    uint32_t driver;       /* its CUDA version, 13000 for 13.0: tells driver branches apart */
+    uint64_t memory_bytes; /* compared in GiB, since equal GPUs differ by a few pages */
+    uint32_t nvlinks;      /* active ones, to any target */
+    uint32_t driver;       /* its CUDA version, 13000 for 13.0; distinguishes driver branches */
 } sel_gpu_kind_t;
 
 /* Never 0. */
 uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
-/* Of the set of kinds, whatever their number and order. */
+/* Of the set of kinds, independent of number and order. */
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
 /* ---- A machine --------------------------------------------------------------- */
 
-/* PCI devices form a tree below each NUMA node, a parent before its children. As in NCCL, a switch is one node, though
- * /sys shows an upstream and a downstream port, and root ports are none. Without pointers, so machines can be
+/* PCI devices form a tree below each NUMA node; a parent precedes its children. As in NCCL, a switch is one node, not
+ * an upstream and a downstream port as in /sys, and root ports are none. No pointers, so that machines can be
  * compared. */
 enum {
     SEL_MAX_CPUS = 64,
@@ -88,7 +88,7 @@ typedef struct sel_pci {
 typedef struct sel_nvlink {
     char target[SEL_BUS_BYTES]; /* GPU or switch; "fffffff:ffff:ff": hidden */
     uint32_t class;
-    uint32_t count; /* that are up */
+    uint32_t count; /* active */
 } sel_nvlink_t;
 
 typedef struct sel_nvlinks {
@@ -99,13 +99,13 @@ typedef struct sel_nvlinks {
 typedef struct sel_gpu {
     uint32_t pci;
     int32_t index;       /* NVML's; -1: unknown */
-    uint32_t multicast;  /* the real NCCL may use NVLink multicast from so many GPUs on; 0: never */
+    uint32_t multicast;  /* fewest GPUs with which the real NCCL may use NVLink multicast; 0: never */
     sel_gpu_kind_t kind; /* unknown: 0 or "" */
     sel_nvlinks_t nvlinks;
 } sel_gpu_t;
 
-typedef struct sel_nic { /* one port */
-    int32_t pci;         /* -1: not a PCI device */
+typedef struct sel_nic {
+    int32_t pci; /* -1: not a PCI device */
     uint32_t cpu;
     char name[32];
     int32_t index; /* NCCL's; -1: none */
@@ -133,13 +133,13 @@ typedef enum sel_path {
 } sel_path_t;
 
 const char *sel_path_text(sel_path_t path);
-/* *lanes: NVLinks by which it leaves a, or 0. */
+/* *lanes: NVLinks of GPU a on the path, or 0. */
 sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, uint32_t *lanes);
-/* The same as a communicator's ranks see it. */
+/* The same as the link between two ranks. */
 sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b);
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic);
 /* All ports in the order in which a GPU should use them: up before down, then the nearest, the fastest, the first. GPU
- * -1: none is nearer. */
+ * -1: no port is nearer. */
 void sel_nics_near(const sel_machine_t *machine, int32_t gpu, uint32_t order[SEL_MAX_NICS]);
 /* -1: none is up. */
 int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
@@ -147,38 +147,37 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_switched(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_to(const sel_nvlinks_t *links, const char *bus);
-/* The GPUs that this process may use, by CUDA; all, without CUDA or if a file does not say. Returns their number. */
+/* The GPUs that CUDA lets this process use; all, without CUDA or if a file does not say. Returns their number. */
 uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS]);
-/* Of a communicator of these GPUs; `count` is at least 1. */
+/* For a communicator of these GPUs; `count` is at least 1. */
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count);
 
 /* ---- Reading a machine -------------------------------------------------------- */
 
-/* Add a device and all nodes above it, as in `sys` ("/sys"). Nodes that exist stay. A device that /sys lacks goes below
+/* Adds a device and all nodes above it, from `sys` ("/sys"), unless they exist. A device that /sys lacks is put below
  * an unknown NUMA node. -1: no room, or not a PCI address. */
 int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char *bus);
-/* A GPU without its kind and links; -1 as above. */
+/* Adds a GPU without its kind and links; -1 as above. */
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus);
-/* All GPUs of NVML with their links; without NVML, those of /sys without links. */
+/* Adds all GPUs of NVML with their links; without NVML, those of /sys without links. */
 void sel_machine_add_gpus(sel_machine_t *machine, const char *sys);
-/* Ports of all RDMA devices in /sys. */
 void sel_machine_add_nics(sel_machine_t *machine, const char *sys);
 /* "00000000:17:00.0" becomes "0000:17:00.0"; false: not a PCI address. */
 bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES]);
 
-/* The first call opens NVML for good, as NCCL does. False: there is none. */
+/* The first call opens NVML for good, as NCCL does. False if there is none. */
 bool sel_nvml_add_gpus(sel_machine_t *machine, const char *sys);
-/* Active ones by target; kept as long as the process lives. NULL: NVML does not say. */
+/* Active links by target; kept as long as the process lives. NULL if NVML does not report them. */
 const sel_nvlinks_t *sel_nvml_links(const char *bus);
-/* Whether peer access goes over NVLink: 1 (and *reach), 0, or -1: NVML does not say. */
+/* Whether peer access uses NVLink: 1 (sets *reach), 0, or -1: not reported by NVML. */
 int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach);
 
-/* NCCL's format (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). Unknown elements and attributes are skipped, as in NCCL; a
- * malformed one that NCCL needs is a fault: "file:line:column: expected ...". The machine is set on success only. */
+/* Reads NCCL's format (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). As in NCCL, unknown elements and attributes are skipped; a
+ * malformed one that NCCL needs is a fault: "file:line:column: expected ...". Sets the machine only on success. */
 bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *text, size_t bytes, char *fault,
                        size_t fault_bytes);
 bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, size_t fault_bytes);
-/* NCCL reads it, and skips what it does not know (name, multiprocessors, ...). */
+/* Writes NCCL's format; NCCL skips what it does not know (name, multiprocessors, ...). */
 void sel_machine_print_xml(const sel_machine_t *machine, FILE *out);
 void sel_machine_print(const sel_machine_t *machine, FILE *out);
 

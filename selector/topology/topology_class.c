@@ -22,7 +22,7 @@ bool sel_link_on_host(sel_link_t link)
 #define SHM "shm"
 #define HOSTS "network"
 
-/* Usual machines, which a class does not name: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
+/* Usual machines, whose figures a class omits: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
 typedef struct usual {
     uint32_t arch, multiprocessors, lanes;
 } usual_t;
@@ -37,7 +37,7 @@ static usual_t usual_of(uint32_t arch)
     return (usual_t){0};
 }
 
-/* "-m78-l8". A mesh always names its links. */
+/* "-m78-l8". The class of a mesh always has its links. */
 static void name_unusual(const sel_topology_t *topology, char *out, size_t capacity)
 {
     const usual_t usual = usual_of(topology->arch);
@@ -67,7 +67,6 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
                  topology->nranks, topology->multicast ? "-mc" : "");
 }
 
-/* Of several hosts. */
 static bool parse_hosts(const char *class, sel_topology_t *topology)
 {
     uint32_t arch, hosts, each;
@@ -112,7 +111,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
         else if (sscanf(class + bytes, "-sm%3u%n", &one.arch, &used) == 1)
             parse_numbers(class + bytes + used, &one);
         one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
-        char again[SEL_CLASS_BYTES]; /* no other text, no sign before the numbers */
+        char again[SEL_CLASS_BYTES]; /* excludes other text, and signs before the numbers */
         sel_topology_class(&one, again);
         if (strcmp(again, class) == 0) {
             *topology = one;
@@ -172,7 +171,7 @@ uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind)
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count)
 {
     uint64_t hash = FNV_START, last = 0;
-    for (;;) { /* each time the next larger one */
+    for (;;) { /* each round finds the next larger one */
         uint64_t next = UINT64_MAX;
         bool found = false;
         for (uint32_t i = 0; i < count; i++) {

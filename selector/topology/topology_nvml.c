@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology_nvml.c - GPUs and their NVLinks as NVML shows them.
+ * topology_nvml.c - GPUs and their NVLinks, from NVML.
  *
- * NVML sees all GPUs, by PCI address, while a process often sees only its own (CUDA_VISIBLE_DEVICES). It is opened
- * with dlopen, once, and stays open, as in NCCL. What an older NVML lacks is unknown.
+ * NVML lists all GPUs by PCI address, while a process often sees only its own (CUDA_VISIBLE_DEVICES). It is opened once
+ * and stays open, as in NCCL. What an older NVML lacks is unknown.
  */
 #include "selector/topology/topology.h"
 
@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of nvml.h, which need not be installed. */
+/* From nvml.h, which need not be installed. */
 typedef void *nvml_device_t;
 enum {
     NVML_OK = 0,
-    NVML_P2P_NVLINK = 2, /* queries of a pair */
+    NVML_P2P_NVLINK = 2,
     NVML_P2P_OK = 0,
-    NVML_LINK_P2P = 0,     /* a capability of a link */
+    NVML_LINK_P2P = 0,
     NVML_LINK_STATE = 165, /* a field; scope: the link */
-    NVML_REMOTE_GPU = 0,   /* a link's target */
+    NVML_REMOTE_GPU = 0,
     NVML_REMOTE_SWITCH = 2,
     NVML_LINKS = 36 /* of a GPU, at most */
 };
@@ -105,7 +105,7 @@ static bool usable(void)
     return nvml.usable;
 }
 
-/* From Hopper on one field has the state of all links; older GPUs lack it. */
+/* From Hopper on, one field has the states of all links; older GPUs lack it. */
 static void ask_states(nvml_device_t device, bool up[NVML_LINKS])
 {
     nvml_field_t field[NVML_LINKS];
@@ -166,8 +166,8 @@ static void ask_links(nvml_device_t device, sel_nvlinks_t *links)
     }
 }
 
-/* Hundreds of driver calls with constant results: cached. Entries are never removed, so there is no lock that a forked
- * child could find held. */
+/* Cached, since it takes hundreds of driver calls with constant results. Entries are never removed, so there is no lock
+ * that a forked child could find held. */
 typedef struct known {
     struct known *next;
     char bus[SEL_BUS_BYTES];
@@ -216,7 +216,7 @@ int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach)
     const sel_nvlinks_t *links = sel_nvml_links(from);
     const uint32_t switched = links ? sel_nvlinks_switched(links) : 0;
     const uint32_t direct = links ? sel_nvlinks_to(links, to) : 0;
-    if (switched || !links || !links->targets) /* hidden by the driver: count as switched */
+    if (switched || !links || !links->targets) /* hidden by the driver: counted as switched */
         *reach = (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = switched};
     else
         *reach =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them (docs/topology.md), which takes no
- * library, open device or rights, as libibverbs would. Missing or malformed values are unknown. */
+/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports, from /sys (docs/topology.md), which unlike libibverbs
+ * needs no library, open device or rights. Missing or malformed values are unknown. */
 #define _GNU_SOURCE
 #include "selector/topology/topology.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Without its end; "" where there is none. */
+/* Reads a line without its end; "" if there is none. */
 static void read_line(const char *folder, const char *name, char *out, size_t bytes)
 {
     char path[PATH_MAX];
@@ -34,7 +34,7 @@ static long read_number(const char *folder, const char *name, long otherwise)
     return end == text ? otherwise : value;
 }
 
-/* "2.5 GT/s"; strtof would expect the locale's decimal point. */
+/* For "2.5 GT/s"; strtof would expect the locale's decimal point. */
 static float decimal(const char *text)
 {
     char *end;
@@ -50,7 +50,7 @@ static float speed_of(const char *text)
     return speed > 0 ? speed : 1e9f; /* "Unknown": the other end decides */
 }
 
-/* NULL: no digits, or another end. sscanf would accept signs and blanks. */
+/* NULL if there are no digits, or another end. sscanf would accept signs and blanks. */
 static const char *hex(const char *text, size_t most, char end, unsigned *value)
 {
     const size_t digits = strspn(text, "0123456789abcdefABCDEF");
@@ -119,7 +119,7 @@ static int32_t find_pci(const sel_machine_t *machine, const char *bus)
     return -1;
 }
 
-/* The slower end of a device's link. */
+/* The slower of the two ends of a device's link. */
 static void read_link(sel_pci_t *pci, const char *folder)
 {
     char above[sizeof pci->speed];
@@ -142,7 +142,7 @@ static void read_pci(sel_pci_t *pci, const char *folder)
     read_link(pci, folder);
 }
 
-/* Cut off the last part; the rest ends in the parent's name. */
+/* Removes the last part; the rest ends in the parent's name. */
 static bool cut(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -158,7 +158,7 @@ static bool ends_in_device(const char *path, char bus[SEL_BUS_BYTES])
     return slash && sel_bus_normal(slash + 1, bus);
 }
 
-/* To the switch above: past the device's downstream port, to the switch's upstream port. False: that port is a root
+/* Moves to the switch above: past the downstream port, to the switch's upstream port. False if that port is a root
  * port. */
 static bool climb(char *path, char bus[SEL_BUS_BYTES])
 {
@@ -197,7 +197,7 @@ int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char 
             break;
         memcpy(chain[levels++], bus, SEL_BUS_BYTES);
     }
-    while (levels-- > 0) { /* from the top down */
+    while (levels-- > 0) {
         found = append_pci(machine, chain[levels], found, found < 0 ? cpu : (int32_t)machine->pci[found].cpu);
         if (found < 0)
             return -1;
@@ -226,7 +226,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Sorted, whatever the file system and the locale. */
+/* Sorted, independent of the file system and the locale. */
 static int list(const char *folder, struct dirent ***names)
 {
     return scandir(folder, names, NULL, by_name);

@@ -2,9 +2,9 @@
 /*
  * topology_xml.c - a machine from and to NCCL's topology format.
  *
- * By NCCL's reader: <system version="1"> holds <cpu numaid>, that <pci busid> in any depth, those <gpu dev sm> with
- * <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is no PCI device stands below its <cpu>. As
- * in NCCL, unknown elements are skipped and missing attributes filled in.
+ * As in NCCL's reader: <system version="1"> contains <cpu numaid>, that <pci busid> at any depth, those <gpu dev sm>
+ * with <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is no PCI device is below its <cpu>.
+ * Unknown elements are skipped, and missing attributes filled in.
  */
 #include "selector/topology/topology.h"
 #include "selector/topology/xml.h"
@@ -31,8 +31,8 @@ typedef struct parser {
     sel_machine_t *machine;
     uint32_t depth;
     level_t level[MOST_DEPTH];
-    int32_t pci; /* -1: in none */
-    bool seen;   /* <system> */
+    int32_t pci; /* -1: outside of any */
+    bool seen;   /* <system> was read */
 } parser_t;
 
 static bool number(parser_t *p, const char *name, int64_t least, int64_t most, int64_t *out)
@@ -45,7 +45,7 @@ static bool number32(parser_t *p, const char *name, uint32_t most, uint32_t *out
     int64_t value = *out;
     const xml_attribute_t *attribute = xml_attribute(&p->element, name);
     if (attribute && attribute->value.bytes == 0)
-        return true; /* NCCL writes unknown widths so */
+        return true; /* NCCL writes unknown widths this way */
     if (!number(p, name, 0, most, &value))
         return false;
     *out = (uint32_t)value;
@@ -148,13 +148,13 @@ static bool read_kind(parser_t *p, sel_gpu_kind_t *kind)
     return good;
 }
 
-/* Several <gpu> below one <pci> are ranks that share one. */
+/* Several <gpu> below one <pci> are ranks that share it. */
 static bool begin_gpu(parser_t *p)
 {
     sel_machine_t *machine = p->machine;
     sel_gpu_t *last = machine->gpus ? &machine->gpu[machine->gpus - 1] : NULL;
     if (last && last->pci == (uint32_t)p->pci) {
-        last->nvlinks = (sel_nvlinks_t){0}; /* they come again */
+        last->nvlinks = (sel_nvlinks_t){0}; /* they are listed again */
         return true;
     }
     if (!full(p, machine->gpus, SEL_MAX_GPUS, "GPUs"))
@@ -289,8 +289,8 @@ static int compare_nics(const void *a, const void *b)
     return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
 }
 
-/* Fill in what a file may omit: an NVLink's target is a GPU if it is one of the file's, else a switch, as in NCCL; a
- * GPU's number of links. Then sort, so that the file's order does not matter. */
+/* Sorts, so that the file's order does not matter, and fills in what a file may omit: the class of an NVLink's target,
+ * as in NCCL (a GPU if the file has it, else a switch), and a GPU's number of links. */
 static void complete(sel_machine_t *machine)
 {
     qsort(machine->gpu, machine->gpus, sizeof machine->gpu[0], compare_gpus);
@@ -343,7 +343,7 @@ bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *tex
     return good;
 }
 
-/* NULL: *why. O_NONBLOCK: a pipe must not be waited for. */
+/* NULL, with the reason in *why. O_NONBLOCK: opening a pipe does not wait. */
 static FILE *open_file(const char *file, const char **why)
 {
     struct stat about;
@@ -373,9 +373,7 @@ bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, siz
     return good;
 }
 
-/* ---- Writing ------------------------------------------------------------------- */
-
-/* NCCL knows no escapes in values. */
+/* NCCL reads no escapes in values. */
 static void print_word(FILE *out, const char *name, const char *value)
 {
     fprintf(out, " %s=\"", name);
@@ -427,7 +425,7 @@ static void print_gpu(const sel_gpu_t *gpu, uint32_t depth, FILE *out)
     }
 }
 
-/* Nothing if there are none. */
+/* Prints nothing if there are none. */
 static void print_nics(const sel_machine_t *machine, int32_t pci, uint32_t cpu, uint32_t depth, FILE *out)
 {
     bool any = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * xml.h - the part of XML that NCCL's topology files use: elements, attributes in quotes, comments. No text, no
- * entities, no declarations.
+ * xml.h - the part of XML that NCCL's topology files use: elements, attributes in quotes, comments. No text, entities
+ * or declarations.
  *
  * The reader copies nothing: names and values are slices of the text. Its only errors are faults in it.
  */
@@ -26,7 +26,7 @@ typedef struct xml_text {
 
 typedef struct xml_attribute {
     xml_text_t name, value;
-    xml_place_t place; /* the value's */
+    xml_place_t place; /* of the value */
 } xml_attribute_t;
 
 typedef enum xml_kind { XML_OPEN, XML_SINGLE, XML_CLOSE, XML_END } xml_kind_t;
@@ -40,7 +40,7 @@ typedef struct xml_element {
 } xml_element_t;
 
 typedef struct xml_reader {
-    const char *file; /* for faults */
+    const char *file;
     const char *end;
     xml_place_t place;
     char *fault; /* may be NULL */
@@ -48,7 +48,7 @@ typedef struct xml_reader {
 } xml_reader_t;
 
 void xml_begin(xml_reader_t *xml, const char *file, const char *text, size_t bytes, char *fault, size_t fault_bytes);
-/* False on a fault; XML_END where the text ends. */
+/* False on a fault; XML_END at the end of the text. */
 bool xml_next(xml_reader_t *xml, xml_element_t *element);
 
 bool xml_is(xml_text_t text, const char *word);
@@ -57,11 +57,11 @@ const xml_attribute_t *xml_attribute(const xml_element_t *element, const char *n
 bool xml_fault(const xml_reader_t *xml, const xml_place_t *place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A missing attribute leaves *out as it is; a malformed one is a fault. */
+/* A missing attribute leaves *out unchanged; a malformed one is a fault. */
 bool xml_number(const xml_reader_t *xml, const xml_element_t *element, const char *name, int64_t least, int64_t most,
                 int64_t *out);
 bool xml_word(const xml_reader_t *xml, const xml_element_t *element, const char *name, char *out, size_t bytes);
-/* A fault if it is missing. */
+/* A missing attribute is a fault. */
 bool xml_need(const xml_reader_t *xml, const xml_element_t *element, const char *name);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranges.h - NVTX ranges around taken calls, as the real NCCL has around its own: domain NCCL, the call's name, and its
- * bytes. Nsight Systems shows them. Only where a tool asks (NVTX_INJECTION64_PATH); otherwise a call costs one relaxed
- * load and a branch, and nothing is loaded.
+ * ranges.h - NVTX ranges around taken calls, like the real NCCL's: domain NCCL, the call's name and bytes, for Nsight
+ * Systems. Active only if NVTX_INJECTION64_PATH names a tool; otherwise a call costs one relaxed load and a branch, and
+ * nothing is loaded.
  */
 #ifndef SHUNT_SHIM_RANGES_H
 #define SHUNT_SHIM_RANGES_H
@@ -13,15 +13,15 @@
 
 extern atomic_bool shim_ranges_off;
 
-/* False: nothing is to be done. */
 static inline bool shim_ranges_wanted(void)
 {
     return !__builtin_expect(atomic_load_explicit(&shim_ranges_off, memory_order_relaxed), 1);
 }
 
-/* If wanted. False: no tool listens, which a process's first call finds out. function: static. */
+/* Call only if shim_ranges_wanted. False if no tool is active, which the first call of a process finds out. `function`
+ * must be static. */
 bool shim_range_begin(const char *function, uint64_t bytes);
-/* Of the last range begun by this thread. */
+/* Ends the last range that this thread began. */
 void shim_range_end(void);
 
 #endif

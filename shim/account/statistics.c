@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.c - counters by collective, size, place and outcome, in static tables: counting neither allocates nor
- * locks. The first threads have a table each, which only they write and which passes on when they end; all others share
- * the last one.
+ * statistics.c - counters by collective, size, place and outcome, in static tables: counting does not allocate, and
+ * locks only for a new cell of the shared table. The first threads have a table each, which is reused when they end;
+ * all others share the last one.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
@@ -24,18 +24,18 @@
 #include "transport/transport.h"
 
 enum {
-    BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last: all beyond */
+    BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last: all larger */
     TABLES = 16,
-    CELLS = 1024, /* of a table; a power of two. Programs use some dozens of keys */
+    CELLS = 1024, /* per table; a power of two. Programs use some dozens of keys */
     PATH_BYTES = 4096
 };
 
-/* A key from the lowest bit: place 24, collective 8, bin 8, reason 8, KEY_USED. */
+/* Bits of a key, from the lowest: place 24, collective 8, bin 8, reason 8; KEY_USED is bit 63. */
 #define KEY_USED (UINT64_C(1) << 63)
 enum { KEY_COLLECTIVE = 24, KEY_BIN = 32, KEY_REASON = 40 };
 _Static_assert(SEL_REASON_COUNT <= 256, "a key is too narrow");
 
-/* A place from the lowest bit: ranks, link, architecture, kind of type + 1, flags. */
+/* Bits of a place, from the lowest: ranks, link, architecture, kind of type + 1, flags. */
 enum {
     PLACE_LINK = 4,
     PLACE_ARCH = 8,
@@ -53,7 +53,6 @@ typedef struct cell {
     _Atomic uint64_t calls, bytes;
 } cell_t;
 
-/* All but the last have one writing thread. */
 typedef struct table {
     _Alignas(64) cell_t cell[CELLS];
     cell_t rest[2]; /* calls without a free cell: forwarded, taken */
@@ -64,11 +63,11 @@ static atomic_uint used;     /* tables, at most TABLES */
 static atomic_uint returned; /* bits: tables whose threads have ended */
 static pthread_key_t table_key;
 static bool has_table_key;
-static _Atomic uint64_t machine;                                  /* the last communicator's fingerprint */
+static _Atomic uint64_t machine;                                  /* fingerprint of the last communicator */
 static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* guards new cells of the last table */
 static _Thread_local struct {
     table_t *table; /* NULL: nothing counted yet */
-    cell_t *cell;   /* of the last call, or NULL */
+    cell_t *cell;   /* of the last call; may be NULL */
     bool made, fresh;
     uint32_t collective;
     sel_reason_t reason;
@@ -83,7 +82,7 @@ static const char *collective_name(uint32_t collective)
     return collective == SHIM_SEND ? "send" : "recv";
 }
 
-/* At a thread's end, after which other destructors may still make calls. */
+/* When a thread ends. Later destructors may still make calls. */
 static void return_table(void *table)
 {
     last.table = NULL;
@@ -91,13 +90,12 @@ static void return_table(void *table)
     atomic_fetch_or(&returned, 1u << ((table_t *)table - tables));
 }
 
-/* The child's only thread keeps its table. */
 static void forget_in_child(void)
 {
     const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
     memset(tables, 0, atomic_load(&used) * sizeof(tables[0]));
     atomic_store(&returned, ((1u << atomic_load(&used)) - 1) & ~(own | shared));
-    pthread_mutex_init(&cells_of_many, NULL); /* its holder may not be in the child */
+    pthread_mutex_init(&cells_of_many, NULL); /* its owner may not exist in the child */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -111,7 +109,6 @@ static void write_to(const char *pattern, const char *text)
             shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
                       pattern, why);
     }
-    /* One write, so that tables of several ranks do not mix. */
     net_write(fd >= 0 ? fd : shim_file_stderr(), text, strlen(text));
     if (fd >= 0)
         close(fd);
@@ -131,7 +128,7 @@ static void start(void)
     has_table_key = pthread_key_create(&table_key, return_table) == 0;
     if (shim_setting_stats()) {
         atexit(print_at_exit);
-        at_quick_exit(print_at_exit); /* only one of both runs */
+        at_quick_exit(print_at_exit); /* only one of the two runs */
     }
 }
 
@@ -141,12 +138,12 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-/* A returned table, else a fresh one, else the shared one. */
+/* A returned table, else an unused one, else the shared one. */
 static uint32_t take_table(void)
 {
     unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
     while (some != 0 && !atomic_compare_exchange_weak(&returned, &some, some & (some - 1)))
-        ; /* another thread took or returned one */
+        ;
     if (some != 0)
         return (uint32_t)__builtin_ctz(some);
     while (fresh < TABLES && !atomic_compare_exchange_weak(&used, &fresh, fresh + 1))
@@ -168,11 +165,11 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
 {
     if (last.table == &tables[TABLES - 1])
         atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
-    else /* one writer: an addition need not be atomic, which halves its time */
+    else /* one writer: no atomic addition is needed, which halves the time */
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
-/* The key's cell, else a free one for it; NULL: the table is full. */
+/* The key's cell, else a free one; NULL if the table is full. */
 static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const uint64_t hash = (key ^ (uintptr_t)algorithm) * UINT64_C(0x9e3779b97f4a7c15);
@@ -191,13 +188,13 @@ static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
            cell->algorithm == algorithm;
 }
 
-/* The key is stored last, for threads that read all tables. */
+/* The key is stored last, since other threads read all tables. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const bool many = table == &tables[TABLES - 1];
     if (many)
         pthread_mutex_lock(&cells_of_many);
-    cell_t *cell = find_cell(table, key, algorithm); /* again: another thread may have added it */
+    cell_t *cell = find_cell(table, key, algorithm); /* repeated: another thread may have added it */
     if (cell != NULL && atomic_load_explicit(&cell->key, memory_order_relaxed) == 0) {
         cell->algorithm = algorithm;
         atomic_store_explicit(&cell->key, key, memory_order_release);
@@ -304,7 +301,7 @@ static sum_t read_cell(cell_t *cell)
                    .algorithm = key != 0 ? cell->algorithm : NULL};
 }
 
-/* Sorted, each key once; the caller frees it. NULL: no calls or memory. */
+/* Sorted, each key once; the caller frees it. NULL if there are no calls or no memory. */
 static sum_t *sums_of_all(uint32_t *count)
 {
     const uint32_t cells = atomic_load(&used) * CELLS;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.c - rings of calls, and the thread that writes them out.
+ * trace.c - rings of calls, and the thread that writes them to the file.
  *
- * A ring has one producer, its thread, and one consumer, the holder of the lock. It is never freed, but passes to the
- * next thread that needs one; MOST_RINGS bounds memory. Pages that a ring never fills are never touched.
+ * A ring has one producer, its thread, and one consumer, the holder of the lock. Rings are never freed but reused by
+ * later threads; MOST_RINGS limits memory.
  *
- * The file ends in "]" after each write, and the next write begins over it. A process that finds it locked by another
- * adds its process id to the name. A forked child begins anew with its first call. At exit the rest is written; later
- * calls are not traced.
+ * The file ends in "]" after each write; the next write overwrites that. A process that finds the file locked by
+ * another adds its process id to the name. A forked child begins a file with its first call. At exit the rest is
+ * written; later calls are not traced.
  */
 #define _GNU_SOURCE
 #include "shim/account/trace.h"
@@ -38,14 +38,14 @@ enum {
 static const char tail[] = "\n]\n";
 
 typedef struct ring {
-    struct ring *next; /* of all rings */
+    struct ring *next;
     atomic_bool owned; /* by a living thread */
     _Alignas(64) _Atomic uint32_t begun;
     _Alignas(64) _Atomic uint32_t ended;
     _Alignas(64) shim_trace_call_t call[RING_CALLS];
 } ring_t;
 
-atomic_bool shim_trace_off; /* set until the process ends */
+atomic_bool shim_trace_off; /* once set, stays set */
 
 static _Atomic(ring_t *) rings;
 static atomic_uint ring_count;
@@ -58,8 +58,8 @@ static pthread_cond_t wake;                              /* made by once_a_progr
 static atomic_bool running;                              /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
-static net_mark_t mark; /* what `file` means */
-static off_t position;  /* where the tail begins */
+static net_mark_t mark; /* the file that descriptor `file` must refer to */
+static off_t position;
 static int pid;
 static char text[TEXT_BYTES];
 static size_t text_bytes;
@@ -155,7 +155,7 @@ static void close_file(void)
     file = -1;
 }
 
-/* Keep the previous trace well-formed. */
+/* Restores the end of the last complete write. */
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
@@ -168,7 +168,7 @@ static void write_out(void)
 {
     size_t size = text_bytes + TAIL_BYTES;
     memcpy(text + text_bytes, tail, TAIL_BYTES);
-    errno = ENOSPC; /* a short write sets no errno */
+    errno = ENOSPC; /* a short write does not set errno */
     if (file >= 0 && !net_means(file, &mark)) {
         give_up("the program has closed it");
         file = -1;
@@ -184,7 +184,7 @@ static void write_out(void)
     text_bytes = 0;
 }
 
-/* Room for one more event, after its comma. */
+/* Makes room for one more event and writes the separator. */
 static char *next_event(void)
 {
     if (text_bytes + SHIM_TRACE_EVENT_BYTES + TAIL_BYTES + 2 > TEXT_BYTES)
@@ -243,7 +243,7 @@ void shim_trace_flush(void)
 
 static const char in_use[] = "another process writes it";
 
-/* Open a file that no other process writes, emptied and locked while open. -1 with the reason. */
+/* Opens a file that no other process writes, empties it, and locks it while open. -1 with the reason. */
 static int open_own(const char *path, const char **why)
 {
     int fd = shim_file_open(path, O_RDWR, why);
@@ -313,7 +313,7 @@ static void once_a_program(void)
     atexit(end);
 }
 
-/* Under the lock. */
+/* Holds the lock. */
 static void begin(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

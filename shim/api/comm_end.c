@@ -2,13 +2,12 @@
 /*
  * comm_end.c - entry points that end communicators.
  *
- * On GPUs each detaches Shunt's state and forwards, without a lock: the call may wait for other ranks, or be the abort
- * that ends such a wait.
+ * On GPUs each call detaches Shunt's state and forwards without a lock, since it may wait for other ranks or be the
+ * abort that ends such a wait.
  *
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
- * clean end: our kernels have drained, none aborted or timed out. Peers' kernels may still touch it (credit for
- * messages, reads from the host's memory), so it is re-armed only once all ranks have reported, in the next set-up,
- * that theirs is idle too.
+ * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
+ * host memory), so the next set-up re-arms it only once all ranks have reported that theirs is idle too.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
@@ -36,7 +35,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Finalize flushes issued work, in a group at its end; a non-blocking one leaves that to ncclCommGetAsyncError. */
+    /* ncclCommFinalize flushes issued work; in a group, the group's end does. A non-blocking communicator drains in
+     * ncclCommGetAsyncError. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
@@ -54,8 +54,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused, so handle and state stay. Otherwise this rank would route calls unlike its peers, and an abort would
- * not stop our kernels. */
+/* NCCL refused the destroy: keep the handle and the state. Without the state this rank would route calls unlike its
+ * peers, and an abort would not stop Shunt's kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))
@@ -80,13 +80,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
     shim_comm_close(state);
-    /* In the table while it drains, so that another thread's abort can end the wait. */
+    /* The state stays in the table while it drains, so that another thread's abort can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));
-    /* Another thread's abort ended the wait, and frees the handle, perhaps later. */
+    /* Another thread's abort ended the wait and frees the handle, perhaps later. */
     bool aborted = atomic_load(&state->aborted) || !shim_comm_drop(state, comm);
     ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
-    /* Not ready; in a group, whose end does the work: failed before. */
+    /* NCCL refuses a communicator that is not ready. In a group, whose end does the work, any error is a refusal. */
     const bool refused = result == ncclInvalidArgument || (grouped && shim_is_error(result));
     if (refused)
         revive(state, comm, phase);
@@ -100,7 +100,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return result;
 }
 
-/* Other threads may use the communicator while the process exits, so the real NCCL keeps it. */
+/* During process exit other threads may still use the communicator, so the real NCCL does not free it. */
 static ncclResult_t abort_at_exit(shim_comm_t *comm)
 {
     shim_drain(comm, SHIM_ABORT_DRAIN_MS);
@@ -150,12 +150,12 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     const shim_real_t *nccl = shim_nccl("ncclCommRevoke");
     if (!nccl)
         return ncclSystemError;
-    /* Stop our kernels only if NCCL will revoke too. The state stays, for a shrink's key. */
+    /* Stop Shunt's kernels only if NCCL will revoke too. The state stays, since a shrink's key depends on it. */
     if (revokeFlags != 0 || !shim_real_symbol(nccl, "ncclCommRevoke"))
         return shim_nccl_answer(nccl->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* NCCL does not revoke a finalized or revoked communicator, so our kernels go on. Forwarding first would deadlock:
-     * a revoke waits for NCCL's kernels, which may queue behind a waiting one of ours. */
+    /* NCCL does not revoke a finalized or revoked communicator, so Shunt's kernels continue. Otherwise stop them before
+     * forwarding: the revoke waits for NCCL's kernels, which may queue behind a waiting kernel of Shunt. */
     bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
     if (state && !refused)
         give_up(state, comm);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl.h - the functions behind Shunt: the real NCCL's, or the host device's substitutes.
+ * nccl.h - the functions to forward to: the real NCCL's, or the host device's substitutes.
  */
 #ifndef SHUNT_SHIM_NCCL_H
 #define SHUNT_SHIM_NCCL_H
@@ -8,11 +8,11 @@
 #include "shim/comm/comm.h"
 #include "shim/real/real.h"
 
-/* NULL: none; the last error is set, and `function` must return ncclSystemError. */
+/* NULL if there are none: the last error is set, and `function` must return ncclSystemError. */
 const shim_real_t *shim_nccl(const char *function);
-/* Passes on the real NCCL's result; after an error ncclGetLastError returns its text. */
+/* Returns the real NCCL's `result`; after an error ncclGetLastError returns NCCL's text. */
 ncclResult_t shim_nccl_answer(ncclResult_t result);
-/* Shunt's state of a real NCCL's communicator, with a reference; or NULL. */
+/* Shunt's state of a communicator, with a reference; NULL if it has none or in host mode. */
 shim_comm_t *shim_nccl_comm(ncclComm_t handle);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy, which record operators' meanings.
+ * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: forwarded, with a record of the operator.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "shim/base/last_error.h"
 #include "shim/comm/redop.h"
 
-/* Reads a host scalar now. */
+/* A host scalar is read now, since it may change after the call. */
 static shim_redop_t describe(const void *scalar, ncclDataType_t type, ncclScalarResidence_t residence)
 {
     shim_redop_t redop = {.type = type, .scalar_pointer = NULL, .scalar_bits = 0};
@@ -31,7 +31,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
     if (state == NULL)
         return result;
-    /* This rank alone would forward calls with an unrecorded operator, so it is destroyed and the call fails. */
+    /* Without the record only this rank would forward calls with the operator, so destroy it and fail. */
     shim_redop_t redop = describe(scalar, datatype, residence);
     if (!shim_redop_remember(state, *op, &redop)) {
         nccl->ncclRedOpDestroy(*op, comm);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public.c - functions of shunt.h. Structures carry their size, so that programs of an older header run with a newer
- * library: fields beyond are not written.
+ * public.c - functions of shunt.h. Structures carry their size: a program built with an older header gets only the
+ * fields that it knows.
  */
-/* Before other headers, to make shunt.h's names visible outside. */
+/* Before other headers, so that shunt.h's functions are exported. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -32,7 +32,7 @@ const char *shunt_nccl_path(void)
     return real != NULL ? real->path : NULL;
 }
 
-/* Copy what fits the caller's structure; its `size` stays. */
+/* Copies what fits the caller's structure, whose `size` stays. */
 static void copy_out(void *to, const void *from, uint32_t size, size_t full)
 {
     memcpy(to, from, size < full ? size : full);

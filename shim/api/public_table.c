@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public_table.c - functions of shunt.h for tables, and for tools that make them.
+ * public_table.c - functions of shunt.h about algorithm tables, and for tools that write them.
  */
-/* Before other headers, to make shunt.h's names visible outside. */
+/* Before other headers, so that shunt.h's functions are exported. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -16,7 +16,7 @@
 #include "shim/comm/comm.h"
 #include "shim/setup/table_load.h"
 
-/* NULL without memory. */
+/* NULL if out of memory. */
 static sel_plan_t *made_up_plan(const sel_topology_t *topology)
 {
     sel_plan_t *plan = malloc(sizeof(*plan));
@@ -28,7 +28,7 @@ static sel_plan_t *made_up_plan(const sel_topology_t *topology)
     snprintf(settings.policy, sizeof(settings.policy), "%s", own->algo);
     shim_table_wanted(topology->nranks, topology->fingerprint, &settings.tuned);
     sel_plan_init(plan, topology, &settings);
-    if (sel_plan_prefers_host(plan)) { /* as in a set-up */
+    if (sel_plan_prefers_host(plan)) { /* as set-up does */
         sel_topology_t host = *topology;
         host.memory = ALG_MEMORY_SHM;
         host.peers = true;
@@ -51,7 +51,7 @@ static void row_text(const sel_row_t *row, char *text, size_t capacity)
              to, rule->algorithm->name, rule->blocks, rule->threads, rule->source);
 }
 
-/* False for an older header's structure, or an unfilled one. */
+/* False for an unfilled structure or one of an older header. */
 static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *topology)
 {
     char name[sizeof(facts->class_name)];
@@ -64,7 +64,7 @@ static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *to
     return true;
 }
 
-/* ALG_COLLECTIVE_COUNT: unknown name. */
+/* ALG_COLLECTIVE_COUNT for an unknown name. */
 static alg_collective_t find_collective(const char *name)
 {
     return name != NULL ? alg_collective_find(name) : ALG_COLLECTIVE_COUNT;
@@ -139,7 +139,7 @@ const char *shunt_algorithm(const char *collective, uint32_t index)
     return NULL;
 }
 
-/* The plan with another policy; NULL without memory. */
+/* A copy of the plan with another policy; NULL if out of memory. */
 static sel_plan_t *plan_with(const sel_plan_t *plan, const char *policy)
 {
     sel_plan_t *other = malloc(sizeof(*other));

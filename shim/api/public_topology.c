@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public_topology.c - the functions of shunt.h for machines.
+ * public_topology.c - functions of shunt.h about the topology of machines.
  */
 #define _GNU_SOURCE
-/* Before other headers, to make shunt.h's names visible outside. */
+/* Before other headers, so that shunt.h's functions are exported. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -14,7 +14,7 @@
 
 #include "shim/setup/machine.h"
 
-/* This machine, or a file's. NULL with a line in `fault`, if that has room. */
+/* Topology of this machine, or the one in `file`. NULL on failure, with the reason in `fault` if `capacity` > 0. */
 static sel_machine_t *read_machine(const char *file, char *fault, size_t capacity)
 {
     sel_machine_t *machine = calloc(1, sizeof(*machine));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7). The real NCCL refuses calls on a suspended
- * communicator, so Shunt forwards them. Scratch goes and comes with NCCL's memory (grow.h), at the same addresses, so
- * captured graphs can be replayed.
+ * communicator, so Shunt forwards them. Shunt's scratch is released and restored with NCCL's memory, at the same
+ * addresses (grow.h), so captured graphs can be replayed.
  */
 #include "shim/api/nccl.h"
 #include "shim/base/last_error.h"
@@ -33,8 +33,8 @@ ncclResult_t ncclCommResume(ncclComm_t comm)
     ncclResult_t result = nccl->ncclCommResume(comm);
     shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_comm_acquire(comm);
     if (state && !shim_grow_resume(state)) {
-        shim_set_last_error("ncclCommResume: Shunt's memory was not restored; graphs with calls of the communicator "
-                            "must not be launched");
+        shim_set_last_error("ncclCommResume: Shunt could not restore its memory; do not launch graphs with calls on "
+                            "this communicator");
         result = ncclSystemError;
     }
     shim_comm_release(state);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock.h - the clock of all waits.
+ * clock.h - the clock of all waits: CLOCK_MONOTONIC.
  */
 #ifndef SHUNT_SHIM_CLOCK_H
 #define SHUNT_SHIM_CLOCK_H
 
 #include <stdint.h>
 
-/* CLOCK_MONOTONIC. */
 uint64_t shim_now_ns(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf.c - reads conf.h's files into static memory and cuts them in place: values are parts of that text. As in NCCL's
- * files, a name's first mention counts.
+ * conf.c - reads the files of conf.h into static memory and splits them in place: values point into that text. As in
+ * NCCL's files, the first mention of a name counts.
  */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
@@ -32,7 +32,7 @@ typedef struct reader {
     shim_conf_t *conf;
     shim_conf_complain_t complain;
     uint32_t line, faults;
-    const char *start; /* of the line */
+    const char *start;
 } reader_t;
 
 static void fault(reader_t *reader, const char *at, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -60,7 +60,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The end of the content, before blanks and a comment. */
+/* End of the content, without trailing blanks and comment. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -81,7 +81,7 @@ static int index_of(const char *name, size_t length)
     return -1;
 }
 
-/* First control character, not allowed in values; or NULL. */
+/* The first control character other than a tab, or NULL. */
 static const char *control_in(const char *text, const char *end)
 {
     for (; text < end; text++) {
@@ -91,7 +91,7 @@ static const char *control_in(const char *text, const char *end)
     return NULL;
 }
 
-/* `end` is writable: a newline, a comment, or what follows the last line. */
+/* `*end` is writable: a newline, or the byte after the last line. */
 static void take_line(reader_t *reader, char *line, char *end)
 {
     end = end_of(line, end);
@@ -142,7 +142,7 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
-/* Inaccessible home: a container's /root under another user id. */
+/* Whether the folder may not be entered, such as a container's /root under another user id. */
 static bool out_of_reach(const char *path)
 {
     char folder[PATH_BYTES];
@@ -152,12 +152,13 @@ static bool out_of_reach(const char *path)
            errno == EACCES;
 }
 
-/* Reads less than `capacity` bytes: their number, or -1 with *error, NULL if there is no file. */
+/* Reads fewer than `capacity` bytes and returns their number; -1 on failure, with the reason in *error, NULL if there
+ * is no file. */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;
     ssize_t size = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* without O_NONBLOCK a pipe would wait for its writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe does not wait for its writer */
     int opened = fd >= 0 ? 0 : errno;
     bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && out_of_reach(path));
     *error = opened == 0 || none ? NULL : strerror(opened);
@@ -171,7 +172,7 @@ static ssize_t load(const char *path, char *text, size_t capacity, const char **
     return size;
 }
 
-/* `text` has FILE_BYTES; values point into it. */
+/* `text` has FILE_BYTES bytes; values point into it. */
 static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t complain)
 {
     const char *error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf.h - Shunt's configuration files, the user's and /etc/shunt.conf; docs/settings.md has their format. Faults are
- * reported with file, line and column; other lines still count.
+ * conf.h - Shunt's configuration files: the user's and /etc/shunt.conf (format: docs/settings.md). A faulty line is
+ * reported with file, line and column; the other lines still count.
  */
 #ifndef SHUNT_SHIM_CONF_H
 #define SHUNT_SHIM_CONF_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Rows of settings.def. */
+/* Indices of the rows in settings.def. */
 enum {
 #define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) SHIM_SETTING_##field,
 #include "shim/base/settings.def"
@@ -27,16 +27,15 @@ typedef struct shim_conf {
     shim_conf_value_t value[SHIM_SETTING_COUNT];
 } shim_conf_t;
 
-enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* reported of one file */ };
+enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* reported per file */ };
 
-/* Called with one line of text for each fault. */
 typedef void (*shim_conf_complain_t)(const char *line);
 
-/* Parse `size` bytes in place. Values point into `text`, which must outlive them; text[size] must be writable. Any
- * bytes are safe. `conf` has a path and no values yet. */
+/* Parses `size` bytes in place: values point into `text`, which must outlive them; text[size] must be writable. Any
+ * bytes are allowed. `conf` has a path and no values. */
 void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_complain_t complain);
 
-/* Read both files, the user's first; values live as long as the process. */
+/* Reads both files, the user's first; values live as long as the process. */
 void shim_conf_read(shim_conf_t conf[SHIM_CONF_FILES], shim_conf_complain_t complain);
 
 #endif

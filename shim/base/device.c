@@ -2,10 +2,10 @@
 /*
  * device.c - whether this process uses GPUs or the host device.
  *
- * `auto` asks whether a CUDA driver answers, by cuInit only if nothing else tells: a parent that initialises CUDA, and
- * then forks workers, makes it unusable in them. Without the driver's library or device node there is no GPU; if the
- * kernel lists one there is, unless the user hides all. A build without CUDA decides alike, then forwards every call:
- * the host device would take a GPU's addresses for the host's.
+ * `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, since workers forked after it
+ * cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists one there is,
+ * unless the user hides all. A build without CUDA decides alike, then forwards every call, since the host device would
+ * take GPU addresses for its own.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
@@ -20,14 +20,14 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* Empty lists, and those that begin with no device, hide all GPUs. */
+/* An empty list, or one that begins with no device, hides all GPUs. */
 static bool all_hidden(void)
 {
     const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
     return visible && (visible[0] == 0 || visible[0] == '-' || !strcmp(visible, "NoDevFiles"));
 }
 
-/* Linux, WSL, Tegra. */
+/* For Linux, WSL and Tegra. */
 static bool device_node(void)
 {
     return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0 || access("/dev/nvmap", F_OK) == 0;
@@ -67,9 +67,9 @@ static bool driver_answers(void)
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static bool g_host, g_hidden; /* g_hidden: see shim_gpus_hidden */
+static bool g_host, g_hidden;
 
-/* A parent may hide all GPUs from itself and give each child one. */
+/* A parent may hide all GPUs from itself and give each child one, so each child decides anew. */
 static void forget_in_child(void)
 {
     if (g_host && shim_settings()->device == SHIM_DEVICE_AUTO)
@@ -92,7 +92,7 @@ static void decide(void)
         shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
         shim_warn("this Shunt was built without CUDA, but there are GPUs: every call goes to the real NCCL; build it "
-                  "with nvcc, or set SHUNT_DEVICE=host for programs whose buffers are the host's memory");
+                  "with nvcc, or set SHUNT_DEVICE=host for programs whose buffers are in host memory");
 }
 
 bool shim_host_mode(void)

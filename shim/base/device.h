@@ -7,10 +7,10 @@
 
 #include <stdbool.h>
 
-/* True: no GPU, and no calls of the real NCCL but for unique ids (host/host.c). Decided once, by SHUNT_DEVICE and, for
+/* True: no GPU is used, and the real NCCL only makes unique ids (host/host.c). Decided once, from SHUNT_DEVICE and, for
  * `auto`, whether a CUDA driver answers; anew in a forked child of a process without GPUs. */
 bool shim_host_mode(void);
-/* On the host device only because CUDA_VISIBLE_DEVICES hides GPUs, which workers may see. */
+/* Whether the host device is used only because CUDA_VISIBLE_DEVICES hides GPUs, which worker processes may see. */
 bool shim_gpus_hidden(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file.c - see file.h. New files are made with O_EXCL, so no other process has put them there; existing ones must be
- * the user's, with one link.
+ * file.c - see file.h. New files are created with O_EXCL, so no other process has put them there; an existing file must
+ * belong to the user and have one link.
  */
 #define _GNU_SOURCE
 #include "shim/base/file.h"
@@ -15,7 +15,7 @@
 
 #include "transport/transport.h"
 
-/* For /dev/stdout and /dev/stderr, which are links: a duplicate; else -1. */
+/* A duplicate of the descriptor behind /dev/stdout or /dev/stderr, which are links; else -1. */
 static int file_standard(const char *path)
 {
     int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO
@@ -44,7 +44,7 @@ int shim_file_open(const char *path, int flags, const char **why)
     int fd = file_standard(path);
     if (fd >= 0)
         return fd;
-    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* without O_NONBLOCK a pipe would wait for its other end */
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* opening a pipe does not wait for its other end */
     fd = net_descriptor(open(path, flags | O_CREAT | O_EXCL, 0644));
     if (fd < 0 && errno == EEXIST) {
         fd = net_descriptor(open(path, flags));
@@ -58,7 +58,7 @@ int shim_file_open(const char *path, int flags, const char **why)
         close(fd);
         return -1;
     }
-    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* terminals may be slow */
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* writes to a slow terminal must wait, not fail */
     return fd;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.c - see log.h. One write(2) a line, so that ranks' lines never mix.
+ * log.c - see log.h. Each line is one write(2), so that the lines of several ranks never mix.
  *
- * The file is opened for appending at the first line; again in a forked child if its path has the process id, and when
- * its descriptor now refers to another file. Owned until the process ends.
+ * The file is opened for appending at the first line; again in a forked child if its path contains the process id, and
+ * when its descriptor refers to another file. It stays open.
  */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
@@ -23,9 +23,9 @@
 enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER; /* for opening the file, not for writing */
-static atomic_int log_fd = -1;                 /* -1: not open */
+static atomic_int log_fd = -1;
 static atomic_int log_pid;                     /* process that opened it; 0: none yet */
-static _Atomic uint64_t log_device, log_inode; /* what log_fd means */
+static _Atomic uint64_t log_device, log_inode; /* the file that log_fd must refer to */
 
 static int open_file(const char *pattern, const char **fault)
 {
@@ -34,7 +34,7 @@ static int open_file(const char *pattern, const char **fault)
     return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
 }
 
-/* Whether the file is open, or opening has failed. */
+/* Whether the file is open, or opening it has failed. */
 static bool is_settled(bool own_file)
 {
     const net_mark_t mark = {atomic_load(&log_device), atomic_load(&log_inode)};
@@ -42,7 +42,7 @@ static bool is_settled(bool own_file)
     return opener != 0 && (!own_file || opener == getpid()) && (fd < 0 || net_means(fd, &mark));
 }
 
-/* A forked child leaves its parent's descriptor open, which another thread may be using. */
+/* The old descriptor stays open, since another thread may be using it. */
 static void settle(const char *pattern, const char **fault)
 {
     const int fd = open_file(pattern, fault);
@@ -92,18 +92,18 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
-/* Bytes of the character at `at`; 0 for one that terminals obey, as 0x80 to 0x9f are unless within another character of
- * UTF-8. */
+/* Bytes of the character at `at`; 0 for a control character. 0x80 to 0x9f are control characters too, unless inside a
+ * UTF-8 character. */
 static int printable(const unsigned char *at, int left)
 {
     const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;
     static const unsigned char first[] = {
-        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* the least second byte */
+        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* least allowed second byte */
     if (at[0] < ' ' || (at[0] >= 0x7f && at[0] < 0xa0))
         return 0;
     for (int i = 1; i < bytes; i++)
         if (i >= left || (at[i] & 0xc0) != 0x80 || (i == 1 && at[i] < first[at[0]]))
-            return 1; /* no UTF-8 */
+            return 1;
     return bytes;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - Shunt's log, to stderr or SHUNT_DEBUG_FILE; never to stdout, the program's. Safe from any thread, not in
- * signal handlers; keeps errno. On the fast path only behind shim_log_on.
+ * log.h - Shunt's log, to stderr or SHUNT_DEBUG_FILE; never to stdout, which belongs to the program. Safe from any
+ * thread, but not in signal handlers; preserves errno. Code on the fast path must test shim_log_on first.
  */
 #ifndef SHUNT_SHIM_LOG_H
 #define SHUNT_SHIM_LOG_H
@@ -12,11 +12,11 @@ typedef enum shim_log_level {
     SHIM_LOG_NONE = 0,
     SHIM_LOG_WARN = 1,
     SHIM_LOG_INFO = 2,
-    SHIM_LOG_TRACE = 3 /* one line a call */
+    SHIM_LOG_TRACE = 3
 } shim_log_level_t;
 
 bool shim_log_on(shim_log_level_t level);
-/* Write one line, in which control characters become spaces. */
+/* Writes one line; control characters become spaces. */
 void shim_log(shim_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define shim_warn(...) shim_log(SHIM_LOG_WARN, __VA_ARGS__)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines with a leading '#'
- * or without '=' are skipped; a name's first mention counts. The list is built once and never freed, since settings
- * point into it.
+ * nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines that begin with '#'
+ * or lack '=' are skipped; the first mention of a name counts. The list is never freed, since settings point into it.
  */
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
@@ -19,7 +18,7 @@
 
 #define SYSTEM_FILE "/etc/nccl.conf"
 
-/* NCCL's limits of a line, and of a name or value. */
+/* NCCL's limits for a line, and for a name or value. */
 enum { LINE_BYTES = 4096, PART_BYTES = 1024 };
 
 typedef struct entry {
@@ -64,7 +63,7 @@ static void take_line(char *line, const char *file)
     first_entry = entry;
 }
 
-/* NULL: none. Pipes would block, and devices may be endless. */
+/* NULL unless `file` is a regular file: a pipe would block, and a device may be endless. */
 static FILE *open_file(const char *file)
 {
     struct stat about;

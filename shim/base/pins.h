@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pins.h - NCCL's variables for equal bits at every size: one algorithm, protocol and launch mode, few channels. They
- * also ask for NCCL itself, which a user may want to measure, so Shunt follows them, unless SHUNT_DETERMINISTIC=1,
- * which gives equal bits without them.
+ * pins.h - NCCL's variables for equal bits at every size: one algorithm, protocol and launch mode, few channels. Shunt
+ * obeys them, since a user may also want to measure NCCL itself, unless SHUNT_DETERMINISTIC=1 gives equal bits without
+ * them.
  */
 #ifndef SHUNT_SHIM_PINS_H
 #define SHUNT_SHIM_PINS_H
 
 #include <stdint.h>
 
-/* The variable that forwards everything; NULL: none. */
+/* The variable that makes Shunt forward every call; NULL: none. */
 const char *shim_pin_forwards(void);
-/* NCCL_MAX_NCHANNELS's cap; 0: none. */
+/* 0: none. */
 uint32_t shim_pin_channels(void);
-/* The variable that caps Shunt's grids; NULL: none. */
+/* The variable that caps the blocks of Shunt's kernels; NULL: none. */
 const char *shim_pin_caps(void);
-/* Warn once, with SHUNT_DETERMINISTIC=1, that communicators of one rank are NCCL's. */
+/* With SHUNT_DETERMINISTIC=1, warns once that communicators of one rank are forwarded to NCCL. */
 void shim_pins_warn_alone(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.c - reads the settings of settings.def. Faults are logged by the first caller, once all settings are known,
- * since the log's level is one of them. Texts in force are copies, never freed.
+ * settings.c - reads the settings of settings.def. The first caller logs the faults after all settings are read, since
+ * the log level is one of them. Users' values are copies that are never freed.
  */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
@@ -20,7 +20,7 @@
 
 enum {
     MAX_BLOCKS = 1024,
-    MAX_TIMEOUT_MS = 86400000, /* one day */
+    MAX_TIMEOUT_MS = 86400000,
     HOST_TIMEOUT_MS = 10000,
     FAULT_BYTES = 160,
     COMPLAINT_BYTES = 1536
@@ -28,10 +28,10 @@ enum {
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
-/* False for a disallowed `text`; `fault` may get details. */
+/* False if `text` is not allowed; `fault` may get details. */
 typedef bool (*parse_t)(const char *text, void *field, char *fault);
 
-/* Index in a list that ends with NULL; -1: absent. */
+/* -1 if absent. */
 static int name_index(const char *text, const char *const *names)
 {
     for (int i = 0; names[i] != NULL; i++)
@@ -40,7 +40,7 @@ static int name_index(const char *text, const char *const *names)
     return -1;
 }
 
-/* A plain decimal number; *end is what follows. */
+/* *end is the rest of the text. */
 static bool parse_number(const char *text, uint64_t *number, const char **end)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -159,7 +159,7 @@ static bool parse_LEVEL(const char *text, void *field, char *fault)
     return true;
 }
 
-/* NCCL's value in our words; most are equal. */
+/* Shunt's word for NCCL's value; most are equal. */
 static const char *translate(const char *variable, const char *text)
 {
     if (strcmp(variable, "NCCL_DEBUG") != 0)
@@ -202,11 +202,11 @@ static shim_settings_t settings;
 static const char *values[ROWS];
 static const char *origins[ROWS];
 static shim_conf_t files[SHIM_CONF_FILES];
-static char *complaints[MOST_COMPLAINTS]; /* freed when written */
+static char *complaints[MOST_COMPLAINTS];
 static uint32_t complaint_count;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic(const shim_settings_t *) ready; /* spares the fast path pthread_once */
+static _Atomic(const shim_settings_t *) ready; /* lets the fast path skip pthread_once */
 static atomic_bool complained;
 
 static void *field_of(const row_t *row)
@@ -216,7 +216,7 @@ static void *field_of(const row_t *row)
 
 typedef struct source {
     const char *text, *origin;
-    uint32_t line, column; /* place in a shunt.conf; 0: elsewhere */
+    uint32_t line, column; /* place in a shunt.conf; 0 for other sources */
 } source_t;
 
 static void keep_complaint(const char *line)
@@ -233,7 +233,7 @@ static void complain(uint32_t index, const source_t *source, const char *fault)
     uint32_t column = 1;
     int used = 0, skip = 0;
     if (source->line > 0) {
-        /* Add the value's column to that of a fault within it. */
+        /* The fault's column counts from the start of the value. */
         if (sscanf(fault, "column %u: %n", &column, &skip) == 1)
             fault += skip;
         used =
@@ -251,7 +251,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* From the environment, else the first file that sets it, Shunt's before NCCL's. */
+/* Takes the value of the environment, else of the first file that sets it: Shunt's files, then NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
@@ -267,7 +267,7 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* False for a disallowed value, with the reason in `fault`. */
+/* False with the reason in `fault` if not allowed, or without memory. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
     /* A copy, since the environment may change. */
@@ -304,16 +304,16 @@ static void read_row(uint32_t index)
         return;
     }
     const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
-    /* NCCL reports wrong values of its variables. */
+    /* No complaint: NCCL reports wrong values of its own variables. */
     if (is_value(row, text))
         use(index, translate(row->fallback, text), row->fallback, fault);
 }
 
-/* SHUNT_DETERMINISTIC=1 lifts NCCL's cap (pins.h). */
+/* SHUNT_DETERMINISTIC=1 removes the cap of NCCL_MAX_CTAS (pins.h). */
 static void lift_cap(void)
 {
     if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback) {
-        free((char *)values[SHIM_SETTING_max_ctas]); /* `use`'s copy, not seen by others yet */
+        free((char *)values[SHIM_SETTING_max_ctas]); /* the copy of `use`, not published yet */
         use_default(SHIM_SETTING_max_ctas);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.h - the settings (docs/settings.md says whose value counts), read on first need, never in a constructor. A
- * wrong value gives one log line and the default. All is then read-only, lives as long as the process, and is safe from
- * any thread.
+ * settings.h - the settings (docs/settings.md gives the order of their sources), read on first use, never in a
+ * constructor. A wrong value gives one log line and the default. They are then read-only, live as long as the process,
+ * and are safe from any thread.
  */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H
@@ -21,7 +21,6 @@ typedef enum shim_tune { SHIM_TUNE_AUTO = 0, SHIM_TUNE_NEVER = 1, SHIM_TUNE_ALWA
 
 #define SHIM_TIMEOUT_AUTO UINT32_MAX
 
-/* The C type of each kind of setting. */
 typedef shim_device_t shim_kind_DEVICE_t;
 typedef shim_tune_t shim_kind_TUNE_t;
 typedef bool shim_kind_SWITCH_t;
@@ -44,10 +43,9 @@ const shim_settings_t *shim_settings(void);
 
 /* SHUNT_NCCL_PATH; NULL: not set. */
 const char *shim_setting_nccl_path(void);
-/* Longest wait in a call, in ns; 0: no limit. */
+/* Longest wait for another rank inside a call, in ns; 0: no limit. */
 uint64_t shim_setting_timeout_ns(bool host);
 
-/* Whether SHUNT_STATS asks for statistics. */
 bool shim_setting_stats(void);
 
 /* Row `index` for shunt_setting; false past the end. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.h - a call of NCCL's API that puts work on a stream, shared by all steps from entry point to launch.
+ * call.h - a call that puts work on a stream, from its entry point to its launch.
  */
 #ifndef SHUNT_SHIM_CALL_H
 #define SHUNT_SHIM_CALL_H
@@ -15,32 +15,31 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* Set by the entry point. `alg` has buffers, count, type, and unchecked root or peer. */
+    /* Set by the entry point. `alg` has buffers, count, type, and the unchecked root or peer. */
     const char *function; /* static */
-    uint32_t collective;  /* an alg_collective_t, SHIM_SEND or SHIM_RECV */
-    ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call); /* the real NCCL's */
-    const void *more; /* more arguments for `forward`; a call with some is never taken */
+    uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
+    ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);
+    const void *more; /* further arguments for `forward`; such a call is never taken */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;
 
-    /* Set by later steps. */
     uint64_t start_ns;   /* 0: no trace */
-    shim_comm_t *comm;   /* retained; NULL: unknown handle */
+    shim_comm_t *comm;   /* retained; NULL: the handle is unknown */
     bool attached;       /* on a GPU */
-    bool ordered;        /* forwarded: the stream waits for the communicator's last call */
-    sel_reason_t reason; /* for forwarding */
-    const char *source;  /* of the rule consulted; NULL: none */
+    bool ordered;        /* forwarded, and the stream waits for the communicator's last call */
+    sel_reason_t reason; /* why it is forwarded */
+    const char *source;  /* of the table row consulted; NULL: none */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;
-    bool recorded;         /* in the communicator's record (note.h) */
+    bool recorded;
     alg_message_t message; /* of a taken send or receive */
 };
 
-/* Work on a stream in a group. The three kinds of one communicator run concurrently. */
+/* Kinds of work on a stream in a group. The kinds of one communicator run concurrently. */
 typedef enum shim_use {
-    SHIM_USE_FORWARDED, /* the real NCCL's */
+    SHIM_USE_FORWARDED, /* by the real NCCL */
     SHIM_USE_COLLECTIVE,
     SHIM_USE_MESSAGE,
     SHIM_USES
@@ -51,8 +50,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
     return (ncclDataType_t)call->alg.type;
 }
 
-/* Bytes of a rank's larger buffer, the unit of all tables and limits; of one block if the number of ranks is unknown.
- * The type must be valid. */
+/* Bytes of a rank's larger buffer, the unit of tables and limits; of one block if the number of ranks is unknown. The
+ * type must be valid. */
 static inline uint64_t shim_call_bytes(const shim_call_t *call)
 {
     uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);

@@ -46,7 +46,7 @@ ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function)
 {
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
     if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", function);
+        shim_set_last_error("%s: the communicator has failed before; abort it", function);
         return error;
     }
     if (atomic_load(&comm->phase) == SHIM_COMM_JOINING)
@@ -72,7 +72,7 @@ static ncclResult_t check_op(shim_comm_t *comm, size_t count, ncclDataType_t typ
         return ncclSuccess;
     if ((int)op < 0 || !shim_redop_find(comm, op, &redop))
         return shim_host_invalid(function, "this communicator has no such operator");
-    bool fits = count == 0 || redop.type == type; /* NCCL checks no further in an empty call */
+    bool fits = count == 0 || redop.type == type; /* as in NCCL, an empty call is checked no further */
     return fits ? ncclSuccess : shim_host_invalid(function, "the operator was made for another datatype");
 }
 
@@ -98,7 +98,7 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         return ncclInvalidArgument;
     }
     if ((unsigned)alg->type >= ALG_TYPE_COUNT) {
-        shim_set_last_error("%s: %d is no datatype", function, (int)alg->type);
+        shim_set_last_error("%s: %d is not a datatype", function, (int)alg->type);
         return ncclInvalidArgument;
     }
     if (call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective))

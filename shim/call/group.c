@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.c - groups: taken calls are queued until the outermost end.
+ * group.c - groups: taken calls are queued until the outermost ncclGroupEnd.
  *
- * On CUDA every start and end is forwarded, and the real NCCL's end runs first: only it knows of errors in forwarded
- * calls, and ours launch only if it succeeds. All streams that the group uses on one communicator join before and
- * after; our work of a communicator goes to one of them, its lead. Our work runs concurrently with the real NCCL's
- * work of the same communicator: another rank may make these calls without a group, in either order, so neither may
- * wait for the other. For the same reason messages run concurrently with collectives. All messages of a communicator
- * are one call, in which they progress side by side, so the call ends however their peers group them. Messages launch
- * first: behind a full launch queue of collectives they could block a peer that needs them before it makes its
- * collectives. If several communicators share a stream, messages get a branch of their own, too.
+ * On CUDA every start and end is forwarded. The real NCCL's end runs first, since only it detects errors in forwarded
+ * calls; ours launch only if it succeeds. All streams of a communicator in the group join before and after; Shunt's
+ * work of it runs on one of them, its lead, concurrently with the real NCCL's: another rank may make these calls
+ * without a group, in either order, so neither may wait for the other. For the same reason messages run concurrently
+ * with collectives, and all messages of a communicator form one call in which they progress together, however peers
+ * group them. Messages launch first: behind a full launch queue of collectives they could block a peer that needs them
+ * before its own collectives. If several communicators share a stream, messages also get a branch.
  *
- * Our collectives launch communicator by communicator, sorted by key: all ranks of a communicator have the same key,
- * while the order of creation may differ. Several ranks of one communicator in this thread launch in turn, call by
- * call: a launch queue is finite, and filling the first GPU's would wait for kernels that the second has yet to get.
+ * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
+ * orders. Several ranks of one communicator in this thread launch in turn, call by call: a launch queue is finite, and
+ * filling the first GPU's would wait for kernels not yet launched on the second.
  *
  * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
- * (async_error), except errors of the program, which as a rule are the same on every rank.
+ * (async_error), except errors of the program, which are usually the same on every rank.
  *
- * On the host device the calls run at the group's end. Different communicators run concurrently, since the peers of a
- * call may be ranks of the same thread; messages run concurrently with collectives, as above.
+ * On the host device the calls run at the group's end, those of different communicators concurrently, since the peers
+ * of a call may be ranks of the same thread.
  *
- * The state belongs to the thread; its buffers are kept from group to group
- * and freed when the thread ends. Communicators in it are retained until the
- * group is over.
+ * Communicators in a group are retained until it ends.
  */
 #include "shim/call/group.h"
 
@@ -40,8 +37,8 @@
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
-enum { MOST_NAPS = 10000 }; /* two seconds of polls */
-/* The first NCCL that simulates, and what its initializer writes. */
+enum { MOST_NAPS = 10000 }; /* two seconds */
+/* The first NCCL with ncclGroupSimulateEnd, and the magic of NCCL_SIM_INFO_INITIALIZER. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
 
 unsigned shim_group_depth(void)
@@ -58,7 +55,7 @@ ncclResult_t shim_group_check(ncclResult_t result)
 
 static bool is_used(const shim_comm_t *comm, void *stream)
 {
-    for (uint32_t i = shim_group.use_count; i > 0; i--) /* usually the last one */
+    for (uint32_t i = shim_group.use_count; i > 0; i--)
         if (shim_group.uses[i - 1].comm == comm && shim_group.uses[i - 1].stream == stream)
             return true;
     return false;
@@ -105,15 +102,14 @@ void shim_group_wait_for_polls(shim_comm_t *comm)
 
 /* ---- The end ---------------------------------------------------------------------------- */
 
-/* Tell the real NCCL of an error that Shunt found: an invalid call (no communicator) makes it cancel its part of the
- * group. */
+/* Makes the real NCCL cancel its part of the group, by a call without communicator, after an error that Shunt found. */
 static void poison_real(const shim_real_t *real)
 {
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-/* The real NCCL estimates the time of the whole group, so it also gets the calls that Shunt would run. It reports
- * invalid ones at the end. */
+/* The real NCCL estimates the time of the whole group, so it also gets the calls that Shunt would run. Its end reports
+ * invalid ones. */
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < shim_group.call_count; i++) {
@@ -124,7 +120,7 @@ static void queue_in_real(const shim_real_t *real)
     }
 }
 
-/* `info` is NULL for an end that is no simulation. */
+/* `info`: NULL unless the end is simulated. */
 static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
@@ -138,7 +134,7 @@ static bool forwards_captured(const shim_group_t *g)
     return false;
 }
 
-/* In relaxed mode where the real NCCL may have to connect in a capture, as for a single call (make.c). */
+/* In relaxed mode if the real NCCL may have to connect during a capture, as for a single call (make.c). */
 static ncclResult_t real_outer_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     const bool captured = forwards_captured(&shim_group);
@@ -180,7 +176,7 @@ static void finish_finalized(const shim_group_t *g)
     }
 }
 
-/* The group's calls were numbered, and were not all made. */
+/* The group's calls were numbered, but not all were made. */
 static void note_failure(const shim_group_t *g)
 {
     for (uint32_t i = 0; i < g->use_count; i++)
@@ -197,7 +193,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
         return ncclSystemError;
     if (simulate && real->version < SIMULATE_VERSION)
         return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
-    if (shim_group.depth != 1) {                 /* an inner end; or one end too many, which the real NCCL refuses */
+    if (shim_group.depth != 1) { /* an inner end, or an end without start, which the real NCCL refuses */
         if (shim_group.depth > 0)
             shim_group.depth--;
         return real_end(real, info);
@@ -282,7 +278,7 @@ ncclResult_t ncclGroupEnd(void)
     return result;
 }
 
-/* With NULL it acts like ncclGroupEnd, as in NCCL. */
+/* As in NCCL, NULL makes it an ncclGroupEnd. */
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {

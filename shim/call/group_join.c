@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_join.c - a group's calls in launch order, each communicator's messages merged into one call.
+ * group_join.c - sorts a group's calls into launch order and merges the messages of each communicator into one call.
  */
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #include "shim/call/group_state.h"
 #include "shim/comm/share.h"
 
-/* Launch order (group.c). Messages come first, sorted by communicator. */
+/* Launch order (group.c): messages first, by communicator. */
 static int compare_calls(const void *first, const void *second)
 {
     const shim_queued_t *a = first, *b = second;
@@ -29,8 +29,7 @@ static void sort_calls(shim_group_t *g)
     bool sorted = true;
     for (uint32_t i = 0; i < g->call_count; i++) {
         shim_queued_t *queued = &g->calls[i];
-        shim_stream_use_t *lead =
-            shim_group_lead(g, queued->comm); /* without streams, as on the host device, no rounds are needed */
+        shim_stream_use_t *lead = shim_group_lead(g, queued->comm); /* NULL on the host device, which needs no rounds */
         queued->round = lead != NULL && !shim_group_is_message(queued) ? lead->calls++ : 0;
         sorted = sorted && (i == 0 || compare_calls(queued - 1, queued) < 0);
     }
@@ -40,12 +39,12 @@ static void sort_calls(shim_group_t *g)
 
 ncclResult_t shim_group_self_fault(const char *function)
 {
-    shim_set_last_error("%s: a message to the own rank needs a receive, or a send, of as many bytes in the same group",
+    shim_set_last_error("%s: a rank's message to itself needs a send and a receive of as many bytes in the same group",
                         function);
     return ncclInvalidUsage;
 }
 
-/* First message to or from this rank itself, from index `at` on. */
+/* From index `at` on. */
 static uint32_t next_self(const alg_call_t *call, uint32_t rank, bool send, uint32_t at)
 {
     while (at < call->message_count && (call->messages[at].peer != rank || call->messages[at].send != send))
@@ -69,13 +68,13 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Algorithm and grid of a call with both calls' messages. */
+/* Fits the algorithm and grid to the messages of both calls. */
 static void join_grids(shim_call_t *call, const shim_call_t *other)
 {
     if (other->algorithm == call->algorithm) {
         call->alg.blocks = most(call->alg.blocks, other->alg.blocks);
         call->alg.threads = most(call->alg.threads, other->alg.threads);
-    } else if (other->algorithm->bulk_messages) { /* serves the others' messages too */
+    } else if (other->algorithm->bulk_messages) { /* it serves the other messages too */
         call->algorithm = other->algorithm;
         call->alg.blocks = other->alg.blocks;
         call->alg.aligned_blocks = other->alg.aligned_blocks;

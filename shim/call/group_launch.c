@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_launch.c - the end of a group on CUDA: streams join, our work launches beside the real NCCL's, streams go on.
- * Reasons: the head of group.c.
+ * group_launch.c - the end of a group on CUDA: streams join, Shunt's work launches beside the real NCCL's, and the
+ * streams continue (reasons: group.c).
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
@@ -24,7 +24,6 @@ static int gather_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* The communicator's other streams wait for the lead. */
 static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
 {
     int error = 0;
@@ -34,7 +33,7 @@ static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* Before the real end: wait for the communicator's earlier work, then join its streams. */
+/* Before the real end: after the communicator's earlier work, joins its streams. */
 static int join_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
@@ -62,7 +61,7 @@ static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
     return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
-/* Communicators may share a stream, so branches begin when all have joined. */
+/* Communicators may share a stream, so branches begin only after all streams have joined. */
 static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
@@ -79,7 +78,7 @@ static bool branches(const shim_group_t *g)
     return false;
 }
 
-/* After the real end, before our collectives launch. */
+/* After the real end, before collectives launch. */
 static int branch_off(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;
@@ -97,7 +96,7 @@ static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* The real NCCL joined the streams that have forwarded calls only. */
+/* The real NCCL has joined streams that have only forwarded calls. */
 static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
@@ -112,14 +111,15 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 
 typedef int (*step_t)(const shim_group_t *g, shim_stream_use_t *lead);
 
-/* join_after while the real NCCL has not put its work on the streams yet. */
+/* join_after, while the real NCCL has not yet put its work on the streams. */
 static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;
     return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
 }
 
-/* Run a communicator's steps, on its device and under its lock, up to the first failure, or all. */
+/* Runs steps of one communicator on its device and under its lock, up to the first failure or, with `all`, to the
+ * end. */
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
 {
@@ -134,7 +134,7 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
         net_device_leave(&visit);
     }
     if (error != 0 && all && has_ours(lead))
-        lead->comm->order.lost = true; /* launched, without an event that tells the end */
+        lead->comm->order.lost = true; /* work was launched without an event for its end */
     pthread_mutex_unlock(&lead->comm->lock);
     if (error == 0)
         return ncclSuccess;
@@ -144,11 +144,11 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
     return failed;
 }
 
-/* Run each step for all communicators before the next. A failure stops neither others nor, with `all`, later steps;
- * returns the first error. */
+/* Runs each step for all communicators before the next. A failure stops neither the others nor, with `all`, later
+ * steps; returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
-    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device costs more than most steps */
+    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slower than most steps */
     ncclResult_t result = ncclSuccess;
     for (uint32_t s = 0; s < steps && (all || result == ncclSuccess); s += at_once)
         for (uint32_t i = 0; i < g->use_count; i++) {
@@ -167,7 +167,7 @@ ncclResult_t shim_group_gather(shim_group_t *g)
     return for_each_lead(g, steps, 2, false);
 }
 
-/* Another thread's abort may free the handle. It waits for polls in progress, and none starts after it. */
+/* Another thread's abort may free the handle: it waits for current polls, and none starts after it. */
 static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
 {
     ncclResult_t result = ncclInvalidUsage;
@@ -180,7 +180,7 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
     return result;
 }
 
-/* A thread of the real NCCL issues non-blocking communicators' work. Ours must follow, as on every rank. */
+/* A thread of the real NCCL issues the work of non-blocking communicators. Shunt's must follow, as on every rank. */
 static ncclResult_t wait_for(const shim_real_t *real, shim_comm_t *comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -205,7 +205,7 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
     return result;
 }
 
-/* join_before and join_after order all the group's calls, with one event. */
+/* `joined`: join_before and join_after order all calls of the group with one event. */
 static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
                               uint32_t beside)
 {
@@ -222,7 +222,7 @@ static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t
     return result;
 }
 
-/* Only messages launch on their branch; later work on its stream must not wait for them. */
+/* Only messages launch on their branch; later work on the lead's stream must not wait for them yet. */
 static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t *queued)
 {
     shim_track_t *track = &lead->track[SHIM_USE_MESSAGE];
@@ -252,7 +252,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
 {
     static const step_t pending[] = {leave_pending}, before[] = {branch_off}, after[] = {branch_after, join_after};
     if (in_progress && g->call_count == 0)
-        return for_each_lead(g, pending, 1, true); /* none of our work follows in the group */
+        return for_each_lead(g, pending, 1, true); /* no work of Shunt */
     ncclResult_t result = wait_forwarded(g, real);
     if (result == ncclSuccess && branches(g))
         result = for_each_lead(g, before, 1, false);
@@ -262,7 +262,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
         launched += result == ncclSuccess;
     }
     shim_group_end_comms(g, launched, result);
-    /* Also after a failure: order what was launched. */
+    /* Also after a failure. */
     const ncclResult_t ordered = for_each_lead(g, after, 2, true);
     return result != ncclSuccess ? result : ordered;
 }

@@ -8,28 +8,28 @@
 #include "shim/call/call.h"
 #include "shim/comm/order.h"
 
-/* A communicator's work of one kind. */
+/* One kind of work of one communicator. */
 typedef struct shim_track {
     bool used;
-    bool branched; /* on `branch`, else on the lead's stream */
-    uint32_t room; /* of its calls' largest grid (share.h) */
+    bool branched; /* on `branch`; else on the lead's stream */
+    uint32_t room; /* of its largest grid (share.h) */
     shim_branch_t branch;
 } shim_track_t;
 
-/* A communicator's stream in the group. The first is its lead, which has the other fields. */
+/* One stream of a communicator. The first one is the lead, and the only one with `calls` and `track`. */
 typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
     shim_capture_t capture;
-    uint32_t calls; /* calls put into rounds */
+    uint32_t calls; /* with a round */
     shim_track_t track[SHIM_USES];
 } shim_stream_use_t;
 
 typedef struct shim_queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
-    uint32_t round; /* number among the communicator's collectives */
-    uint32_t index; /* number in the group */
+    uint32_t round; /* index among the communicator's collectives */
+    uint32_t index; /* index in the group */
 } shim_queued_t;
 
 typedef struct shim_group {
@@ -40,7 +40,7 @@ typedef struct shim_group {
     alg_message_t *messages;  /* of merged calls, in launch order */
     alg_part_t *parts;        /* ALG_MOST_PARTS for each call with parts */
     shim_comm_t **finalized;  /* retained */
-    shim_comm_t **unattached; /* retained; non-blocking ones with forwarded calls */
+    shim_comm_t **unattached; /* retained; not blocking, with forwarded calls */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
@@ -49,16 +49,14 @@ typedef struct shim_group {
     uint32_t unattached_count, unattached_room;
 } shim_group_t;
 
-/* Its buffers are freed with the thread. */
 extern _Thread_local shim_group_t shim_group;
 
-/* End the group: release communicators, keep buffers. */
+/* Ends the group: releases communicators, keeps buffers. */
 void shim_group_drop(shim_group_t *g);
 
-/* Grow a full buffer by one entry. */
 bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
 
-/* The communicator's lead; NULL: not in the group. */
+/* NULL if the communicator is not in the group. */
 shim_stream_use_t *shim_group_lead(const shim_group_t *g, const shim_comm_t *comm);
 
 static inline bool shim_group_is_message(const shim_queued_t *queued)
@@ -66,26 +64,26 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* End the communicator with `result`, or those of all calls from number `first` on: peers launch these calls, this rank
+/* Ends the communicator with `result`, or those of all calls from index `first` on: peers launch these calls, this rank
  * does not. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
 
-/* Pause between polls: 10 us at first, 200 us after 100 rounds. */
+/* Sleeps between polls: 10 us, after 100 rounds 200 us. */
 void shim_group_nap(unsigned round);
 
-/* Merge calls into calls of several parts (group_parts.c). */
+/* Merges calls into calls of several parts (group_parts.c). */
 ncclResult_t shim_group_join_parts(shim_group_t *g);
-/* Sort the calls, and merge each communicator's messages (group_join.c). */
+/* Sorts the calls and merges messages (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 
-/* CUDA (group_launch.c), before the real end: join the streams. */
+/* CUDA (group_launch.c), before the real end: joins the streams. */
 ncclResult_t shim_group_gather(shim_group_t *g);
-/* CUDA, after it: launch, and let the streams go on. */
+/* CUDA, after the real end: launches, and lets the streams continue. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
 
-/* Host device (group_host.c): run the calls. */
+/* On the host device (group_host.c). */
 ncclResult_t shim_group_run(const shim_group_t *g);
 
 #endif

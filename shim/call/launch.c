@@ -34,7 +34,7 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
     return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
 }
 
-/* A cudaError_t. */
+/* Returns a cudaError_t. */
 static int launch_in_order(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
@@ -56,7 +56,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
-    /* Also after a failure, before which kernels of the call may have launched. */
+    /* Also after a failure: some kernels of the call may have launched. */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
     if (!launch->joined)
         shim_share_launched(comm, false);
@@ -67,25 +67,25 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const char *name = launch->algorithm->name;
-    /* A thread that ends a communicator first sets its phase, then drains it under this lock. */
+    /* A thread that ends a communicator sets its phase, then drains it under this lock. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
-        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
+        shim_set_last_error("%s: the communicator was aborted or destroyed during the call", name);
         return ncclInvalidUsage;
     }
     if (shim_comm_exiting()) {
-        shim_set_last_error("%s: the process exits", name);
+        shim_set_last_error("%s: no calls are made while the process exits", name);
         return ncclSystemError;
     }
     ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
     if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", name);
+        shim_set_last_error("%s: the communicator has failed before; abort it", name);
         return before;
     }
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
-     * ordered after this. */
+    /* Without this error the peers' call would pair with this rank's next one and add unrelated data, or that call
+     * would not be ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }

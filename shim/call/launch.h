@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - the launch of a taken call.
+ * launch.h - launches taken calls.
  */
 #ifndef SHUNT_SHIM_LAUNCH_H
 #define SHUNT_SHIM_LAUNCH_H
@@ -13,17 +13,17 @@ typedef struct shim_launch {
     const alg_call_t *call;
     void *stream;
     const shim_capture_t *capture;
-    uint32_t beside; /* room (share.h) of the communicator's concurrent calls; 0: none */
-    bool joined;     /* ordered by its group */
+    uint32_t beside; /* room (share.h) of concurrent calls of the communicator; 0: none */
+    bool joined;     /* the group orders it */
 } shim_launch_t;
 
-/* On GPUs, on the communicator's device and under its lock. An error ends the communicator, since a tried launch cannot
- * be taken back. */
+/* On GPUs, with the communicator's device current and its lock held. An error ends the communicator, since kernels may
+ * have launched. */
 ncclResult_t shim_launch(const shim_launch_t *launch);
-/* Logs a failed CUDA call of ours; returns NCCL's error for it. */
+/* Logs a failed CUDA call of Shunt; returns the NCCL error. */
 ncclResult_t shim_launch_failed(int error, const char *what);
 
-/* Run the call in this thread. A peer's death, an abort or the time limit end it: async error and ncclRemoteError. */
+/* Runs the call in this thread. A peer's death or the time limit gives async error and ncclRemoteError. */
 ncclResult_t shim_host_run(const shim_call_t *call);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * make.c - see make.h.
  *
- * On an attached communicator, forwarded calls are ordered with ours across streams and recorded in the group.
+ * Forwarded calls on an attached communicator are ordered with Shunt's across streams, and noted in the group.
  */
 #include "shim/call/make.h"
 
@@ -59,15 +59,15 @@ static void trace(const shim_call_t *call, ncclResult_t result)
 
 /* ---- Forwarding -------------------------------------------------------------------------- */
 
-/* The real NCCL does not know of a failure that Shunt found; a forwarded call would hang. */
+/* The real NCCL does not know of failures that Shunt found; a forwarded call would hang. */
 static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 {
     if (call->comm == NULL)
         return false;
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
     if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", call->function);
-    } else if (atomic_load(&call->comm->aborted)) { /* while this call waited for its set-up, for example */
+        shim_set_last_error("%s: the communicator has failed before; abort it", call->function);
+    } else if (atomic_load(&call->comm->aborted)) { /* for example while this call waited for its set-up */
         shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
     } else {
@@ -77,11 +77,11 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
     return true;
 }
 
-/* The communicator's device is current. */
+/* The communicator's device must be current. */
 static ncclResult_t order_before(shim_call_t *call)
 {
     if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL meets the same error, and reports it */
+        return ncclSuccess; /* the real NCCL gets the same error, and reports it */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
@@ -101,8 +101,8 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* No lock is held here. The real NCCL connects at the first call that it gets, which may be a captured one where Shunt
- * took the calls before; without relaxed mode it then fails to reach a GPU of the same process (error 900). */
+/* No lock is held. The real NCCL connects at the first call that it gets, which may be a captured one if Shunt took the
+ * earlier calls. Outside relaxed mode it then cannot reach a GPU of the same process (error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     const bool captured = call->attached && call->capture.id != 0;
@@ -115,14 +115,13 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops it once it has checked its arguments, so its stream neither waits nor joins a group's. Part of a
- * group's all-gather may be empty, and is not to send the other parts to a branch of their own. */
+/* The real NCCL drops an empty call after its checks, so its stream neither waits nor joins the group. Empty parts of a
+ * group's all-gather must not move the others to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
 }
 
-/* Once, of a valid call. */
 static void warn_of_bits(const shim_call_t *call)
 {
     static atomic_bool told;
@@ -158,7 +157,7 @@ static ncclResult_t forward(shim_call_t *call)
     if (result != ncclSuccess)
         return result;
     if (!is_empty(call)) {
-        call->algorithm = NULL; /* of a row that does not fit, say */
+        call->algorithm = NULL; /* may be set by a row that does not fit */
         shim_note_call(call);
     }
     return hand_on(real, call);
@@ -166,7 +165,6 @@ static ncclResult_t forward(shim_call_t *call)
 
 /* ---- Making a call ------------------------------------------------------------------- */
 
-/* Find the communicator; finish its set-up if that is pending. */
 static void find_comm(shim_call_t *call)
 {
     call->comm = shim_comm_acquire(call->handle);
@@ -179,7 +177,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* Whether Shunt has an algorithm for the call; sets the reason if not. */
+/* Sets *reason if not. */
 static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;
@@ -208,10 +206,10 @@ static ncclResult_t make_on_host(shim_call_t *call)
     return shim_group_check(result);
 }
 
-/* CUDA may be at its end already. */
+/* CUDA may already have shut down. */
 static ncclResult_t exiting(const shim_call_t *call)
 {
-    shim_set_last_error("%s: the process exits", call->function);
+    shim_set_last_error("%s: no calls are made while the process exits", call->function);
     return ncclSystemError;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make.h - makes a call: Shunt takes it if it can, else it is forwarded, in order with the taken ones.
+ * make.h - makes a call: Shunt takes it if it can, else forwards it in order with the taken calls.
  */
 #ifndef SHUNT_SHIM_MAKE_H
 #define SHUNT_SHIM_MAKE_H
 
 #include "shim/call/call.h"
 
-/* A call of the function `name`, whose entry point has NCCL's names of parameters; forward_<name> forwards it.
+/* A call of function `name`, in an entry point whose parameters have NCCL's names; forward_<name> forwards it.
  * Designated initialisers add other arguments. */
 #define SHIM_CALL(name, which, ...)                   \
     (&(shim_call_t){.function = #name,                \
@@ -18,7 +18,6 @@
                     .alg.type = (alg_type_t)datatype, \
                     __VA_ARGS__})
 
-/* Returns the program's result. */
 ncclResult_t shim_call_make(shim_call_t *call);
 
 #endif

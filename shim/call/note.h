@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * note.h - calls in their communicator's record (shim/record/).
+ * note.h - writes calls into the communicator's record (shim/record/).
  */
 #ifndef SHUNT_SHIM_NOTE_H
 #define SHUNT_SHIM_NOTE_H
 
 #include "shim/call/call.h"
 
-/* A non-empty call begins: it has its algorithm, or will be forwarded. Once a call. */
+/* Notes a call that is not empty, once, when its algorithm is chosen or it will be forwarded. */
 void shim_note_call(shim_call_t *call);
-/* It failed on this rank, after shim_note_call. */
+/* Notes that a call of shim_note_call failed on this rank. */
 void shim_note_failure(const shim_call_t *call);
 
 #endif

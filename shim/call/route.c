@@ -2,23 +2,21 @@
 /*
  * route.c - decides whether Shunt takes a call.
  *
- * Only calls that are certainly valid are taken; for the rest the real NCCL finds and reports the error and cancels
- * its group. After a launch was tried the call is never forwarded: other ranks may have launched, so the error is
- * returned.
+ * Only calls that are certainly valid are taken; for the rest the real NCCL reports the error and cancels its group.
+ * After an attempted launch the error is returned, never the call forwarded, since other ranks may have launched. A
+ * call waits for scratch that is not yet allocated (alg_map_t); if that fails, all ranks forward such calls for ever,
+ * by one verdict.
  *
- * A call that needs a piece of scratch which is not there yet (alg_map_t) waits for it; if it does not come, all ranks
- * forward such calls for ever, by one verdict.
- *
- * The choice depends only on facts that are the same on every rank, with four exceptions. In each the call is forwarded
- * on this rank alone, and its peers take it and wait for this rank:
- * - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. Which buffers a rank needs
- *   depends on the root: an allowed NULL changes nothing.
- * - A non-blocking communicator that is not ready: the real NCCL asks for the same state and returns its error, for
- *   ncclInProgress ncclInvalidArgument. If the state becomes ncclSuccess between the two queries, it takes the call
- *   and waits for the peers. A program that polls until ncclSuccess, as NCCL demands, never gets there.
- * - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It takes an
- *   invalidated capture for none, so there its launch fails; before that it may wait for the peers to connect.
- * - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
+ * The decision depends only on facts that are equal on all ranks, with four exceptions. In each this rank alone
+ * forwards the call, while its peers take it and wait for this rank:
+ *   - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. (NULL is allowed where the root
+ *     makes a buffer unused.)
+ *   - A non-blocking communicator that is not ready: the real NCCL reads the same state and returns its error,
+ *     ncclInvalidArgument for ncclInProgress. If the state becomes ncclSuccess between the two reads, NCCL takes the
+ *     call and waits for the peers; a program that polls until ncclSuccess, as NCCL requires, never does this.
+ *   - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It treats an
+ *     invalidated capture as none, so its launch fails, perhaps after waiting for peers to connect.
+ *   - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
  */
 #include "shim/call/route.h"
 
@@ -47,10 +45,10 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
                    (int)ALG_PREMUL_SUM == (int)ncclNumOps,
                "operators have NCCL's numbers");
 
-/* The first NCCL that knows the 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
+/* The first NCCL with 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
-/* Fill in the operator; false if it is invalid or was made for another type. */
+/* False if the operator is invalid or was made for another type. */
 static bool set_op(shim_call_t *call)
 {
     if ((unsigned)call->op < (unsigned)ncclNumOps) {
@@ -66,7 +64,7 @@ static bool set_op(shim_call_t *call)
     return true;
 }
 
-/* An empty message is a no-op at both ends. A message to the own rank can be matched only inside a group. */
+/* An empty message does nothing on both ranks. A rank's message to itself can match only inside a group. */
 static bool set_message(shim_call_t *call)
 {
     const bool send = call->collective == SHIM_SEND;
@@ -95,9 +93,9 @@ static bool set_call(shim_call_t *call)
     return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
-/* Whether blocks take this rank longer: buffers are unaligned, or the blocks that send and receive copy a message to
- * the rank itself, too. Bulk copies of all-to-alls made of messages, 256 MB in all, took 569, 517, 476 and 419 us with
- * 18, 20, 22 and 26 blocks on 2 H100 (selector/measured/messages-2-h100.csv). */
+/* Whether this rank's blocks are slower: unaligned buffers, or a message to itself, which they also copy. 256 MB of
+ * bulk messages in an all-to-all took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on 2 H100
+ * (selector/measured/messages-2-h100.csv). */
 static bool is_slow(const shim_call_t *call)
 {
     return !alg_call_is_aligned(&call->alg) || (shim_call_is_message(call) && call->alg.root == call->comm->rank);
@@ -121,7 +119,7 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
-/* Whether the memory that the call needs is there, on all ranks. It may have to come first (grow.h). */
+/* Whether all ranks have the memory that the call needs; may wait for it (grow.h). */
 static bool has_memory(shim_call_t *call)
 {
     const alg_map_t *map = alg_scratch_map(call->comm->scratch);
@@ -132,7 +130,7 @@ static bool has_memory(shim_call_t *call)
     return false;
 }
 
-/* A non-blocking communicator refuses a call while its last forwarded call is in progress. */
+/* Non-blocking communicators refuse calls while a forwarded one is in progress. */
 static bool ready(shim_comm_t *comm)
 {
     if (comm->all_block)
@@ -163,7 +161,6 @@ static ncclResult_t queue(const shim_call_t *call)
     return shim_group_check(result);
 }
 
-/* Fill in the message of a send or receive. */
 static void list_message(shim_call_t *call)
 {
     call->alg.messages = &call->message;
@@ -184,13 +181,13 @@ static ncclResult_t launch(shim_call_t *call)
     return result;
 }
 
-/* Bytes as in the ranges of the real NCCL, which has its own around forwarded calls. */
+/* Counts bytes as the real NCCL does in its ranges around forwarded calls. */
 static bool begin_range(const shim_call_t *call)
 {
     return shim_ranges_wanted() && shim_range_begin(call->function, call->alg.count * alg_type_bytes(call->alg.type));
 }
 
-/* The communicator's device is current. */
+/* The communicator's device must be current. */
 static bool take(shim_call_t *call, ncclResult_t *result)
 {
     call->reason = SEL_FORWARD_STREAM;
@@ -228,22 +225,23 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     return taken;
 }
 
-/* The arguments are set. */
+/* Needs set_call before. */
 static ncclResult_t run_on_host(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL) {
-        shim_set_last_error("%s: the host device cannot serve this call, and has nobody to forward it to (%s)",
+        shim_set_last_error("%s: the host device cannot serve this call, and there is no NCCL to forward it to (%s)",
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
     if (!has_memory(call)) {
-        shim_set_last_error("%s: the ranks have no memory for it, or the communicator has ended", call->function);
+        shim_set_last_error("%s: the ranks have no memory for its scratch, or the communicator has ended",
+                            call->function);
         return ncclSystemError;
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     shim_note_call(call);
-    /* A single rank has no peers: as in NCCL, its collectives run at once, even in a group. */
+    /* As in NCCL, collectives of a single rank run at once, even in a group. */
     const bool queued = shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call));
     if (!queued)
         list_message(call);
@@ -254,7 +252,7 @@ static ncclResult_t run_on_host(shim_call_t *call)
     return result;
 }
 
-/* With one rank every collective is an all-reduce; a moving one, of bytes. */
+/* With one rank every collective is an all-reduce; of bytes if it does not reduce. */
 static ncclResult_t run_alone(const shim_call_t *call)
 {
     shim_call_t alone = *call;
@@ -272,7 +270,7 @@ ncclResult_t shim_route_host(shim_call_t *call)
     if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
         return shim_group_self_fault(call->function);
     if (!set_call(call)) {
-        shim_set_last_error("%s: count is larger than memory", call->function);
+        shim_set_last_error("%s: count is too large for any memory", call->function);
         return ncclInvalidArgument;
     }
     return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_host(call);

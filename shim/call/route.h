@@ -7,11 +7,11 @@
 
 #include "shim/call/call.h"
 
-/* CUDA, attached: launch the call, or queue it in a group. True if taken; *result is then the application's. False:
- * forward it, for call->reason, by call->source's rule, if any. */
+/* CUDA, attached: launches the call, or queues it in a group. True if taken, with the program's result in *result. Else
+ * forward it, for call->reason, by the rule of call->source, if any. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
-/* Host mode, valid, not empty: run the call, or queue it in a group. */
+/* Host mode, for a valid call that is not empty: runs it, or queues it in a group. */
 ncclResult_t shim_route_host(shim_call_t *call);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * book.c - this process's book of slots, and its peers' (layout.h). It is mapped once, for all slots that it may ever
- * have; the file grows behind the mapping. Mappings live as long as the process: peers are few, and untouched memory
- * costs nothing. A forked child makes its own book on need.
+ * book.c - this process's book of slots, and mapped books of peers (layout.h). A book is mapped once, at its largest
+ * size, for the life of the process, since untouched pages cost nothing; the file grows below the mapping. A forked
+ * child makes its own.
  */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
@@ -21,11 +21,11 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* A mapped book, own or a peer's; never unmapped. */
+/* A mapped book; never unmapped. */
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;
-    int64_t pid, descriptor; /* how it was opened */
+    int64_t pid, descriptor; /* to open it again */
     record_mapped_t mapped;
 } seen_t;
 
@@ -39,7 +39,7 @@ static net_mark_t g_mark;
 static uint32_t g_slots;
 static shim_record_t *g_record[RECORD_MOST_SLOTS];
 static seen_t *g_seen;
-static bool g_refused; /* no book is possible */
+static bool g_refused; /* this process cannot have a book */
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 
 static void store(_Atomic uint64_t *word, uint64_t value)
@@ -61,7 +61,7 @@ static seen_t *find_seen(const net_mark_t *mark)
     return seen;
 }
 
-/* Keep `book` and `slots` under this mark, to be found again. Under the lock. */
+/* Under the lock. NULL without memory. */
 static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint32_t slots)
 {
     seen_t *seen = malloc(sizeof *seen);
@@ -73,7 +73,6 @@ static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint3
     return seen;
 }
 
-/* Leaves the parent's mapping untouched. */
 static void forget_in_child(void)
 {
     if (g_book)
@@ -113,7 +112,7 @@ static void fill_head(record_book_t *book)
     atomic_store(&book->magic, RECORD_MAGIC);
 }
 
-/* Whether enough descriptors are left for the set-up. */
+/* Whether the set-up will still find enough descriptors. */
 static bool has_spare(int fd)
 {
     int spare[SPARE_FILES], count = 0;
@@ -124,7 +123,7 @@ static bool has_spare(int fd)
     return count == SPARE_FILES;
 }
 
-/* A descriptor for the book, unless few are left; else a negative errno. */
+/* A descriptor for the book, or a negative errno; -EMFILE also if few are left. */
 static int make_file(void)
 {
     const int fd = net_descriptor(memfd_create(RECORD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -160,7 +159,7 @@ static int open_book(void)
     return 0;
 }
 
-/* Under the lock. Without a memfd calls are not recorded. */
+/* Under the lock. Without a memfd, calls are not recorded. */
 static bool has_book(void)
 {
     if (g_book || g_refused)
@@ -182,7 +181,7 @@ static shim_record_t *free_record(void)
     shim_record_t *record = i < RECORD_MOST_SLOTS ? calloc(1, sizeof *record) : NULL;
     if (!record)
         return NULL;
-    /* A program that became a daemon has closed the descriptor. */
+    /* A program that became a daemon may have closed the descriptor. */
     if (!net_means(g_file, &g_mark) || !grow(i + 1)) {
         free(record);
         return NULL;
@@ -194,7 +193,7 @@ static shim_record_t *free_record(void)
     return record;
 }
 
-/* In a used slot, a new life tells readers that it is another's. */
+/* A reused slot gets a new life, so that readers of the old one notice. */
 static void begin_slot(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -252,7 +251,7 @@ void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
             .descriptor = g_file, .mark = g_mark, .life = load(&record->slot->life), .slot = record->number};
 }
 
-/* Checks the file first: a wrong number must not open a device or a pipe. */
+/* Checks the link first: a wrong number must not open a device or a pipe. */
 static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
 {
     static const char name[] = "/memfd:" RECORD_FILE;
@@ -268,7 +267,7 @@ static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
     return fd;
 }
 
-/* Under the lock. Opens the file each time, since it may have grown. */
+/* Under the lock. Opens a peer's file each time, since it may have grown. */
 static const record_mapped_t *see_book(const net_process_t *process, const shim_record_offer_t *offer)
 {
     seen_t *seen = find_seen(&offer->mark);
@@ -377,7 +376,7 @@ static record_kind_t kind_of(const shim_record_call_t *call)
     return call->sign.collective < ALG_COLLECTIVE_COUNT ? RECORD_COLLECTIVE : RECORD_MESSAGE;
 }
 
-/* Threads that call at once on one communicator take different entries. */
+/* Threads that call concurrently on one communicator get different entries. */
 uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
 {
     if (!record)

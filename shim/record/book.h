@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * book.h - this process's book and its peers' mapped ones, for this folder only.
+ * book.h - this process's book and its peers' mapped books; only for this folder.
  */
 #ifndef SHUNT_RECORD_BOOK_H
 #define SHUNT_RECORD_BOOK_H
@@ -8,15 +8,15 @@
 #include "shim/record/judge.h"
 #include "shim/record/record.h"
 
-/* The watcher's memory of a wait. Its clock stands still while the process does. */
+/* A wait, as the watcher knows it. Times are of the watcher's clock, which stops while the process is stopped. */
 typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;
     bool reported;
-    uint32_t arrived;                /* ranks (bits) that were seen in the call, ... */
-    uint64_t late_ns[ALG_MAX_RANKS]; /* ... and how long each was not, since the wait began (waits.c) */
+    uint32_t arrived;                /* ranks (bits) seen in the call, ... */
+    uint64_t late_ns[ALG_MAX_RANKS]; /* ... and how long each was absent since the wait began (waits.c) */
 } record_wait_t;
-/* In collectives, in messages beside them, in a forwarded call that a peer has not made. */
+/* Waits in collectives, in concurrent messages, and for peers that have not made a forwarded call. */
 enum { RECORD_WAIT_COLLECTIVE, RECORD_WAIT_MESSAGE, RECORD_WAIT_FORWARDED, RECORD_WAITS };
 
 struct shim_record {
@@ -24,34 +24,34 @@ struct shim_record {
     uint32_t number;
     bool used;
     shim_record_about_t about;
-    record_view_t peer[ALG_MAX_RANKS]; /* the own one, too */
-    /* The watcher's, under the lock. */
+    record_view_t peer[ALG_MAX_RANKS]; /* including this rank */
+    /* Guarded by the lock, except `mismatched`. */
     bool watched;
     uint64_t beat;
     record_wait_t wait[RECORD_WAITS];
-    uint64_t entries;                 /* at the last look */
-    uint64_t compared[ALG_MAX_RANKS]; /* collectives */
-    uint64_t differs_ns;              /* when ranks' calls were found to differ; 0: not found */
+    uint64_t entries;
+    uint64_t compared[ALG_MAX_RANKS]; /* collectives compared with each rank */
+    uint64_t differs_ns;              /* when differing calls were found; 0: not */
     atomic_bool mismatched;
 };
 
 extern net_lock_t record_lock;
 /* Record number i; NULL past the last. Under the lock. */
 shim_record_t *record_number(uint32_t i);
-/* Also map the communicators that peers have made since they were met. */
+/* Makes communicators readable that peers have created since they were met. */
 void record_refresh(const shim_record_t *record);
-/* The watcher's sign of life, in the book. */
+/* Stores the time of the watcher's round in the book. */
 void record_beat(uint64_t now_ns);
-/* Start the watcher on need; false without a thread. Under the lock. */
+/* Starts the watcher unless it runs; false if no thread can start. Under the lock. */
 bool record_watch_start(void);
-/* In a forked child. */
+/* Call in a forked child. */
 void record_watch_forget(void);
 
-/* Note who is late, if the wait was seen at this look: at clock_ns of the watcher, which is now_ns. Under the lock. */
+/* Updates which ranks are late, if this round saw the wait. clock_ns: the watcher's clock; now_ns: net_now_ns. Under
+ * the lock. */
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
-/* The wait is over: add it to the sums. Under the lock. */
+/* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);
-/* In a forked child. */
 void record_waits_forget(void);
 
 #endif

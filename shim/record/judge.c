@@ -32,7 +32,7 @@ const record_book_t *record_book_map(int fd, uint32_t *slots)
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) != 0 || info.st_size < RECORD_PAGE)
         return NULL;
-    const size_t bytes = RECORD_BOOK_BYTES(RECORD_MOST_SLOTS); /* it may grow */
+    const size_t bytes = RECORD_BOOK_BYTES(RECORD_MOST_SLOTS); /* the file may grow */
     void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return NULL;
@@ -51,7 +51,7 @@ bool record_view_lives(const record_view_t *view)
     return atomic_load_explicit(&view->slot->life, memory_order_acquire) == view->life;
 }
 
-/* False if it is being written or overwritten. */
+/* False if the entry is being written or overwritten. */
 static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_t *sequence)
 {
     *sequence = atomic_load_explicit(&entry->sequence, memory_order_acquire);
@@ -91,7 +91,7 @@ static bool is_rooted(uint32_t collective)
     return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
 }
 
-/* The real NCCL's calls of the group may be between. Calls of rising roots share an epoch (device/series.h). */
+/* Calls of the real NCCL in the same group may lie between. Calls of rising roots share an epoch (device/series.h). */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
     record_waiting_t waiting = {
@@ -130,13 +130,13 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
     }
 }
 
-/* The real NCCL sorts a group's calls. */
+/* The real NCCL may reorder the calls of a group. */
 static bool may_be_sorted(const record_made_t *made)
 {
     return (made->flags & RECORD_FORWARDED) && (made->flags & RECORD_GROUPED);
 }
 
-/* Where data is only moved, ranks may name other types of as many bytes in all. */
+/* Where data is only moved, ranks may use different types of the same total bytes. */
 bool record_agree(const record_made_t *one, const record_made_t *other)
 {
     const record_sign_t *a = &one->sign, *b = &other->sign;
@@ -159,8 +159,8 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other)
            load(&one->captured_hash) == load(&other->captured_hash);
 }
 
-/* /proc/<pid>/stat: field 3 is the state, 20 the number of threads, 22 the start time; the parenthesised command may
- * have any character. Without its first thread a process looks like a zombie, but has other threads. */
+/* In /proc/<pid>/stat field 3 is the state, 20 the number of threads, 22 the start time; the command in parentheses may
+ * contain any character. A process whose first thread has ended appears as a zombie. */
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
 {
     char path[48], text[1024], state = 0;
@@ -196,7 +196,7 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* Its process's other communicators may belong to those ranks. */
+/* Other communicators of the process may belong to its other ranks. */
 static bool has_other_ranks(const record_view_t *view)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -215,7 +215,7 @@ static bool find_waiting(const record_slot_t *slot, record_waiting_t *waiting)
     return id != 0;
 }
 
-/* The host device knows that a wait is over before its watcher, which may be stopped. */
+/* On the host device `ended` shows the end before the watcher does, which may be stopped. */
 static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
 {
     return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;
@@ -229,7 +229,7 @@ static bool is_past(const record_waiting_t *waiting, const record_waiting_t *oth
            other->epoch + waiting->epochs < waiting->epoch;
 }
 
-/* Another call that the rank waits in: on this communicator, else the longest wait elsewhere. */
+/* Finds another call in which the rank waits: on this communicator, else the longest wait on others. */
 static void find_wait(const record_waiting_t *waiting, const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -260,7 +260,7 @@ static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t 
     rank->ended_ago_ns = since(now_ns, load(&slot->ended_ns));
 }
 
-/* For graphs the epoch tells, since replays make no calls. */
+/* For graphs the epochs decide, since replays make no calls. */
 static bool have_in_common(const record_waiting_t *one, const record_waiting_t *other)
 {
     if (one->sign.kind == RECORD_CAPTURED || other->sign.kind == RECORD_CAPTURED)
@@ -282,7 +282,7 @@ static bool still_waits_too(const record_waiting_t *waiting, const record_slot_t
     return find_waiting(slot, &other) && !is_over(slot, &other) && have_in_common(waiting, &other);
 }
 
-/* A communicator's calls run in order: a rank that waits in a later one has ended this. */
+/* Calls of a communicator run in order: a rank that waits in a later one has ended this one. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     record_waiting_t other;
@@ -291,7 +291,7 @@ bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot
             (find_waiting(slot, &other) && other.sign.kind == RECORD_COLLECTIVE && other.sign.number > waiting->last));
 }
 
-/* A message's entry, if still there, says with whom it is; in a group there may be others. */
+/* The message's entry, if still in the ring, names the peer; its group may contain other messages. */
 static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
                                     const record_slot_t *slot, uint32_t rank)
 {
@@ -302,7 +302,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* The first of the calls that the rank has made differently. */
+/* The first of the calls that differs. */
 static bool find_other(const record_waiting_t *waiting, const record_slot_t *waiter, const record_slot_t *slot,
                        record_rank_t *rank)
 {
@@ -319,14 +319,14 @@ static bool find_other(const record_waiting_t *waiting, const record_slot_t *wai
     return true;
 }
 
-/* Number of the first collective that the rank has not made; 0: none. */
+/* 0: none. */
 static uint64_t find_missing(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     const uint64_t made = load(&slot->made[RECORD_COLLECTIVE]), first = waiting->sign.number;
     return waiting->sign.kind != RECORD_COLLECTIVE || made >= waiting->last ? 0 : made < first ? first : made + 1;
 }
 
-/* Whether the rank has made the calls of these numbers; OTHER_CALL if its entry of one differs. */
+/* Whether the rank has made these calls; OTHER_CALL if one differs. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {
@@ -362,7 +362,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
         judged.cause = doubt ? (still_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    /* Void is a wait published by a process that has died, or is stopped and has not made all of a list's calls. */
+    /* A published wait is void if its process has died, or is stopped and has not made all calls of a list. */
     const bool is_void = judged.cause == RECORD_IN_IT &&
                          ((process == RECORD_GONE && !record_has_ended(waiting, view->slot)) ||
                           (process == RECORD_STOPPED && !doubt && find_missing(waiting, view->slot) != 0));

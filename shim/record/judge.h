@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge.h - reads records, and says what a rank that others wait for is doing. For the watcher and for `shunt watch`:
- * nothing here needs the rest of the library.
+ * judge.h - reads records, and determines what a rank does for which others wait. Used by the watcher and `shunt
+ * watch`; needs no other part of the library.
  */
 #ifndef SHUNT_RECORD_JUDGE_H
 #define SHUNT_RECORD_JUDGE_H
@@ -10,122 +10,119 @@
 
 #include "shim/record/layout.h"
 
-/* A mapped book, and how many of its slots are known to lie within its file. */
+/* A mapped book, and the number of its slots known to lie within the file. */
 typedef struct record_mapped {
     const record_book_t *book;
     _Atomic uint32_t slots;
 } record_mapped_t;
 
-/* Map an open book to read it; NULL if it is none, or of another version. Sets `slots`. */
+/* Maps an open book for reading and sets `slots`. NULL if it is none, or of another version. */
 const record_book_t *record_book_map(int fd, uint32_t *slots);
-/* The number of slots within the file now. */
 uint32_t record_book_slots(int fd);
 
-/* The record of one rank, as another process sees it. */
 typedef struct record_view {
-    const record_mapped_t *mapped; /* NULL: its record cannot be read */
-    const record_slot_t *slot;     /* NULL: likewise */
-    uint64_t life;                 /* of the slot when it was met */
-    int64_t pid;                   /* 0: not known */
-    uint64_t start_ticks;          /* 0: not known */
-    bool seen;                     /* its process is visible here */
+    const record_mapped_t *mapped; /* NULL: not readable */
+    const record_slot_t *slot;     /* NULL: not readable */
+    uint64_t life;                 /* of the slot, when the ranks met */
+    int64_t pid;                   /* 0: unknown */
+    uint64_t start_ticks;          /* 0: unknown */
+    bool seen;                     /* its process is in the same pid namespace */
 } record_view_t;
 
-/* An entry, read whole. */
 typedef struct record_made {
     record_sign_t sign;
     uint32_t flags, place;
     uint64_t stream, time_ns, algorithm;
 } record_made_t;
 
-/* Whether the slot is still that of the view. */
+/* Whether the slot still belongs to the communicator of the view. */
 bool record_view_lives(const record_view_t *view);
-/* A call by its kind and number; false if the ring does not have it (any more). */
+/* Finds a call by kind and number; false if the ring does not contain it. */
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
-/* The last call of a rank; false if there was none. */
+/* False if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
-/* The name of an algorithm, into `name`; "NCCL" for 0, "" if it is unknown. */
+/* Writes the algorithm's name; "NCCL" for address 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* What a rank waits in: a call; or a list, several calls of a group in one kernel, which other ranks may make one by
+/* What a rank waits in: one call, or a list, several calls of a group in one kernel, which other ranks may make one by
  * one (shim/call/group_parts.c). */
 typedef struct record_waiting {
-    record_sign_t sign; /* the first call; a count of 0 is unknown */
-    uint64_t last;      /* number of the last call */
-    uint64_t epoch;     /* the kernel's last one ... */
-    uint32_t epochs;    /* ... and how many it has */
-    bool forwarded;     /* the real NCCL's: that it waits follows from the other rank's not having called it */
+    record_sign_t sign; /* first call; count 0: unknown */
+    uint64_t last;
+    uint64_t epoch;  /* last epoch of the kernel ... */
+    uint32_t epochs; /* ... and its number of epochs */
+    bool forwarded;  /* by the real NCCL; the wait is inferred, since another rank has not made the call */
 } record_waiting_t;
 
-/* Of an id that a kernel of this rank told, which is that of a list's last call. Calls that the ring has no more are
- * left out. */
+/* From an id that a kernel of this rank published, a list's last call. Omits calls no longer in the ring. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
-/* Whether two ranks' collectives of one number can be the same call: what NCCL wants to be equal is. */
+/* Whether two ranks' collectives with one number can be the same call: all that NCCL requires to be equal is equal. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
-/* Whether equal numbers of two ranks' collectives mean the same call: no call has failed, and both have captured the
- * same. (One rank may capture a call that another makes eagerly.) */
+/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls.
+ * (One rank may capture a call that another makes eagerly.) */
 bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 
-/* What a process does, by /proc. */
+/* State of a process, from /proc. */
 typedef enum record_process { RECORD_RUNS, RECORD_STOPPED, RECORD_GONE } record_process_t;
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks);
 
-/* What a rank is to a call that another rank waits in. In the order in which they are blamed. */
+/* A rank's relation to a call in which another waits, in the order of blame. */
 typedef enum record_cause {
-    RECORD_DEAD,       /* its process is gone */
+    RECORD_DEAD,
     RECORD_LEFT,       /* it has ended or aborted the communicator */
-    RECORD_HELD,       /* its process is stopped: SIGSTOP, or a debugger */
-    RECORD_OTHER_CALL, /* it has called something else in place of this, or of one of the list */
+    RECORD_HELD,       /* its process is stopped: SIGSTOP or a debugger */
+    RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in the list */
     RECORD_NOT_CALLED,
     RECORD_NO_MESSAGE, /* the call is a message, and it waits in none */
-    RECORD_NOT_BEGUN,  /* it has called it, and nothing says that its device has begun it */
-    RECORD_UNSEEN,     /* nothing is known: another pid namespace, no record, or calls that failed */
+    RECORD_NOT_BEGUN,  /* it has made the call, but its device may not have begun it */
+    RECORD_UNSEEN,     /* unknown: another pid namespace, no record, or failed calls */
     RECORD_IN_IT,      /* it waits in the same call, or has ended it */
-    RECORD_APART,      /* the call is a message, and not with it */
+    RECORD_APART,      /* the call is a message with another rank */
     RECORD_CAUSES
 } record_cause_t;
 
 typedef struct record_rank {
     uint32_t rank;
     record_cause_t cause;
-    uint64_t number; /* of the awaited call: which one of a list it has not made, or not alike; else the first */
+    uint64_t number; /* of the awaited call; in a list: the first that the rank has not made, or made differently */
     int64_t pid;
     int32_t device;
-    bool has_last; /* its last call on this communicator, and how long ago */
+    bool has_last; /* its last call on this communicator */
     record_made_t last;
     uint64_t last_ago_ns;
-    bool ended; /* host device: the last call has ended ... */
+    bool ended; /* host device: the last call has ended */
     uint64_t ended_ago_ns;
-    bool has_other; /* RECORD_OTHER_CALL: what it called */
+    bool has_other; /* RECORD_OTHER_CALL: the call made instead */
     record_made_t other;
-    bool elsewhere; /* it waits in this call, of a communicator of so many ranks, for so long */
-    bool same_comm; /* of this communicator */
+    bool elsewhere; /* it waits in another call, as follows */
+    bool same_comm; /* on this communicator */
     record_sign_t waits;
     uint32_t waits_ranks;
     uint64_t waits_ns;
 } record_rank_t;
 
-/* Whether the slot's rank waits in it, too, or in a list that has a call of it; or did until just now. */
+/* Whether the slot's rank also waits in it, or in a list that shares a call with it; may still be true shortly after
+ * the end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
-/* Whether the rank has ended all of it. On GPUs this is known only when it waits in a later call. */
+/* Whether the rank has ended all of it. On GPUs this is known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
 
-/* What `rank` does, for one that waits. now_ns: CLOCK_MONOTONIC. */
+/* Judges `rank` for a rank that waits. now_ns: CLOCK_MONOTONIC. */
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns);
 
-/* The order of blame: by cause, then by call. A rank that itself waits comes behind those that may be the reason. */
+/* Order of blame: by cause, then by call. A rank that itself waits sorts after those that may be the reason. */
 bool record_blamed_before(const record_rank_t *one, const record_rank_t *other);
-/* The call of a list that the rank to blame lacks; NULL: none is to blame. */
+/* The call of a list that the blamed rank lacks. `blamed` NULL: no rank is to blame. */
 record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed);
 
-/* ---- Words (text.c). Each returns the length, and writes no more than fits. ---- */
+/* ---- Texts (text.c). Each returns the length written, at most what fits. ---- */
 
 /* "all-reduce #1,234 of 4,194,304 bf16". */
 size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity);
-/* The same with operator and root, for calls to be compared. */
+/* The same with operator, and root or peer, for comparisons. */
 size_t record_made_text(const record_made_t *made, char *text, size_t capacity);
 /* "rank 3 (pid 4711, GPU 3)". */
 size_t record_who_text(const record_rank_t *rank, char *text, size_t capacity);
@@ -133,7 +130,6 @@ size_t record_who_text(const record_rank_t *rank, char *text, size_t capacity);
 size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity);
 /* One word: "dead", "not-called", ... */
 const char *record_cause_name(record_cause_t cause);
-/* "1,234,567". */
 size_t record_number_text(uint64_t number, char *text, size_t capacity);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map to read.
+ * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading.
  *
- * A process has one book: a memfd named RECORD_FILE, mode 0600, with a slot for each communicator (of each rank) at a
- * time. Peers open it through /proc/<pid>/fd. It has no path, so a crash leaves nothing behind, and is sealed against
- * shrinking, so readers never fault.
+ * A process has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank, which peers
+ * open through /proc/<pid>/fd. A crash leaves nothing behind; a seal against shrinking keeps reads from faulting.
  *
- * Each word has one writing process, and readers take no lock. A reader discards what it has read if the slot's life or
- * the entry's sequence has changed; a writer that dies half way leaves an entry that never becomes valid. Readers trust
- * no number, since the writer may be broken.
+ * Each word has one writing process, and readers take no lock. A reader discards what it read if the slot's life or the
+ * entry's sequence has changed; an entry whose writer died half way never becomes valid. Readers check every number,
+ * since the writer may be broken.
  */
 #ifndef SHUNT_RECORD_LAYOUT_H
 #define SHUNT_RECORD_LAYOUT_H
@@ -23,84 +22,83 @@
 #define RECORD_MAGIC UINT64_C(0x53484e5452454331)
 enum {
     RECORD_VERSION = 1,
-    RECORD_CALLS = 256,       /* entries of a ring; a power of two */
-    RECORD_PAGE = 4096,       /* before the first slot and each slot's ring */
-    RECORD_MOST_SLOTS = 1024, /* communicators recorded at a time */
-    RECORD_ALGORITHMS = 48,   /* names in the book */
+    RECORD_CALLS = 256, /* entries of a ring; a power of two */
+    RECORD_PAGE = 4096, /* bytes before the first slot and before each slot's ring */
+    RECORD_MOST_SLOTS = 1024,
+    RECORD_ALGORITHMS = 48,
     RECORD_NAME_BYTES = 24,
     RECORD_EPOCH_BITS = 16
 };
 
 /* Each kind of call is numbered from 1. */
 typedef enum record_kind {
-    RECORD_COLLECTIVE, /* not captured; all ranks number them alike */
-    RECORD_MESSAGE,    /* sends, receives and one-sided calls, not captured; each rank's own numbers */
-    RECORD_CAPTURED,   /* captured; replays are not seen */
+    RECORD_COLLECTIVE, /* not captured; numbered equally on all ranks */
+    RECORD_MESSAGE,    /* messages and one-sided calls, not captured; numbered by each rank */
+    RECORD_CAPTURED,   /* captured; replays are not recorded */
     RECORD_KINDS
 } record_kind_t;
 
-/* Flags of an entry. Listed: the call is in one kernel with the taken one before it. */
+/* Flags of an entry. Listed: the call runs in one kernel with the taken call before it. */
 enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8 };
 
-/* Beyond alg_collective_t. */
+/* These continue alg_collective_t. */
 enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
 
-/* A call: 64 bytes, one cache line to write. */
+/* A call: 64 bytes, so that a write takes one cache line. */
 typedef struct record_entry {
     _Atomic uint64_t sequence; /* number in the ring, from 1; 0 while being written */
     _Atomic uint64_t id;       /* record_id */
     _Atomic uint64_t number;   /* of its kind */
     _Atomic uint64_t count;
-    _Atomic uint64_t place;     /* root or peer in the low half, flags in the high half */
-    _Atomic uint64_t stream;    /* its handle */
+    _Atomic uint64_t place; /* low half: root or peer; high half: flags */
+    _Atomic uint64_t stream;
     _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
-    _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: the real NCCL's */
+    _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: real NCCL */
 } record_entry_t;
 
-/* For `shunt watch` to find a peer. */
+/* Where `shunt watch` finds a peer. */
 typedef struct record_peer {
-    _Atomic int64_t pid; /* in its own /proc; 0: unknown */
+    _Atomic int64_t pid; /* as in its /proc; 0: unknown */
     _Atomic uint64_t start_ticks;
     _Atomic uint32_t slot;
     _Atomic uint32_t reserved;
-    _Atomic uint64_t life; /* of the slot */
+    _Atomic uint64_t life;
 } record_peer_t;
 
 typedef enum record_state { RECORD_SETTING_UP, RECORD_ATTACHED, RECORD_FORWARDS, RECORD_ENDED } record_state_t;
 
-/* One rank's communicator. */
 typedef struct record_slot {
-    _Atomic uint64_t life; /* odd while in use; each use has another */
+    _Atomic uint64_t life; /* odd while in use; changes with each use */
     _Atomic uint64_t comm; /* equal on all ranks */
     _Atomic uint32_t rank, nranks;
-    _Atomic int32_t device; /* CUDA ordinal; -1: host device */
+    _Atomic int32_t device; /* -1: host device */
     _Atomic uint32_t state; /* record_state_t */
     record_peer_t peer[ALG_MAX_RANKS];
-    /* By the calls. */
-    _Alignas(64) _Atomic uint64_t entries; /* written to the ring so far */
+    /* Written by calls. */
+    _Alignas(64) _Atomic uint64_t entries; /* number written to the ring */
     _Atomic uint64_t made[RECORD_KINDS];
-    _Atomic uint64_t captured_hash; /* hash of the captured calls' signatures, in order */
-    _Atomic uint64_t doubts;        /* number of failed calls; above 0 numbers may differ from the peers' */
-    /* Host device: collectives that have ended. */
+    _Atomic uint64_t captured_hash; /* of the captured calls' signatures, in order */
+    _Atomic uint64_t doubts;        /* failed calls; if any, numbers may differ from the peers' */
+    /* Host device: the last ended collective. */
     _Atomic uint64_t ended, ended_ns;
-    /* By the watcher. */
-    _Alignas(64) _Atomic uint64_t wait_id; /* call that its kernels wait in; 0: none known */
-    _Atomic uint64_t wait_epoch;           /* a call's number is above RECORD_EPOCH_BITS (algorithms/device/epoch.h) */
-    _Atomic uint64_t wait_ns;              /* duration, while the process ran */
-    _Atomic uint64_t mismatch;             /* ranks' calls differ, which was reported */
+    /* Written by the watcher. */
+    _Alignas(64) _Atomic uint64_t wait_id; /* call in which kernels wait; 0: none known */
+    _Atomic uint64_t wait_epoch; /* bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
+    _Atomic uint64_t wait_ns;    /* duration, except while the process was stopped */
+    _Atomic uint64_t mismatch;   /* differing calls were reported */
 } record_slot_t;
 
-/* Page 0. */
+/* In page 0. */
 typedef struct record_book {
     _Atomic uint64_t magic;
     _Atomic uint32_t version, slots;
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
-    _Atomic uint64_t beat_ns; /* net_now_ns before the watcher's last look; stored after what it saw */
+    _Atomic uint64_t beat_ns; /* net_now_ns of the watcher's last round; stored after its results */
     struct {
         _Atomic uint64_t address;
         char name[RECORD_NAME_BYTES];
-    } algorithm[RECORD_ALGORITHMS]; /* complete before the magic */
+    } algorithm[RECORD_ALGORITHMS]; /* complete before `magic` */
 } record_book_t;
 
 enum { RECORD_SLOT_BYTES = RECORD_PAGE + RECORD_CALLS * sizeof(record_entry_t) };
@@ -121,7 +119,7 @@ static inline record_entry_t *record_ring(const record_slot_t *slot)
     return (record_entry_t *)((uintptr_t)slot + RECORD_PAGE);
 }
 
-/* Where the entry of a call is, or behind it: exact if all calls since were of this kind. */
+/* Index of a call's entry, or a later one: exact if all later calls are of this kind. */
 static inline uint64_t record_guess(const record_slot_t *slot, record_kind_t kind, uint64_t number)
 {
     return atomic_load_explicit(&slot->entries, memory_order_relaxed) -
@@ -130,15 +128,15 @@ static inline uint64_t record_guess(const record_slot_t *slot, record_kind_t kin
 
 /* ---- A call in one word -------------------------------------------------------
  *
- * Published by a waiting kernel, to name its call when the entry is gone: collective, type, operator and kind exactly,
- * the number's last bits, and the count's first bits, which a wait with a limit leaves out (alg_limit). */
+ * A waiting kernel publishes this word, to name its call even when the entry is gone: collective, type, operator and
+ * kind exactly, the number's last bits, and the count's first bits, which a wait with a limit omits (alg_limit). */
 enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
 
 typedef struct record_sign {
     uint32_t collective; /* alg_collective_t, RECORD_SEND or RECORD_RECV */
-    uint32_t type, op;   /* op: ALG_SUM if it has none */
+    uint32_t type, op;   /* op: ALG_SUM if the call has none */
     record_kind_t kind;
     uint64_t count, number;
 } record_sign_t;
@@ -157,7 +155,7 @@ static inline uint64_t record_count_unpack(uint64_t packed)
     return (packed & ((UINT64_C(1) << RECORD_MANTISSA_BITS) - 1)) << (packed >> RECORD_MANTISSA_BITS & 63);
 }
 
-/* 63 bits, and never 0. */
+/* 63 bits, never 0. */
 static inline uint64_t record_id(const record_sign_t *sign)
 {
     const uint64_t number = sign->number & ((UINT64_C(1) << RECORD_NUMBER_BITS) - 1);
@@ -165,7 +163,7 @@ static inline uint64_t record_id(const record_sign_t *sign)
            (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << ALG_LIMIT_BITS;
 }
 
-/* made: number of calls of each kind, to complete the number. */
+/* `made`: calls of each kind so far, to complete the number. */
 static inline record_sign_t record_unpack(uint64_t id, const _Atomic uint64_t made[RECORD_KINDS])
 {
     const uint64_t most = UINT64_C(1) << RECORD_NUMBER_BITS;

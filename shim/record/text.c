@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c - calls and causes in words (judge.h). */
+/* text.c - texts of calls and causes (judge.h). */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "shim/record/judge.h"
 
-/* Like snprintf, but returns what was written. */
+/* Like snprintf, but returns the length written. */
 static size_t put(char *text, size_t capacity, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static size_t put(char *text, size_t capacity, const char *format, ...)
 {
@@ -125,7 +125,7 @@ static size_t elsewhere_text(const record_rank_t *rank, char *text, size_t capac
     return put(text, capacity, "; it waits in %s of another communicator (%u ranks)", call, rank->waits_ranks);
 }
 
-/* Its last call is in a group, which may be open. */
+/* Its last call is in a group that may not have ended. */
 static bool is_grouped(const record_rank_t *rank)
 {
     return rank->has_last && (rank->last.flags & RECORD_GROUPED);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * waits.c - for which ranks calls waited, and how long: a part of the statistics, collected where SHUNT_STATS asks.
+ * waits.c - for which ranks calls waited, and how long: a part of the statistics, collected if SHUNT_STATS is set.
  *
- * A kernel that waits tells in which call, not for whom. So at each look of the watcher a rank is late for a call that
- * this one waits in
- *   - while its record says that it has not made the call;
- *   - up to the last look of its own watcher, if none of its kernels had told of a wait in the call by then. A rank
- * that comes last never waits: it is late until the wait ends. The second needs no equal settings: a watcher that looks
- * seldom, or is held up, makes nobody late. Both end when the rank is first seen in the call. Below LEAST_MS that is
- * noise, as kernels tell of a wait after 0.2 ms, and watchers look every SAMPLE_US (watch.c) or so.
+ * A waiting kernel publishes its call, not for which rank it waits. So in each round of the watcher a rank is late for
+ * a call in which this one waits
+ *   - while its record shows that it has not made the call;
+ *   - up to the last round of its own watcher, if none of its kernels had published a wait in the call by then. A rank
+ *     that arrives last never waits: it is late until the wait ends. A rank whose watcher runs rarely does not count as
+ *     late.
+ * Both end when the rank is first seen in the call. Times below LEAST_MS are noise: kernels publish a wait after 0.2
+ * ms, and watchers run about every SAMPLE_US (watch.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,15 +21,15 @@
 #define MS_NS UINT64_C(1000000)
 enum {
     LEAST_MS = 1,
-    LENGTHS = 16,     /* of waits: from 2^i ms up to 2^(i + 1); the last: all beyond */
-    MOST_COMMS = 1024 /* whose waits are summed; those of later ones are lost */
+    LENGTHS = 16,     /* of waits: from 2^i to 2^(i + 1) ms; the last: all longer */
+    MOST_COMMS = 1024 /* with sums; waits of later ones are not counted */
 };
 
 typedef struct late {
     uint64_t waits, waited_ns, lengths[LENGTHS];
 } late_t;
 
-/* All waits of this process's ranks on a communicator, for each late rank. */
+/* All waits of this process's ranks on a communicator, by late rank. */
 typedef struct sums {
     struct sums *next;
     uint64_t comm;
@@ -48,10 +49,10 @@ void record_waits_forget(void)
 
 /* ---- Who is late ------------------------------------------------------------------------- */
 
-/* Ranks (bits) that a wait may be for. */
+/* Ranks (bits) for which a wait may be. */
 typedef struct awaited {
     uint32_t uncalled; /* late if they have not made the call */
-    uint32_t unseen;   /* late if they are not seen to wait in it, too */
+    uint32_t unseen;   /* late if they are not seen to wait in it too */
 } awaited_t;
 
 static bool is_message(uint32_t collective)
@@ -79,7 +80,7 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
 
 typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;
 
-/* Of a rank that has made the call. Of two waits a rank publishes one, which may hide the other. */
+/* For a rank that has made the call. A rank publishes only one of two waits, which may hide the other. */
 static presence_t look_at_device(const record_waiting_t *waiting, const record_slot_t *peer)
 {
     const uint64_t id = atomic_load(&peer->wait_id), epoch = atomic_load(&peer->wait_epoch);
@@ -89,7 +90,7 @@ static presence_t look_at_device(const record_waiting_t *waiting, const record_s
     return id != 0 && !message && epoch >> RECORD_EPOCH_BITS > waiting->epoch ? IN_IT : NOT_IN_IT;
 }
 
-/* NOT_IN_IT: up to *until_ns, which is now before the call. */
+/* NOT_IN_IT holds up to *until_ns; the caller sets it to now. */
 static presence_t look_at_rank(const shim_record_t *record, const record_waiting_t *waiting, const awaited_t *awaited,
                                uint32_t rank, uint64_t *until_ns)
 {
@@ -97,7 +98,7 @@ static presence_t look_at_rank(const shim_record_t *record, const record_waiting
     if (!view->slot || !record_view_lives(view))
         return NOT_KNOWN;
     const record_slot_t *peer = view->slot;
-    const uint64_t beat_ns = atomic_load(&view->mapped->book->beat_ns); /* before the wait, which is published first */
+    const uint64_t beat_ns = atomic_load(&view->mapped->book->beat_ns); /* stored after the wait, so read first */
     const bool numbered = waiting->sign.kind == RECORD_COLLECTIVE;
     if (numbered && !record_comparable(record->slot, peer))
         return NOT_KNOWN;
@@ -162,18 +163,18 @@ void record_waits_end(const shim_record_t *record, record_wait_t *wait)
         sums->late[r].lengths[length_of(wait->late_ns[r])]++;
     }
     memset(wait->late_ns, 0, sizeof wait->late_ns);
-    wait->arrived = UINT32_MAX; /* what is left of it does not count again */
+    wait->arrived = UINT32_MAX; /* later sightings of this wait do not count again */
 }
 
 /* ---- Text -------------------------------------------------------------------------------- */
 
 typedef struct row {
     const sums_t *sums;
-    uint64_t most_ns; /* of the communicator */
+    uint64_t most_ns; /* largest of the communicator */
     uint32_t rank;
 } row_t;
 
-/* By communicator, in each the rank that was waited for the longest first. */
+/* By communicator; in each, the rank with the longest waits first. */
 static int by_waits(const void *a, const void *b)
 {
     const row_t *x = a, *y = b;
@@ -203,7 +204,7 @@ static void print_row(FILE *out, const row_t *row)
     fputc('\n', out);
 }
 
-/* Under the lock: the waits that last, too. */
+/* Under the lock. Also counts waits that still last. */
 static void end_all(void)
 {
     for (uint32_t i = 0; record_number(i); i++)
@@ -211,7 +212,7 @@ static void end_all(void)
             record_waits_end(record_number(i), &record_number(i)->wait[w]);
 }
 
-/* Under the lock. Returns the number of rows, at most ALG_MAX_RANKS a communicator. */
+/* Under the lock. Returns the number of rows, at most ALG_MAX_RANKS per communicator. */
 static uint32_t fill_rows(row_t *rows)
 {
     uint32_t count = 0;

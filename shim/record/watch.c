@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.c - the watcher: one thread of the process that reads its records and its peers', and reports (docs/watch.md).
+ * watch.c - the watcher: one thread per process that reads the records of this process and its peers, and reports hangs
+ * and differing calls (docs/watch.md).
  *
- * It makes no CUDA call: what a kernel waits in it reads from the control words, and publishes for peers and `shunt
- * watch`. Its clock stands still while the process is stopped, so a debugger that stops all ranks causes no report.
+ * It makes no CUDA call: control words contain the call in which a kernel waits. Its clock stops while the process is
+ * stopped, so a debugger that stops all ranks causes no report.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,10 +22,10 @@
 
 #define MS_NS UINT64_C(1000000)
 enum {
-    PERIOD_MS = 200,   /* while calls are made or waiting */
-    IDLE_MS = 500,     /* otherwise: kernels may wait long after their call, and replays make none */
+    PERIOD_MS = 200,   /* while calls are made or wait */
+    IDLE_MS = 500,     /* otherwise: kernels may wait long after their call, and replays make no calls */
     ACTIVE_MS = 2000,  /* after the last call */
-    SAMPLE_US = 500,   /* SHUNT_STATS: between looks at what kernels tell */
+    SAMPLE_US = 500,   /* SHUNT_STATS: between samples of kernels' waits */
     STALE_MS = 1500,   /* a wait that no kernel has repeated for so long is over */
     WATCHER_MS = 5000, /* a watcher that was silent for so long does not report */
     LINE_BYTES = 1024,
@@ -32,17 +33,17 @@ enum {
     REPORTS = 8
 };
 
-/* Written after the lock is released. */
+/* Written when the lock is released. */
 typedef struct report {
-    char *line; /* LINE_BYTES */
-    char *json; /* JSON_BYTES, more than all ranks' words need */
+    char *line;
+    char *json; /* JSON_BYTES, enough for the texts of all ranks */
 } report_t;
 
 static bool g_running;
-static uint64_t g_clock_ns; /* the watcher's */
-static uint64_t g_woke_ns;  /* net_now_ns at the clock's last step */
+static uint64_t g_clock_ns;
+static uint64_t g_woke_ns; /* net_now_ns when the clock last advanced */
 static void (*g_fail)(void);
-static char g_line[REPORTS][LINE_BYTES], g_json[REPORTS][JSON_BYTES]; /* the watcher's alone */
+static char g_line[REPORTS][LINE_BYTES], g_json[REPORTS][JSON_BYTES];
 static uint32_t g_reports;
 
 void shim_record_on_mismatch(void (*fail)(void))
@@ -57,7 +58,7 @@ void record_watch_forget(void)
     g_running = false;
 }
 
-/* False: too many at once; the next round tries again. */
+/* False if there are too many; the next round tries again. */
 static bool new_report(report_t *report)
 {
     if (g_reports == REPORTS)
@@ -87,7 +88,7 @@ static size_t json_rank(const record_rank_t *rank, char *text, size_t capacity)
     return length > 0 && (size_t)length < capacity ? (size_t)length : 0;
 }
 
-/* The fields common to all reports. No word needs JSON's escapes. */
+/* The fields of all reports. No text needs JSON's escapes. */
 static size_t json_head(const char *kind, const shim_record_t *record, char *text, size_t capacity)
 {
     char host[128] = "";
@@ -154,7 +155,7 @@ static void end_stale(const shim_record_t *record, record_wait_t *wait)
         end_wait(record, wait);
 }
 
-/* What kernels published. Blocks that leave a call change the epoch's low bits. */
+/* Reads what kernels published. Blocks that leave a call change the epoch's low bits, which are dropped. */
 static void look_at_kernels(shim_record_t *record)
 {
     const alg_control_t *control = record->about.control;
@@ -173,7 +174,7 @@ static const record_slot_t *readable(const record_view_t *view)
     return view->slot && record_view_lives(view) ? view->slot : NULL;
 }
 
-/* First collective that a peer has not made; 0: none, or unknown. */
+/* 0: none, or unknown. */
 static uint64_t first_missing(const shim_record_t *record)
 {
     uint64_t least = atomic_load(&record->slot->made[RECORD_COLLECTIVE]);
@@ -189,7 +190,7 @@ static uint64_t first_missing(const shim_record_t *record)
     return missing ? least + 1 : 0;
 }
 
-/* A forwarded call in which each rank needs all others' data ends only when every rank has made it. */
+/* A forwarded call in which each rank needs data of all others ends only when every rank has made it. */
 static void look_at_forwarded(shim_record_t *record)
 {
     record_made_t made;
@@ -203,7 +204,7 @@ static void look_at_forwarded(shim_record_t *record)
     note_wait(record, &record->wait[RECORD_WAIT_FORWARDED], record_id(&made.sign), 0);
 }
 
-/* The longest wait, for peers and `shunt watch`. */
+/* Publishes the longest wait for peers and `shunt watch`. */
 static void publish(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -220,7 +221,7 @@ static void publish(shim_record_t *record)
         atomic_store(&slot->state, RECORD_ENDED);
 }
 
-/* Not if a lower rank with a living watcher waits in the same call. */
+/* False if a lower rank with a running watcher waits in the same call. */
 static bool is_reporter(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns)
 {
     for (uint32_t r = 0; r < record->about.rank; r++) {
@@ -235,7 +236,7 @@ static bool is_reporter(const shim_record_t *record, const record_waiting_t *wai
     return true;
 }
 
-/* All ranks outside the call, the one to blame first. Returns their number. */
+/* The one to blame first; returns the number. */
 static uint32_t find_culprits(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns,
                               record_rank_t culprit[ALG_MAX_RANKS])
 {
@@ -322,7 +323,6 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     hang_json(record, &waiting, waited_ns, culprit, count, report.line, report.json);
 }
 
-/* Lowest rank with a readable record. */
 static uint32_t reference_of(const shim_record_t *record)
 {
     uint32_t r = 0;
@@ -331,7 +331,7 @@ static uint32_t reference_of(const shim_record_t *record)
     return r;
 }
 
-/* First number at which two ranks' calls cannot be one; false: none so far. */
+/* False: none so far. */
 static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t rank, record_made_t *one,
                             record_made_t *other)
 {
@@ -342,12 +342,12 @@ static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t 
     const uint64_t last = made_a < made_b ? made_a : made_b;
     uint64_t *done = &record->compared[rank == record->about.rank ? reference : rank];
     if (last > *done + RECORD_CALLS)
-        *done = last - RECORD_CALLS; /* older entries are gone */
+        *done = last - RECORD_CALLS; /* older entries are overwritten */
     for (; *done < last; ++*done) {
         const bool both =
             record_find(a, RECORD_COLLECTIVE, *done + 1, one) && record_find(b, RECORD_COLLECTIVE, *done + 1, other);
         if (!both && *done + 1 == last)
-            return false; /* perhaps being written */
+            return false; /* perhaps still being written */
         if (both && !record_agree(one, other))
             return record_comparable(a, b);
     }
@@ -384,8 +384,8 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* One rank reports: the reference. Its calls fail only then, so it can still find the difference. Others wait for its
- * report, unless its process does not run or finds nothing for long, perhaps unable to read the other's record. */
+/* Only the reference rank reports. Its calls fail only then, so it can still find the difference. Others wait for its
+ * report, unless its process does not run or is silent for WATCHER_MS, perhaps unable to read the other record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {
@@ -412,7 +412,7 @@ static void compare(shim_record_t *record)
     }
 }
 
-/* True if the communicator must newly fail, perhaps by a peer's watcher. */
+/* True if the communicator must newly fail, perhaps because of a peer's report. */
 static bool has_failed(shim_record_t *record)
 {
     bool any = false;
@@ -471,7 +471,7 @@ static look_t look_at_all(uint64_t now_ns)
     return look;
 }
 
-/* Under the lock. Returns net_now_ns; the watcher's clock goes on, after a nap. */
+/* Under the lock. Advances the watcher's clock after a nap; returns net_now_ns. */
 static uint64_t wake(uint64_t nap_ns)
 {
     const uint64_t now_ns = net_now_ns(), passed_ns = now_ns - g_woke_ns;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connect.c - a connection from each rank to each other one. A rank calls all others, and sends by the connection that
- * it made. Its hello says whether it has an RDMA port, the answer whether both have one. Anybody may call, and many
- * strangers make room for new callers, perhaps at the cost of a peer whose hello is on its way: a caller that loses its
- * connection before the answer calls again. */
+/* connect.c - connects each rank to every other one. A rank calls all others, and sends over the connections that it
+ * made. Its hello says whether it has an RDMA port, the answer whether both have. Strangers may displace a peer whose
+ * hello is under way, so a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -13,28 +12,28 @@
 
 enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 
-/* A peer that this rank calls, or an accepted caller whose hello is awaited. */
+/* A peer that this rank calls, or an accepted caller whose hello has not arrived. */
 typedef struct caller {
-    int connection;    /* -1: none, or given to the link */
-    uint32_t rank;     /* called */
-    bool connected;    /* called, and sent the hello */
-    uint64_t again_ns; /* called: when to call again, or 0 */
+    int connection;    /* -1: none, or moved to the link */
+    uint32_t rank;     /* of a called peer */
+    bool connected;    /* to a called peer, with the hello sent */
+    uint64_t again_ns; /* when to call a peer again; 0: not */
     wire_hello_t hello;
     uint64_t welcome;
     size_t got;
-    uint64_t deadline_ns; /* accepted */
+    uint64_t deadline_ns; /* of an accepted caller */
 } caller_t;
 
 typedef struct connecting {
     net_network_t *network;
-    wire_hello_t hello; /* without the target */
+    wire_hello_t hello; /* all fields but target */
     const net_address_t *addresses;
     caller_t called[NET_NETWORK_RANKS];
     uint32_t calls;
     caller_t caller[MOST_CALLERS];
     uint32_t callers;
     uint32_t missing; /* connections of both directions */
-    uint32_t offers;  /* as of connect_links */
+    uint32_t offers;
 } connecting_t;
 
 static uint64_t after_ms(uint32_t ms)
@@ -68,8 +67,8 @@ static int call_peers(connecting_t *state)
     return 0;
 }
 
-/* The answer has the caller's whole limit: the peer may not have looked yet. -ECONNRESET: it has not heard this
- * rank. */
+/* The answer may take the whole limit, since the peer may not serve connections yet. -ECONNRESET: it did not read the
+ * hello. */
 static int hear_called(connecting_t *state, caller_t *called)
 {
     if (!called->connected) {
@@ -107,7 +106,7 @@ static bool is_expected(const connecting_t *state, const wire_hello_t *hello)
            state->network->link[hello->rank].in < 0;
 }
 
-/* True while its hello is incomplete. */
+/* True while the hello is incomplete. */
 static bool hear_caller(connecting_t *state, caller_t *caller)
 {
     ssize_t got = wire_read_some(caller->connection, (uint8_t *)&caller->hello + caller->got,
@@ -136,7 +135,7 @@ static void drop_caller(connecting_t *state, uint32_t index)
     memmove(&state->caller[index], &state->caller[index + 1], sizeof(state->caller[0]) * behind);
 }
 
-/* The oldest silent caller goes. A look accepts no more than fit, so each has been heard once. */
+/* Closes the oldest caller without a complete hello. One round accepts no more than fit, so each was read once. */
 static void make_room(connecting_t *state)
 {
     if (state->callers < MOST_CALLERS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interface.c - which address of this host others are told. Without NCCL's variables the order is: an interface that
- * leads out of the host, bridges of containers, one without a link, loopback, by which "hosts" of one machine
- * still meet. Link-local addresses (fe80::) are left out. */
+/* interface.c - the address of this host that other hosts get. Unless NCCL's variables decide, the order is: interfaces
+ * to other hosts, container bridges, interfaces without a link, loopback (for "hosts" on one machine). Link-local
+ * addresses (fe80::) are skipped. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "transport/network/names.h"
 #include "transport/network/network.h"
 
-/* NCCL ignores a port behind a name: "lo:0". */
+/* As in NCCL, a port after a name is ignored: "lo:0". */
 static bool listed(const char *list, bool whole, const char *name)
 {
     while (*list) {
@@ -36,12 +36,12 @@ static bool is_wanted(const char *list, const char *name)
     return listed(list, whole, name) != excluded;
 }
 
-/* lower is better */
+/* Lower is better. */
 static int rank_of(const struct ifaddrs *one)
 {
     if (one->ifa_flags & IFF_LOOPBACK)
         return 4;
-    if (!(one->ifa_flags & IFF_RUNNING)) /* also in its first second */
+    if (!(one->ifa_flags & IFF_RUNNING)) /* also during an interface's first second */
         return 3;
     if (listed("docker,veth,virbr,br-,cni,flannel", false, one->ifa_name))
         return 2;
@@ -85,7 +85,7 @@ int net_address_own(const net_interfaces_t *wanted, net_address_t *address)
         if (!is_wanted(wanted->names, one->ifa_name) || !read_address(one, &found) ||
             !right_family(wanted->family, &found))
             continue;
-        /* IPv4 is set up everywhere */
+        /* IPv4 first, since it is set up everywhere */
         const int rank = 2 * rank_of(one) + (found.family == AF_INET6);
         if (best_rank < 0 || rank < best_rank) {
             best_rank = rank;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.h - what a network is made of. A peer has a connection for each direction, since the system lets one thread at a
- * time write to a socket or read from it. Either they move the bytes (sockets.c), or a queue pair (verbs.h) does and
- * they show that the peer lives. */
+/* link.h - the parts of a network. A peer has one connection per direction, since the kernel lets one thread at a time
+ * write to or read from a socket. They move the bytes (sockets.c), or only show that the peer lives, beside a queue
+ * pair (verbs.h). */
 #ifndef SHUNT_NETWORK_LINK_H
 #define SHUNT_NETWORK_LINK_H
 
@@ -24,12 +24,12 @@ typedef struct link {
     bool by_verbs;
     put_t put[NET_PUTS]; /* number n is put[n % NET_PUTS] */
     uint32_t given, sent;
-    uint64_t sent_flag; /* of the last one sent */
-    size_t written;     /* of head and data of the first put not sent */
-    /* Written by the thread that has the turn to read: */
+    uint64_t sent_flag; /* of the last put sent */
+    size_t written;     /* bytes of the first unsent put, head included */
+    /* Written by the thread that holds the turn to read: */
     put_head_t head;
     size_t got;
-    atomic_bool ended; /* set by the reader; the other thread closes it */
+    atomic_bool ended; /* set by the reader; the other thread closes the connection */
 } link_t;
 
 struct net_network {
@@ -37,26 +37,26 @@ struct net_network {
     int listener; /* -1 once all are connected */
     net_landing_t landing;
     link_t link[NET_NETWORK_RANKS];
-    atomic_flag reads;        /* the turn to read is taken */
-    atomic_bool ends;         /* a thread waits for the turn to end a connection */
+    atomic_flag reads;        /* whether the turn to read is taken */
+    atomic_bool ends;         /* whether a thread waits for the turn, to end a connection */
     verbs_t *verbs;           /* NULL: sockets */
-    uint64_t heard_ns;        /* last look for ends of connections */
-    char why[NET_WAY_TEXT];   /* why not RDMA */
-    char fault[NET_WAY_TEXT]; /* of the first failed queue pair */
+    uint64_t heard_ns;        /* time of the last check for ended connections */
+    char why[NET_WAY_TEXT];   /* why RDMA is not used */
+    char fault[NET_WAY_TEXT]; /* first failure of a queue pair */
 };
 
 bool link_is_full(const link_t *link);
-bool link_is_idle(const link_t *link); /* all are sent */
+bool link_is_idle(const link_t *link);
 void link_give(link_t *link, const put_head_t *head, const void *data);
 void link_sent(link_t *link);
 
-/* *offers: bits of peers that have a port, as this rank has. */
+/* *offers: bits of peers that have an RDMA port, if this rank has one. */
 int connect_links(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group, uint32_t rank,
                   const net_address_t *addresses, const net_limit_t *limit, uint32_t *offers);
 
 /* 0 or -ECONNRESET. */
 int sockets_put(link_t *link, const put_head_t *head, const void *data);
-/* False: the connection has ended. */
+/* False if the connection has ended. */
 bool sockets_write(link_t *link, bool *moved);
 bool sockets_read(net_network_t *network, uint32_t peer, bool *moved);
 

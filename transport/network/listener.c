@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener.c - where ranks meet: a thread in the process that makes ids.
+ * listener.c - where ranks meet: a thread in the process that makes unique ids.
  *
- * A connection (a guest) says who it is within a limit, or is closed. Guests of
- * one group are those that gave the same key; the table has no other trace of it.
- * When all ranks of a group have posted a record, each gets everyone's. A guest
- * that leaves before the first round is over may come again; after it the others
- * count on that rank, and are told. Strangers get no answer.
+ * A connection (a guest) must send its hello within a limit. Guests with the same key form a group; when all its ranks
+ * have posted a record, each gets all records. A guest that leaves before the first round is over may return; later,
+ * the others depend on it and get an error. Guests without the secret (strangers) get no answer.
  *
- * The thread sleeps in poll while there is nobody. Guests' words are checked before
- * use: those who know the secret are ranks of the same program, but may be broken.
+ * Messages are checked before use: guests that know the secret are ranks of the same program, but may be broken.
  *
- * It is a guest itself: it takes no more than a quarter of the process's descriptors.
- * Strangers make room for callers. Where all guests are ranks that wait for others,
- * callers wait in the system's queue, each for as long as its own limit says.
+ * The listener uses at most a quarter of the process's descriptors, or one network's number of ranks, and closes
+ * strangers to make room. If all guests wait for other ranks, callers wait in the kernel's queue, each for its own
+ * limit.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,28 +29,28 @@ enum { MOST_GUESTS = 256, MOST_ROUNDS = 8, CALLERS_A_LOOK = 32, DEAF_MS = 100 };
 typedef struct guest {
     int connection;
     uint64_t since_ns;
-    bool known; /* it has said hello, with the secret */
+    bool known; /* has sent a hello with the secret */
     wire_hello_t hello;
-    uint32_t round; /* those that are over */
-    bool posted;    /* its record of the next one is whole */
+    uint32_t round; /* number of complete rounds */
+    bool posted;    /* its record of the next round is complete */
     meeting_head_t head;
     uint8_t record[NET_ROUND_BYTES];
     size_t got; /* bytes of the hello; then of the head and the record */
 } guest_t;
 
-/* Of one process; the thread owns the guests. */
+/* One per process; the thread owns the guests. */
 typedef struct listener {
     int socket;
     uint64_t secret[2];
     guest_t guest[MOST_GUESTS];
     uint32_t guests;
-    uint64_t deaf_until_ns; /* there was no descriptor for a caller */
+    uint64_t deaf_until_ns; /* no descriptor was left for a caller */
 } listener_t;
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static listener_t *g_listener;
-static net_invitation_t g_invitation; /* what it hands out */
+static net_invitation_t g_invitation; /* the invitation that all ids get */
 
 /* ---- Guests ---------------------------------------------------------------------- */
 
@@ -63,7 +60,7 @@ static void remove_guest(listener_t *listener, uint32_t index)
     listener->guest[index] = listener->guest[--listener->guests];
 }
 
-/* An answer is short, and the first on its way: what does not fit at once goes to nobody. */
+/* An answer is short, and nothing is queued before it: if it does not fit at once, the guest gets nothing. */
 static bool answer(const guest_t *guest, uint32_t error, const void *records, size_t bytes)
 {
     const meeting_head_t head = {.error = error, .bytes = error ? 0 : guest->head.bytes};
@@ -77,7 +74,6 @@ static bool same_group(const guest_t *a, const guest_t *b)
     return a->known && b->known && memcmp(&a->hello.group, &b->hello.group, sizeof(a->hello.group)) == 0;
 }
 
-/* Tell the whole group, and be done with it. */
 static void end_group(listener_t *listener, const net_key_t *group, uint32_t error)
 {
     for (uint32_t i = listener->guests; i-- > 0;) {
@@ -97,7 +93,7 @@ static void guest_left(listener_t *listener, uint32_t index)
         end_group(listener, &left.hello.group, ESRCH);
 }
 
-/* What is wrong with a hello, beside the others of its group; 0 if nothing is. */
+/* The fault of a hello, compared with the others of its group; 0: none. */
 static uint32_t check_hello(listener_t *listener, const guest_t *guest)
 {
     const wire_hello_t *hello = &guest->hello;
@@ -114,13 +110,13 @@ static uint32_t check_hello(listener_t *listener, const guest_t *guest)
             continue;
         if (other->round > 0 || !wire_ended(other->connection))
             return EEXIST;
-        other->known = false; /* it has come again before its end was heard */
+        other->known = false; /* the rank has called again before the end was noticed */
         other->got = 0;
     }
     return 0;
 }
 
-/* Give everyone everyone's records, if all have posted. */
+/* If all have posted. */
 static void finish_round(listener_t *listener, const guest_t *last)
 {
     static const guest_t nobody;
@@ -148,7 +144,7 @@ static void finish_round(listener_t *listener, const guest_t *last)
         guest_t *guest = &listener->guest[i];
         if (!guest->known || memcmp(&guest->hello.group, &hello.group, sizeof(hello.group)) != 0)
             continue;
-        /* One that does not take its answer has left; its end is seen at the next look. */
+        /* A guest that does not take its answer has left; the next round notices. */
         answer(guest, 0, records, (size_t)nranks * bytes);
         guest->round++;
         guest->posted = false;
@@ -160,8 +156,8 @@ static void finish_round(listener_t *listener, const guest_t *last)
 
 /* ---- What a guest says ------------------------------------------------------------- */
 
-/* Read on into the part of `size` bytes that begins at byte `from` of what is expected: 1 when it is whole, 0 if not
- * yet, a negative errno at the end. */
+/* Continues to read a part of `size` bytes, at byte `from` of the expected data. 1: complete; 0: not yet; a negative
+ * errno at the end of the connection. */
 static int read_part(guest_t *guest, void *part, size_t from, size_t size)
 {
     if (guest->got >= from + size)
@@ -174,7 +170,6 @@ static int read_part(guest_t *guest, void *part, size_t from, size_t size)
     return guest->got == from + size;
 }
 
-/* True if the guest stays. */
 static bool read_hello(listener_t *listener, guest_t *guest)
 {
     const int whole = read_part(guest, &guest->hello, 0, sizeof(guest->hello));
@@ -192,7 +187,7 @@ static bool read_hello(listener_t *listener, guest_t *guest)
 
 static bool read_record(guest_t *guest)
 {
-    if (guest->posted) { /* it waits: whatever it says now is its end */
+    if (guest->posted) { /* it waits, so any further byte ends it */
         uint8_t byte;
         return wire_read_some(guest->connection, &byte, 1) == 0;
     }
@@ -205,13 +200,13 @@ static bool read_record(guest_t *guest)
     return whole >= 0;
 }
 
-/* A guest may be removed, and others with it. */
+/* May remove this guest and others. */
 static void hear_guest(listener_t *listener, uint32_t index)
 {
     guest_t *guest = &listener->guest[index];
     if (!guest->known) {
         if (!read_hello(listener, guest)) {
-            guest->known = false; /* it was not of its group */
+            guest->known = false;
             guest_left(listener, index);
         }
         return;
@@ -235,7 +230,7 @@ static uint32_t most_guests(void)
     return quarter > NET_NETWORK_RANKS ? (uint32_t)quarter : (uint32_t)NET_NETWORK_RANKS;
 }
 
-/* Of those who have not said who they are; `guests` if there is none. */
+/* `guests` if there is none. */
 static uint32_t oldest_stranger(const listener_t *listener)
 {
     uint32_t oldest = listener->guests;
@@ -252,7 +247,7 @@ static bool has_room(const listener_t *listener)
     return listener->guests < most_guests() || oldest_stranger(listener) < listener->guests;
 }
 
-/* For one more. A stranger that goes may have said meanwhile that it is a rank: then it stays. */
+/* Makes room for one guest. The oldest stranger stays if its hello has arrived meanwhile. */
 static bool make_room(listener_t *listener)
 {
     while (listener->guests >= most_guests()) {
@@ -268,7 +263,7 @@ static bool make_room(listener_t *listener)
     return true;
 }
 
-/* Room is made first, and for the one caller that is known to wait: who is accepted stays. */
+/* Makes room first, and only for the one caller that is known to wait, since an accepted guest stays. */
 static void welcome(listener_t *listener)
 {
     for (int i = 0; i < CALLERS_A_LOOK; i++) {
@@ -287,7 +282,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* Returns whether there are strangers left, who have a limit. */
+/* True if some are left, who have a time limit. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();
@@ -316,7 +311,7 @@ static void *listen_on(void *argument)
             look[i + 1] = (struct pollfd){.fd = listener->guest[i].connection, .events = POLLIN};
         if (poll(look, guests + 1, deaf ? DEAF_MS : strangers ? WIRE_HELLO_MS / 4 : -1) <= 0)
             continue;
-        /* Guests move in the table when one leaves, so look each up by its socket. */
+        /* Guests move in the table when one leaves, so look them up by socket. */
         for (uint32_t l = 1; l <= guests; l++) {
             for (uint32_t i = 0; look[l].revents && i < listener->guests; i++) {
                 if (listener->guest[i].connection == look[l].fd) {
@@ -343,7 +338,7 @@ bool net_invitation_valid(const net_invitation_t *invitation)
     return invitation->magic == INVITATION_MAGIC && invitation->checksum == checksum_of(invitation);
 }
 
-/* The parent's thread is not here, and its socket is closed. */
+/* A child has no listener thread, and its copy of the socket is closed. */
 static void forget_in_child(void)
 {
     free(g_listener);
@@ -355,7 +350,6 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* A socket and its secret, without a thread. */
 static int make(const net_interfaces_t *wanted, listener_t **listener, net_invitation_t *invitation)
 {
     net_invitation_t made = {.magic = INVITATION_MAGIC};
@@ -400,7 +394,7 @@ int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation)
     if (error)
         return error;
     net_lock_take(&g_lock);
-    const bool first = g_listener == NULL; /* another thread may have come first */
+    const bool first = g_listener == NULL; /* another thread may have been first */
     error = first ? net_thread_start(NULL, listen_on, listener) : 0;
     if (first && !error) {
         g_listener = listener;

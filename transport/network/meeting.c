@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meeting.c - a rank's side of a meeting. Where strangers crowd the listener, it may drop a rank unheard; then the rank
- * calls again, but not for ever: a listener that does not know the secret drops it, too. */
+/* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread; the
+ * rank calls again, up to MOST_CALLS times, since a listener that does not know the secret closes it too. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 
@@ -18,7 +18,7 @@ struct net_meeting {
     wire_hello_t hello;
 };
 
-/* The system repeats a lost call after 1 s, 3 s and so on, so this takes the whole limit. */
+/* The kernel repeats a lost call after 1 s, 3 s and so on, so this uses the whole limit. */
 static int connect_within(const net_address_t *address, const net_limit_t *limit, int *connection)
 {
     int made = -1;
@@ -81,7 +81,7 @@ static int exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, 
         error = wire_write(meeting->connection, record, bytes, limit);
     if (error == -ECANCELED || error == -ETIMEDOUT)
         return error;
-    /* A listener may refuse before it has read all: its answer says why. */
+    /* A listener may refuse before it has read everything; its answer has the reason. */
     error = wire_read(meeting->connection, &answer, sizeof(answer), limit);
     if (error)
         return error;
@@ -101,7 +101,7 @@ int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t by
     while (error == -ECONNRESET && !meeting->heard && meeting->calls < MOST_CALLS) {
         poll(NULL, 0, AGAIN_MS);
         const int failed = call(meeting, limit);
-        if (failed) /* nobody listens any more, say */
+        if (failed) /* for example, nobody listens any more */
             return failed == -ECANCELED ? failed : error;
         error = exchange(meeting, record, bytes, records, limit);
     }

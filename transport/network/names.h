@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* The list without its signs: "^" excludes its names, "=" compares whole names, not prefixes. */
+/* The list after its prefixes: "^" excludes the names, "=" compares whole names instead of prefixes. */
 static inline const char *names_of(const char *list, bool *excluded, bool *whole)
 {
     *excluded = *list == '^';

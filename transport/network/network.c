@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* network.c - put and flag between ranks, whichever way each peer is reached. One thread does everything, but a second
- * one may read. Only the thread with the turn (`reads`) reads from sockets or ends connections. The network owns its
- * connections and its port; what is put, and where it lands, is the caller's. */
+/* network.c - put and flag between ranks, over RDMA or sockets. One thread does everything, but a second one may read.
+ * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. The network owns its
+ * connections and port, the caller the sources and windows. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -12,8 +12,8 @@
 #include "transport/network/link.h"
 
 enum {
-    LISTEN_NS = 100000, /* between looks for ends of connections */
-    SPINS = 50,         /* then naps: no event tells that memory has changed */
+    LISTEN_NS = 100000, /* between checks for ended connections */
+    SPINS = 50,         /* then naps: no event reports a write to memory */
     NAP_NS = 50000
 };
 
@@ -127,7 +127,7 @@ static void give_turn(net_network_t *network)
     atomic_flag_clear_explicit(&network->reads, memory_order_release);
 }
 
-/* Called with the turn. */
+/* The caller holds the turn. */
 static bool read_all(net_network_t *network)
 {
     bool moved = false;
@@ -139,7 +139,7 @@ static bool read_all(net_network_t *network)
     return moved;
 }
 
-/* The queue pair ends first, so that no flag changes once the link is reported dead. */
+/* The queue pair ends first, so that no flag changes after the link is reported dead. */
 static void end_link(net_network_t *network, uint32_t peer)
 {
     link_t *link = &network->link[peer];
@@ -182,7 +182,7 @@ const char *net_network_fault(const net_network_t *network)
     return network->fault[0] ? network->fault : NULL;
 }
 
-/* Beside RDMA a connection carries no data: any event is the peer's end, or a fault. */
+/* Beside RDMA a connection carries no data: any event is the peer's end or a fault. */
 static bool is_quiet(const link_t *link)
 {
     struct pollfd one = {.fd = link->in, .events = POLLIN | POLLRDHUP};
@@ -224,7 +224,7 @@ bool net_network_receive(net_network_t *network)
     return moved;
 }
 
-/* Try all links: asking which are ready would cost another system call. */
+/* Tries all links: a query which ones are ready would cost another system call. */
 static bool serve_all(net_network_t *network)
 {
     const bool moved = net_network_receive(network);
@@ -239,7 +239,7 @@ bool net_network_copies(const net_network_t *network)
     return copies;
 }
 
-/* *verbs: some peers are reached by RDMA, which no socket shows. */
+/* *verbs: some peers use RDMA, which no socket reports. */
 static uint32_t list_sockets(const net_network_t *network, struct pollfd *ready, bool *verbs)
 {
     uint32_t count = 0;
@@ -283,7 +283,7 @@ void net_network_close(net_network_t *network)
 {
     if (!network)
         return;
-    verbs_close(network->verbs); /* before the caller frees what it writes to */
+    verbs_close(network->verbs); /* before the caller frees memory that queue pairs write */
     wire_close(network->listener);
     for (uint32_t r = 0; r < NET_NETWORK_RANKS; r++) {
         wire_close(network->link[r].out);

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sockets.c - put and flag over TCP.
- *
- * A put is a head (where it goes, how much, the flag) and the bytes behind it; the
- * stream keeps their order. Bytes are read from the socket straight into the window,
- * and a head that points outside of it ends the connection. Nothing waits for a peer:
- * what the socket does not take is written later.
- *
- * Memory: what is put, and where it lands, is the caller's.
+ * sockets.c - put and flag over TCP. A put is a head (offset, size, flag) and its bytes. Bytes are read from the socket
+ * straight into the window; a head that points outside of it ends the connection. Nothing waits for a peer: what the
+ * socket does not accept is written later.
  */
 #include <errno.h>
 
@@ -18,7 +13,6 @@ static uint8_t *window_of(const net_network_t *network, uint32_t peer)
     return network->landing.windows + (size_t)peer * network->landing.window_bytes;
 }
 
-/* The pieces of memory that are to be written, in their order. */
 static size_t list_parts(link_t *link, struct iovec *part)
 {
     size_t count = 0, skipped = link->written;
@@ -67,7 +61,7 @@ static bool is_sound(const net_network_t *network, uint32_t peer)
            in->flag > __atomic_load_n(&network->landing.flags[peer], __ATOMIC_RELAXED);
 }
 
-/* Up to the end of a put: one peer must not keep this thread. */
+/* Reads at most to the end of a put, so that one peer cannot keep this thread. */
 bool sockets_read(net_network_t *network, uint32_t peer, bool *moved)
 {
     link_t *link = &network->link[peer];

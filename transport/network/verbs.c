@@ -19,7 +19,7 @@ const char *verbs_way(const verbs_t *verbs)
 int verbs_post(verbs_t *verbs, uint32_t peer, struct ibv_send_wr *data, uint64_t flag)
 {
     const verbs_queue_t *queue = &verbs->queue[peer];
-    /* inline: the bytes need not outlast the call */
+    /* inline data may change after the call */
     struct ibv_sge piece = {.addr = (uintptr_t)&flag, .length = sizeof(flag)};
     struct ibv_send_wr last = {.wr_id = peer,
                                .sg_list = &piece,
@@ -65,7 +65,6 @@ int verbs_put(net_network_t *network, uint32_t peer, const put_head_t *head, con
     return error;
 }
 
-/* The first failure is the cause. */
 static void note_failure(net_network_t *network, uint32_t peer, const struct ibv_wc *done, uint32_t *ended)
 {
     if (!network->fault[0])
@@ -85,7 +84,7 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
         const uint32_t peer = (uint32_t)done[i].wr_id;
         const verbs_queue_t *queue = &verbs->queue[peer];
         if (!queue->qp || queue->qp->qp_num != done[i].qp_num)
-            continue; /* of an ended queue pair */
+            continue; /* from an ended queue pair */
         if (done[i].status == IBV_WC_SUCCESS)
             link_sent(&network->link[peer]);
         else
@@ -101,7 +100,8 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
     return moved;
 }
 
-/* The device acknowledges after its last write: what a peer was told has come is there when this returns. */
+/* The device acknowledges after its last write: when this returns, all data that was acknowledged to a peer is in
+ * memory. */
 void verbs_end(verbs_t *verbs, uint32_t peer)
 {
     verbs_queue_t *queue = &verbs->queue[peer];
@@ -128,7 +128,7 @@ void verbs_unregister(verbs_t *verbs, uint32_t peer)
     queue->copy = NULL;
 }
 
-/* A forked child's queue pairs are the parent's. */
+/* A forked child does not own the queue pairs. */
 void verbs_close(verbs_t *verbs)
 {
     if (!verbs || verbs->process != getpid())

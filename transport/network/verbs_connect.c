@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_connect.c - queue pairs to the peers that have a port, too. A pair agrees in three rounds over its
- * connection: where to write; ready; a first write came through. What fails on one side is told in the next round, so
- * both decide alike. A write before the peer is ready is lost, and resent only after a packet's time limit. */
+/* verbs_connect.c - queue pairs to the peers that also have a port. A pair agrees in three rounds over its connection:
+ * where to write; ready; a first write arrived. A failure is reported in the next round, so both decide alike. A write
+ * before the peer is ready is lost, and resent only after a packet's time limit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -18,14 +18,14 @@ enum {
     RNR_TIMER = 12,
     RNR_ALWAYS = 7,
     HOPS = 255,
-    /* Looks for a first write: some 2 s. */
+    /* Polls for a first write: about 2 s. */
     QUICK_LOOKS = 100,
     QUICK_NAP_NS = 20000,
     SLOW_LOOKS = 2000,
     SLOW_NAP_NS = 1000000
 };
 
-/* Where to write. No padding. */
+/* What a peer needs to write here. No padding. */
 typedef struct card {
     uint32_t queue, usable;
     uint16_t lid;
@@ -39,7 +39,7 @@ typedef struct card {
 typedef struct state {
     net_network_t *network;
     verbs_t *verbs;
-    uint32_t peers, usable; /* bits */
+    uint32_t peers, usable;
     const net_limit_t *limit;
     char *why;
 } state_t;
@@ -49,7 +49,7 @@ static bool has(uint32_t bits, uint32_t peer)
     return bits >> peer & 1;
 }
 
-/* `own` and `all` have `size` bytes a rank. */
+/* `size`: bytes per rank. */
 static int one_round(state_t *state, const void *own, void *all, size_t size)
 {
     int error = 0;
@@ -95,7 +95,7 @@ static const char *register_memory(state_t *state, uint32_t peer)
     verbs_queue_t *queue = &verbs->queue[peer];
     const net_landing_t *landing = &state->network->landing;
     const int remote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    /* Each peer gets the keys of its own window and flag alone. */
+    /* Each peer gets only the keys of its own window and flag. */
     queue->window = (verbs->calls->reg_mr)(verbs->pd, landing->windows + peer * landing->window_bytes,
                                            landing->window_bytes, remote);
     queue->flag =
@@ -113,7 +113,7 @@ static const char *register_memory(state_t *state, uint32_t peer)
     return queue->copy_key ? NULL : "no memory can be registered (ulimit -l)";
 }
 
-/* With as much room for data in the request itself as the device has, up to what pays. */
+/* With as much inline data as the device has, up to MOST_INLINE. */
 static const char *create_queue(verbs_t *verbs, verbs_queue_t *queue)
 {
     for (uint32_t bytes = MOST_INLINE; bytes >= LEAST_INLINE && !queue->qp; bytes /= 2) {
@@ -168,7 +168,7 @@ static card_t prepare(state_t *state, uint32_t peer)
     return card;
 }
 
-/* by address, beyond this link and its switches */
+/* a global one, on Ethernet and for other subnets */
 static bool needs_address(const verbs_t *verbs, const card_t *peer)
 {
     enum { PREFIX = 8 };
@@ -232,8 +232,7 @@ static int show_cards(state_t *state)
     return error;
 }
 
-/* Flag 0 changes nothing at the peer. Looks are counted, not timed: on a busy machine neither this thread nor a
- * software device may run for long. */
+/* Flag 0 changes nothing at the peer. Polls are counted, not timed: this thread or a software device may run rarely. */
 static void try_writes(state_t *state)
 {
     net_network_t *network = state->network;
@@ -271,7 +270,7 @@ int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *li
     error = error ? error : settle(&state);
     if (!error)
         try_writes(&state);
-    /* A late first write must not land in memory that a socket fills. */
+    /* A late first write must not arrive in memory that a socket fills. */
     for (uint32_t r = 0; r < network->nranks && !error; r++) {
         if (!has(state.usable, r))
             verbs_end(verbs, r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_none.c - replaces verbs*.c in a build without libibverbs' headers. */
+/* verbs_none.c - replaces verbs*.c in builds without the headers of libibverbs. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -12,8 +12,6 @@ int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]
     snprintf(way, NET_WAY_TEXT, "built without libibverbs");
     return -ENOSYS;
 }
-
-/* Nothing below is called. */
 
 int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *limit, char why[NET_WAY_TEXT])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_port.c - the port that a rank uses: of the active ones that NCCL_IB_HCA names, the nearest to its GPU; its
- * address (GID) by NCCL's rules. */
+/* verbs_port.c - selects a rank's port, the nearest to its GPU of the active ones that NCCL_IB_HCA names, and its
+ * address (GID), by NCCL's rules. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static uint32_t distance_of(const net_rdma_t *wanted, const char *device, uint32
 static int query_port(const verbs_calls_t *calls, struct ibv_context *context, uint8_t port,
                       struct ibv_port_attr *attributes)
 {
-    memset(attributes, 0, sizeof(*attributes)); /* the call fills only what all versions have */
+    memset(attributes, 0, sizeof(*attributes)); /* the call sets only the fields that all versions have */
     return (calls->query_port)(context, port, (struct _compat_ibv_port_attr *)(void *)attributes);
 }
 
@@ -99,7 +99,7 @@ typedef struct search {
     uint32_t active;
 } search_t;
 
-/* Keep the better of its ports and the one found before. Keeps or closes the context. */
+/* Keeps the better of this device's ports and the one found before. Keeps or closes the context. */
 static void look_at_device(search_t *search, struct ibv_device *device)
 {
     verbs_t *verbs = search->verbs;

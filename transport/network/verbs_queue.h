@@ -22,21 +22,21 @@ typedef struct verbs_calls {
 #define VERBS_MEMBER(name) __typeof__(ibv_##name) *name;
     VERBS_CALLS(VERBS_MEMBER)
 #undef VERBS_MEMBER
-    __typeof__(_ibv_query_gid_ex) *query_gid; /* rdma-core 33 */
+    __typeof__(_ibv_query_gid_ex) *query_gid; /* since rdma-core 33 */
 } verbs_calls_t;
 
-/* Opened once, for good; NULL: missing or too old, see why[]. */
+/* Opens the library once. NULL if it is missing or too old; why[] has the reason. */
 const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT]);
 
 typedef struct verbs_queue {
     struct ibv_qp *qp;            /* NULL: none, or ended */
     struct ibv_mr *window, *flag; /* the peer writes here */
-    uint8_t *copy;                /* of the window, for unregistered sources, else NULL */
+    uint8_t *copy;                /* of the window, for unregistered sources; else NULL */
     size_t copy_bytes;
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
-    uint64_t seen; /* the last flag */
-    /* The peer's: */
+    uint64_t seen;
+    /* Of the peer: */
     uint64_t to_window, to_flag;
     uint32_t window_key, flag_key;
 } verbs_queue_t;
@@ -46,20 +46,20 @@ struct verbs {
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_cq *cq;
-    pid_t process; /* a forked child has none of this */
+    pid_t process; /* a forked child owns none of this */
     uint8_t port;
     struct ibv_port_attr attributes;
     int gid_index;
     union ibv_gid gid;
     int service_level, traffic_class, pkey_index, timeout, retries;
-    struct ibv_mr *source; /* put without a copy */
+    struct ibv_mr *source; /* registered, put without a copy */
     verbs_queue_t queue[NET_NETWORK_RANKS];
     char way[48];
 };
 
-/* `data` (NULL: none), then the flag with a completion. -ECONNRESET. */
+/* Posts `data` (may be NULL), then the flag with a completion. 0 or -ECONNRESET. */
 int verbs_post(verbs_t *verbs, uint32_t peer, struct ibv_send_wr *data, uint64_t flag);
-/* Called after verbs_end. */
+/* Call after verbs_end. */
 void verbs_unregister(verbs_t *verbs, uint32_t peer);
 
 #endif

@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A connection, used or idle, ends after some 20 s if the host has vanished, or it is full and the peer reads
- * nothing. */
+/* A connection ends after about 20 s if the peer's host has vanished, or if it is full and the peer reads nothing. */
 enum { BACKLOG = 64, IDLE_S = 10, PROBE_S = 3, PROBES = 3, UNACKNOWLEDGED_MS = 20000 };
 
 uint64_t wire_now_ns(void)
@@ -110,7 +109,7 @@ static socklen_t to_system(const net_address_t *address, socket_address_t *syste
     return 0;
 }
 
-/* If one fails, the connection is slower, or its end is seen later. */
+/* If one fails, the connection is slower, or its end is noticed later. */
 static void set_options(int connection)
 {
     const struct {

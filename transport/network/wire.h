@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.h - sockets with limits, and the first bytes of a connection. Sockets never block and are closed on exec.
- * Structs travel as they are, little-endian (x86-64); the magic tells other hosts. */
+/* wire.h - sockets with limits, and the first bytes of a connection. Sockets never block, and are closed on exec.
+ * Structs are sent as they are, little-endian (x86-64); the magic detects other hosts. */
 #ifndef SHUNT_NETWORK_WIRE_H
 #define SHUNT_NETWORK_WIRE_H
 
@@ -14,7 +14,7 @@
 
 enum {
     WIRE_HELLO_MS = 2000, /* for a stranger's hello */
-    WIRE_NAP_MS = 20      /* between two looks at `stop` */
+    WIRE_NAP_MS = 20      /* between two checks of `stop` */
 };
 
 typedef struct wire_hello {
@@ -23,35 +23,35 @@ typedef struct wire_hello {
     net_key_t group;
     uint32_t rank, nranks;
     union {
-        uint32_t rounds; /* meeting */
-        uint32_t verbs;  /* ranks: not 0: it has an RDMA port */
+        uint32_t rounds; /* in a meeting */
+        uint32_t verbs;  /* between ranks; not 0: has an RDMA port */
     };
-    uint32_t target; /* ranks: the callee */
+    uint32_t target; /* between ranks: the called one */
 } wire_hello_t;
 
 uint64_t wire_now_ns(void);
 /* 0, -ETIMEDOUT or -ECANCELED. */
 int wire_check(const net_limit_t *limit);
-/* in constant time */
+/* In constant time. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
-/* A forked child closes its copies of these sockets, so that the end of this process ends its connections. */
-void wire_close(int socket); /* -1 is allowed; the other side first gets what was written */
+/* A forked child closes its copies of these sockets, so connections end with this process. */
+void wire_close(int socket); /* -1 is allowed; the peer first gets what was written */
 
-/* `address` gets the port. */
+/* Sets the port in `address`. */
 int wire_listen(net_address_t *address, int *listener);
-/* The socket becomes writable when it is decided; wire_connected tells how. */
+/* The socket becomes writable when the connection is made or has failed; wire_connected returns which. */
 int wire_connect_begin(const net_address_t *address, int *connection);
 int wire_connected(int connection);
-/* Whether the other side closed it, even with data unread. */
+/* Whether the peer has closed the connection, even if data is unread. */
 bool wire_ended(int connection);
-/* -EAGAIN: nobody waits. -EMFILE: no descriptor; the listener stays readable, so nap. */
+/* -EAGAIN: no caller waits. -EMFILE: no descriptor is left; the listener stays readable, so the caller must nap. */
 int wire_accept(int listener, int *connection);
-/* The number of bytes moved, 0 if none can, -ECONNRESET at the end. */
+/* Bytes moved, 0 if none can be, -ECONNRESET at the end of the connection. */
 ssize_t wire_read_some(int connection, void *bytes, size_t size);
 ssize_t wire_write_some(int connection, const void *bytes, size_t size);
 ssize_t wire_write_parts(int connection, const struct iovec *parts, size_t count);
-/* All bytes, within the limit. */
+/* Move all bytes within the limit. */
 int wire_read(int connection, void *bytes, size_t size, const net_limit_t *limit);
 int wire_write(int connection, const void *bytes, size_t size, const net_limit_t *limit);
 
