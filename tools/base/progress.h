@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * progress.h - progress of a measurement, on stderr: a bar and the estimated time left on a terminal (terminal.h),
- * within its window; nothing elsewhere.
+ * progress.h - progress of a measurement: a bar and the estimated time left, on stderr. Nothing is shown unless stderr
+ * is a terminal (terminal.h).
  */
 #ifndef SHUNT_TOOLS_PROGRESS_H
 #define SHUNT_TOOLS_PROGRESS_H
@@ -13,7 +13,7 @@ typedef struct tool_progress {
     bool terminal;       /* stderr is one */
     double start;        /* seconds of the monotonic clock */
     double weight, done; /* total weight of all cases, in units of a small one */
-    double within;       /* of the running case's weight */
+    double within;       /* completed fraction of the running case */
     double limit;        /* time limit in seconds; 0: none */
 } tool_progress_t;
 

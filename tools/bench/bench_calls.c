@@ -25,7 +25,7 @@ static uint32_t calls_of(const bench_rank_t *rank)
     return rank->options->calls < MOST_CALLS ? rank->options->calls : MOST_CALLS;
 }
 
-/* Wait until the stream is empty and all ranks are here. */
+/* Wait until the stream is empty and all ranks have reached this point. */
 static bool wait_for_all(bench_rank_t *rank)
 {
     if (!rank->device->wait(rank)) {
@@ -52,7 +52,7 @@ static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_
     return true;
 }
 
-/* Time of a call and a wait for its stream; median. */
+/* Median time of one call and a wait for its stream. */
 static bool round_sync(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     double times[MOST_CALLS];
@@ -107,7 +107,8 @@ bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *cal
     return true;
 }
 
-/* Time from the handle to the decision, without a call. Sizes vary, or the processor would predict the search. */
+/* Time from the handle to the decision, without a call. Sizes vary, as the branch predictor would learn a fixed
+ * search. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
 {
     enum { CHOICES = 20000 };

@@ -5,7 +5,7 @@
  */
 #include "tools/bench/bench.h"
 
-/* A rank's input has a block for every rank, or one; its output likewise. */
+/* Whether a rank's input (below: output) has a block for every rank, rather than one. */
 static bool takes_all(alg_collective_t collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
@@ -60,7 +60,7 @@ bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg
            (collective != ALG_SCATTER || nccl->ncclScatter != NULL);
 }
 
-/* An error of a call also fails the group. */
+/* Errors of the calls are not checked: NCCL reports them at the group's end, too. */
 static ncclResult_t ring(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;
@@ -83,7 +83,7 @@ static ncclResult_t all_pairs(bench_rank_t *rank, const bench_side_t *side, cons
     return nccl->ncclGroupEnd();
 }
 
-/* A broadcast of each rank's block, or a reduce to it. */
+/* An all-gather as one broadcast from each rank, or a reduce-scatter as one reduce to each. */
 static ncclResult_t all_roots(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;
