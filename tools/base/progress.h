@@ -13,7 +13,7 @@ typedef struct tool_progress {
     bool terminal;       /* stderr is one */
     double start;        /* seconds of the monotonic clock */
     double weight, done; /* total weight of all cases, in units of a small one */
-    double within;       /* completed fraction of the running case */
+    double within;       /* completed part of the running case's weight */
     double limit;        /* time limit in seconds; 0: none */
 } tool_progress_t;
 

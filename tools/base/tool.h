@@ -3,8 +3,9 @@
  * tool.h - what the sub-commands of `shunt` share.
  *
  * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the library
- * cannot be loaded. It links only two parts of the library: the table format, and the search for a real NCCL, which
- * `shunt run` needs before the library is loaded (tools/run/behind.c).
+ * cannot be loaded. It links only a few of the library's sources: the table format, names of collectives and classes,
+ * the reader of records, and the search for a real NCCL, which `shunt run` needs before the library is loaded
+ * (tools/run/behind.c).
  */
 #ifndef SHUNT_TOOL_H
 #define SHUNT_TOOL_H

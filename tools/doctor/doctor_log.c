@@ -2,8 +2,8 @@
 /*
  * doctor_log.c - reads the library's log (SHUNT_DEBUG=info) and gives advice.
  *
- * The lines that it looks for have keys: shim/setup/verdict.c, shim/real/real.c. A reason that this command does not
- * know, of another version's library, has no advice.
+ * It parses lines with keys, written by shim/setup/verdict.c and shim/real/real.c. A reason that this command does not
+ * know, since the library is of another version, gets no advice.
  */
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static const char *next_word(const char *at)
     return at + (at[0] == ' ');
 }
 
-/* "shunt: host:pid:thread INFO text" */
+/* `line` has the form "shunt: host:pid:thread INFO text". */
 static void add_entry(const char *line, doctor_log_t *log)
 {
     const char *level = next_word(next_word(line)), *why = tool_key(line, "why"), *path = tool_key(line, "nccl_path");
