@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_times.c - the times of a run of `shunt tune`, into the file beside the table (times.h).
+ * tune_times.c - writes the times of a run of `shunt tune` to the file beside the table (times.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ static void types_of(const tune_result_t *result, char types[SEL_FILE_TYPES_BYTE
     sel_file_types(alg_collective_reduces(result->collective) ? (uint8_t)(1u << kind) : SEL_ANY_KIND, types);
 }
 
-/* The built-in choice first: if it is the same algorithm with another grid, the table's time replaces it. */
+/* The built-in choice's time is put first: if the table has the same algorithm with another grid, the table's time
+ * replaces it. */
 static bool put(tool_times_t *times, const tune_result_t *result)
 {
     const char *const names[] = {result->builtin, result->choice};
@@ -49,7 +50,7 @@ bool tune_times_write(const char *table, const tune_result_t *results, uint32_t 
     tool_times_t times;
     tool_times_path(table, path);
     if (!tool_times_read(path, &times) || times.machine != results->machine) {
-        free(times.row); /* none, or another machine's: keep nothing */
+        free(times.row); /* no file, or that of another machine: keep nothing */
         times = (tool_times_t){.machine = results->machine};
     }
     bool done = true;
