@@ -28,7 +28,8 @@ def shared_mappings():
 
 
 def held(nccl, device):
-    """A number that must not grow: used bytes of the GPU (negative), or shared mappings of the process."""
+    """A number that must not grow: used bytes of the GPU (negative free bytes), or shared mappings of the
+    process."""
     return shared_mappings() if nccl.host else -device.free_bytes()
 
 
@@ -53,7 +54,7 @@ def rank_main(rank, n, cycles, pipe, barrier):
         times.append(time.monotonic() - start)
         good = use(comm) and use(lasting) and good
         nccl.ncclCommDestroy(comm)
-        barrier.wait(60)  # with ranks in one process, the last destroy frees for all
+        barrier.wait(60)  # with ranks in one process, the last destroy frees the memory of all
         if cycle == SETTLED:
             settled = held(nccl, device)
         pipe.send(True)
@@ -75,7 +76,7 @@ def worker(options):
         one.start()
     if start is not threading.Thread:
         for _, end_of_rank in pipes:
-            end_of_rank.close()  # so that a rank's death is an error here and not an endless wait
+            end_of_rank.close()  # so that a rank's death gives an error here, not an endless wait
     nccl = Nccl()
 
     def tell(data):

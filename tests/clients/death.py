@@ -42,7 +42,7 @@ def fresh_sum(nccl, device, comm, n):
 
 
 def outlive(nccl, device, comm):
-    """Seconds until the error is reported; None if it never is."""
+    """Seconds until a survivor's error is reported; None if it never is."""
     memory, state, start = device.put([1.0] * COUNT), ctypes.c_int(0), time.monotonic()
     while time.monotonic() - start < 200:
         if state.value in (0, 7) and all_reduce(nccl, device, comm, memory) == 0:
@@ -68,7 +68,7 @@ def killed(nccl, device, rank, n, pipe, barrier):
 
 
 def freed(how, nccl, device, rank, n, pipe, barrier):
-    """All but the last rank call; `end` is when this one's call, or its kernel, was done."""
+    """All ranks except the last call; `end` is the time at which this one's call, or its kernel, ended."""
     comm, limit = nccl.init(n, UniqueId.of(pipe.recv()), rank), 0.1 if device.cuda else float("inf")
     good, memory, end = fresh_sum(nccl, device, comm, n), device.put([1.0] * COUNT), []
 

@@ -32,7 +32,7 @@ class Ranks:
         self.talk = dist.new_group(backend="gloo")
 
     def right(self, group=None, members=None):
-        """One all-reduce of the group, checked."""
+        """Whether an all-reduce of the group is right."""
         members = members or list(range(self.size))
         x = self.torch.full((1003,), float(self.rank + 1), device=self.device)
         self.dist.all_reduce(x, group=group)
@@ -70,7 +70,7 @@ def subsets(t, destroy):
 
 
 def lasting(t):
-    """The second and all later creations reuse the first one's memory."""
+    """Memory is constant: the second and all later creations reuse the first one's memory."""
     group, times, free = t.dist.new_group(list(range(t.size))), [], []
     for _ in range(ROUNDS):
         t.torch.cuda.synchronize()
