@@ -3,7 +3,7 @@
  * shunt.h - what libnccl.so.2 offers beyond NCCL's API when it is Shunt.
  *
  * Link against libnccl.so, or look the functions up with dlsym: a program that links them needs Shunt; one that looks
- * them up runs with any NCCL. All are safe from any thread and never wait for another rank; they make no CUDA call
+ * them up runs with any NCCL. All functions are thread-safe and never wait for another rank; they make no CUDA call
  * unless stated.
  */
 #ifndef SHUNT_H
@@ -34,12 +34,12 @@ const char *shunt_nccl_path(void);
 /* The last collective that this thread issued. Strings are static. */
 typedef struct shunt_decision {
     uint32_t size;          /* in: sizeof(shunt_decision_t); fields beyond it are not written */
-    uint32_t taken;         /* 1: a kernel of Shunt's; 0: forwarded */
+    uint32_t taken;         /* 1: the call was served by Shunt's kernels; 0: forwarded */
     const char *collective; /* "allreduce", ...; for a message "send" or "recv" */
     const char *algorithm;  /* "oneshot", ..., or "nccl" */
-    const char *reason;     /* why; never NULL */
+    const char *reason;     /* reason of the decision; never NULL */
     uint64_t bytes;         /* size of a rank's larger buffer */
-    uint32_t blocks;        /* of the launch; 0 when forwarded */
+    uint32_t blocks;        /* blocks of the launch; 0 when forwarded */
     uint32_t threads;
     const char *source; /* source of the rule: "policy", "tuned table", the file of a benchmark, ...; "": no rule */
 } shunt_decision_t;
@@ -49,7 +49,7 @@ int shunt_last_decision(shunt_decision_t *decision);
 /* Process-wide counts since the library was loaded. */
 typedef struct shunt_statistics {
     uint32_t size;                   /* in: sizeof(shunt_statistics_t); fields beyond it are not written */
-    uint32_t communicators_attached; /* alive now */
+    uint32_t communicators_attached; /* number of attached communicators that exist now */
     uint64_t calls_taken;
     uint64_t calls_forwarded;
     uint64_t bytes_taken;
@@ -61,12 +61,12 @@ int shunt_stats(shunt_statistics_t *statistics);
 /* A setting, in the order of docs/settings.md; for `shunt info`. */
 typedef struct shunt_setting {
     const char *name;    /* environment variable */
-    const char *value;   /* in force, as text */
+    const char *value;   /* the value in force, as text */
     const char *origin;  /* "default", "environment", or a file's path */
     const char *initial; /* the default, as text */
     const char *help;
 } shunt_setting_t;
-/* Row `index`; 0, or -1 past the end. Strings live as long as the process. */
+/* Row `index`; 0, or -1 past the end. Strings are valid until the process ends. */
 int shunt_setting(uint32_t index, shunt_setting_t *setting);
 
 /* ---- Machines and communicators ---------------------------------------------------------------------- */

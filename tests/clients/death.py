@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that is killed during a call, and calls that only abort, revoke or shrink can end, with Shunt only.
 
-Killed: each survivor learns of it by ncclCommGetAsyncError, aborts, and makes a new communicator with the others, or
-alone if there were two. Freed: one rank never calls; the others leave their waits on the abort, revoke, or
-shrink with abort. On GPUs SHUNT_TIMEOUT_MS=2000 ends the waits for a dead rank, within 5 s, and kernels are freed
-within 0.1 s. On the host device, on a possibly busy processor, no time is checked: SHUNT_TIMEOUT_MS is longer than
-the test, so that only the check of peers, or the abort, can end a wait. The real NCCL has no such limits, so there
-is no comparison.
+Killed: each survivor gets the error from ncclCommGetAsyncError, aborts, and makes a new communicator with the others,
+or alone if there were two. Freed: one rank never calls; an abort, revoke, or shrink with abort ends the waits of the
+others. On GPUs SHUNT_TIMEOUT_MS=2000 ends the waits for a dead rank, within 5 s, and kernels are freed within 0.1 s. On
+the host device, on a possibly busy processor, no time is checked: SHUNT_TIMEOUT_MS is longer than the test, so that
+only the check of peers, or the abort, can end a wait. The real NCCL has no such limits, so there is no comparison.
 Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
 """
 

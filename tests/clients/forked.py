@@ -3,7 +3,7 @@
 
 Most of the time of one of PyTorch's tests is the import of torch in each of its ranks. The server makes no CUDA
 context, which a fork would break; each process gets its creator's environment, main module and arguments, and exits
-like a spawned one. Forked processes have the libraries loaded already, Shunt too where it is preloaded.
+like a spawned one. Forked processes have all libraries loaded already, including a preloaded Shunt.
 """
 
 import ctypes

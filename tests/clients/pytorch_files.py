@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own NCCL test files, each test with Shunt and without: the outcomes must be the same.
 
-Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which
-wheels do not ship; that of another version works if it can be imported. Tests run as
-`python FILE Class.test Class.other` would, some of a class in turn, without and with Shunt; --jobs of such runs share
-the GPUs. Each test has ranks of its own, forked from a server that has imported torch (forked.py), but for classes
-whose ranks stay from test to test: these run as a whole. An outcome is passed, skipped and why, failed, or timed out.
-Tests that differ or did not end are run again, each alone, and a difference counts if it appears twice more; differences
-that did not are listed at the end, too. Tests of calls that Shunt serves come first; tests beyond --seconds, the limit of
-all, are listed. --only takes prefixes of FILE.Class.test. The last line is `N passed, N failed`.
+Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which wheels
+do not ship; that of another version works if it can be imported. Tests run as `python FILE Class.test Class.other`
+would, some of a class in turn, without and with Shunt; --jobs of such runs share the GPUs. Each test has its own ranks,
+forked from a server that has imported torch (forked.py), except in classes that keep their ranks between tests: these
+run as a whole. An outcome is passed, skipped and why, failed, or timed out. Tests that differ or did not end are run
+again, each alone, and a difference counts if it appears twice more; differences that did not are listed at the end,
+too. Tests of calls that Shunt serves come first; tests beyond --seconds, the limit of all, are listed. --only takes
+prefixes of FILE.Class.test. The last line is `N passed, N failed`.
 """
 
 import collections

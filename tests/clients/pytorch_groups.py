@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's process groups, made, split and destroyed repeatedly, with Shunt and without.
 
-Groups over subsets, with destroy_process_group and dropped without it; a long-lived group beside short-lived
-ones over the same ranks, with constant device memory; split_group; a group that is aborted; and another
-runtime (ctypes) that gets PyTorch's communicator and enqueues all-gather, reduce-scatter and all-reduce on
-its own stream. Needs PyTorch with CUDA and two GPUs or more. The last line is
-`N passed, N failed`.
+Groups over subsets, with destroy_process_group and dropped without it; a long-lived group beside short-lived ones over
+the same ranks, with constant device memory; split_group; a group that is aborted; and another runtime (ctypes) that
+uses PyTorch's communicator for all-gather, reduce-scatter and all-reduce on its own stream. Needs PyTorch with CUDA and
+two GPUs or more. The last line is `N passed, N failed`.
 """
 
 import ctypes

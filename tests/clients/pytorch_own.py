@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of its NCCL backend, each with Shunt and without: the outcomes must be the same.
 
-Needs PyTorch with CUDA, numpy, and two GPUs or more. PyTorch's wheels do not ship
-test/distributed, but they do ship the class that most of it stands on,
-torch.testing._internal.distributed.distributed_test.DistributedTest: all of its collectives, groups,
-point-to-point calls and DDP. There each test starts processes that import PyTorch; here the ranks stay
-(torchrun) and run one test after the other, so that many fit into a minute. Tests that end the process
-group, or expect to be killed, are left out. --only takes prefixes of names (test_all_reduce,test_ddp).
-Tests that the time limit cuts off are counted. The last line is `N passed, N failed`.
+Needs PyTorch with CUDA, numpy, and two GPUs or more. PyTorch's wheels do not ship test/distributed, but they do ship
+the class on which most of it is based, torch.testing._internal.distributed.distributed_test.DistributedTest: all of its
+collectives, groups, point-to-point calls and DDP. There each test starts processes that import PyTorch; here the ranks
+stay (torchrun) and run one test after the other, so that many fit into a minute. Tests that end the process group, or
+expect to be killed, are left out. --only takes prefixes of names (test_all_reduce,test_ddp). Tests that the time limit
+cuts off are counted. The last line is `N passed, N failed`.
 """
 
 import os

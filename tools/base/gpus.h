@@ -13,7 +13,7 @@ enum { TOOL_MAX_GPUS = 16 };
 typedef enum tool_link {
     TOOL_LINK_SELF = 0,
     TOOL_LINK_NVLINK = 1,
-    TOOL_LINK_PEER = 2, /* peer access, not over NVLink as far as is known */
+    TOOL_LINK_PEER = 2, /* peer access, and no NVLink is known */
     TOOL_LINK_NONE = 3
 } tool_link_t;
 
@@ -30,7 +30,7 @@ typedef struct tool_gpu {
 typedef struct tool_gpus {
     uint32_t count;
     uint32_t listed;       /* at most TOOL_MAX_GPUS */
-    char error[128];       /* why there are none; "" if there are */
+    char error[128];       /* why no GPU was found; "" if there are GPUs */
     char driver[32];       /* version of the kernel driver, from NVML; "" if unknown */
     uint32_t cuda_driver;  /* 13000 for 13.0; 0: none */
     uint32_t cuda_runtime; /* version that the command was built with; 0: built without CUDA */

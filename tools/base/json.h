@@ -23,7 +23,7 @@ typedef struct tool_json {
 /* Begin an object with `{` or a list with `[`; end it with the closing bracket. The last end adds a line break. */
 void tool_json_begin(tool_json_t *json, const char *name, char bracket);
 void tool_json_end(tool_json_t *json, char bracket);
-/* A string; null for NULL. Bytes that are not UTF-8 become U+FFFD. */
+/* Write a string, or null for NULL. Bytes that are not UTF-8 become U+FFFD. */
 void tool_json_text(tool_json_t *json, const char *name, const char *text);
 /* As tool_json_text, but an empty text becomes null too. */
 void tool_json_word(tool_json_t *json, const char *name, const char *text);

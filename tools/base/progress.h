@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef struct tool_progress {
-    bool terminal;       /* stderr is one */
+    bool terminal;       /* stderr is a terminal */
     double start;        /* seconds of the monotonic clock */
     double weight, done; /* total weight of all cases, in units of a small one */
     double within;       /* completed part of the running case's weight */

@@ -38,7 +38,7 @@ typedef struct tool_times {
 
 /* The path of the times file of a table. */
 void tool_times_path(const char *table, char path[PATH_MAX]);
-/* False: there is no such file, or it is not a times file. Malformed lines are skipped. */
+/* Read a times file. False: there is none, or it is not a times file. Malformed lines are skipped. */
 bool tool_times_read(const char *path, tool_times_t *times);
 void tool_times_write(FILE *file, const tool_times_t *times);
 /* Add a row; a row of the same case is replaced. False: out of memory. */

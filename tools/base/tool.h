@@ -21,7 +21,7 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 
 /* Report a wrong argument on stderr, with a hint to --help. Returns TOOL_USAGE. */
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For a sub-command without arguments: TOOL_OK with *help set, or TOOL_USAGE after a message. */
+/* Parse the arguments of a sub-command that has none: TOOL_OK with *help set, or TOOL_USAGE after a message. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
 
 /* Parse a decimal number from low to high, or a size from 1 to 1024G with K, M or G for powers of 1024. */
@@ -47,7 +47,7 @@ bool tool_size(const char *text, uint64_t *value);
     X(ncclGroupEnd)             \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
-/* NULL in a library before NCCL 2.28. */
+/* Functions that are NULL in a library before NCCL 2.28. */
 #define TOOL_LATER_NCCL_CALLS(X) \
     X(ncclAlltoAll)              \
     X(ncclGather)                \
@@ -93,9 +93,9 @@ void tool_warn_of_names(const char *command);
 /* Unset the variables of Shunt and NCCL that change how a program's calls are served. Those that describe how this
  * machine's GPUs are reached, and where files are, stay. */
 void tool_forget_variables(void);
-/* "2.28.9" for 22809. */
+/* Format a version code: "2.28.9" for 22809. */
 void tool_version_text(int code, char text[16]);
-/* "1.50 ms". */
+/* Format microseconds with a unit: "1.50 ms". */
 void tool_duration_text(double us, char text[16]);
 
 #endif

@@ -125,7 +125,7 @@ static void catch_interrupts(void)
     const struct sigaction action = {.sa_handler = on_interrupt};
     struct sigaction before;
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* nohup */
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* not under nohup */
             sigaction(signals[i], &action, NULL);
         }
     }

@@ -81,7 +81,7 @@ extern const uint32_t bench_op_count;
 uint64_t bench_encode(const bench_type_t *type, double value);
 /* Decode the bits of a float. */
 double bench_decode(const bench_type_t *type, uint64_t bits);
-/* The rank's factor under the operator premulsum. */
+/* A rank's factor of the operator premulsum. */
 int bench_scalar(const bench_type_t *type, uint32_t rank);
 
 /* ---- Options ------------------------------------------------------------------------ */
@@ -103,7 +103,7 @@ typedef struct bench_options {
     uint64_t from_bytes;
     uint64_t to_bytes;
     uint32_t factor;      /* ratio of consecutive sizes; 0: step_bytes is added instead */
-    uint64_t step_bytes;  /* -i; ignored where there is a factor */
+    uint64_t step_bytes;  /* -i; ignored if `factor` is set */
     uint32_t ranks;       /* 0: all GPUs, or 4 on the host */
     uint32_t times_ranks; /* -t; a factor that `ranks` already includes */
     uint32_t grouped;     /* number of calls in a group; 0, 1: no groups */
@@ -143,12 +143,12 @@ extern const char bench_help[];
 
 /* Host times in seconds: of a call, and of the launch of an empty kernel. */
 typedef struct bench_calls {
-    double call;        /* from entry to return of the call */
+    double call;        /* time from entry to return of the call */
     double nccl_call;   /* the same for the real NCCL; 0: not measured */
-    double launch;      /* until the launch of an empty kernel returns */
-    double launch_each; /* from one such kernel to the next on the GPU, launched back to back */
-    double sync;        /* one call and a wait for the stream, from the host */
-    double nccl_sync;   /* 0: not measured */
+    double launch;      /* time until the launch of an empty kernel returns */
+    double launch_each; /* time between such kernels on the GPU, launched back to back */
+    double sync;        /* host time of one call and a wait for the stream */
+    double nccl_sync;   /* the same for the real NCCL; 0: not measured */
 } bench_calls_t;
 
 /* Times in seconds until both calls and concurrent matrix products have ended. */
@@ -156,12 +156,12 @@ typedef struct bench_beside {
     uint32_t calls;
     double products; /* time of the products without calls */
     double total;
-    double nccl_total; /* 0: not measured */
+    double nccl_total; /* the same for the real NCCL; 0: not measured */
 } bench_beside_t;
 
 typedef struct bench_row {
     alg_collective_t collective;
-    uint64_t bytes; /* of a rank's larger buffer */
+    uint64_t bytes; /* size of a rank's larger buffer */
     uint64_t count; /* the call's argument */
     int32_t type;
     int32_t op;
@@ -198,7 +198,7 @@ typedef struct bench_pulse {
 typedef struct bench_shared {
     bench_machine_t machine;
     atomic_uint waiting;                  /* ranks that wait at the barrier */
-    atomic_uint phase;                    /* of the barrier */
+    atomic_uint phase;                    /* current phase of the barrier */
     bench_pulse_t pulse[BENCH_MAX_RANKS]; /* the steps increase while a rank makes progress */
     ncclUniqueId id[2];
     double seconds[BENCH_MAX_RANKS];
@@ -238,7 +238,7 @@ bool bench_look(const char *command, bench_machine_t *machine);
 bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor);
 
 typedef struct bench_family {
-    const char *command;        /* in messages */
+    const char *command;        /* name of the command in messages */
     bench_shared_t *shared;     /* a new mapping for every family */
     uint32_t first, ranks;      /* the family's first rank in this process, and how many it has */
     pid_t pid[BENCH_MAX_RANKS]; /* the fields from here on are private; 0: ended */
@@ -262,7 +262,7 @@ typedef struct bench_device bench_device_t;
 typedef struct bench_side {
     const tool_nccl_t *nccl; /* NULL: an empty kernel instead of a call */
     ncclComm_t comm;
-    ncclRedOp_t op; /* of the running case */
+    ncclRedOp_t op; /* operator of the running case */
 } bench_side_t;
 
 typedef struct bench_rank {
@@ -282,7 +282,7 @@ typedef struct bench_rank {
     uint32_t sides;       /* sides of the running case: 2 if the real NCCL has the call */
     double products;      /* with --beside: seconds of the products alone */
     uint8_t *memory[2];   /* device memory behind input and output; NULL for the input when in place */
-    uint8_t *input;       /* of the running case, by bench_place */
+    uint8_t *input;       /* buffer of the running case, set by bench_place */
     uint8_t *output;
     uint8_t *guard; /* behind the output, or in place behind the larger of the two buffers */
 } bench_rank_t;
@@ -370,9 +370,9 @@ bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, u
 bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
 /* The maximum of `own` over the ranks. All ranks call it, with a barrier before the next call. */
 double bench_slowest(bench_rank_t *rank, double own);
-/* Sorts the values. */
+/* The median of the values, which are sorted in place. */
 double bench_median(double *values, uint32_t count);
-/* Fill in the host time of calls. */
+/* Measure the host times of calls. */
 bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
 /* Open the products and set `rank->products`. */
 bool bench_beside_open(bench_rank_t *rank);
@@ -420,7 +420,7 @@ typedef struct bench_report bench_report_t;
  * outlive the report. NULL, after a message: a file cannot be written. */
 bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
-/* Call at intervals while there is no row. */
+/* Show the progress; called at intervals while there is no row. */
 void bench_report_progress(bench_report_t *report, uint64_t bytes, double part);
 /* Complete the files; false if one could not be written. */
 bool bench_report_close(bench_report_t *report);

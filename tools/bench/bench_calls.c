@@ -3,14 +3,15 @@
  * bench_calls.c - host time of a call (--host-time), and of the choice within it (--choose).
  *
  * Measures Shunt, the real NCCL, and in the same process the launch of an empty kernel, the minimum of any call on a
- * stream. Rounds alternate, the slowest rank counts, and the median over the rounds, as in bench_time.c.
+ * stream. Rounds alternate between the sides, and the result is the median over rounds of the slowest rank, as in
+ * bench_time.c.
  */
 #include <time.h>
 
 #include "tools/bench/bench.h"
 
-/* Calls in a row. A stream's queue holds about a thousand entries and a call of NCCL takes several, so with more
- * calls the host would wait for the GPU. */
+/* Limit of consecutive calls. A stream's queue holds about a thousand entries and a call of NCCL takes several, so with
+ * more calls the host would wait for the GPU. */
 enum { MOST_CALLS = 200 };
 
 static double now(void)
@@ -35,7 +36,7 @@ static bool wait_for_all(bench_rank_t *rank)
     return true;
 }
 
-/* Time until a call returns. */
+/* Mean time until a call returns. */
 static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     uint32_t calls = calls_of(rank);

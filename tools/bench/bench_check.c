@@ -149,7 +149,7 @@ static uint64_t rounded_bits(const bench_case_t *one, uint32_t rank, uint64_t in
 
 typedef struct pattern {
     uint8_t *data;
-    uint64_t count; /* elements before it repeats */
+    uint64_t count; /* elements before the pattern repeats */
 } pattern_t;
 
 typedef enum what { INPUT, ROUNDED, REDUCED } what_t;

@@ -198,7 +198,7 @@ static void tell(const bench_family_t *family, uint32_t rank, int status)
     }
 }
 
-/* Record ended ranks. False if one failed, or if none makes progress. */
+/* Record ended ranks. False if one failed, or if no rank makes progress. */
 static bool watch(bench_family_t *family)
 {
     for (uint32_t i = 0; i < family->ranks; i++) {

@@ -11,7 +11,7 @@
 
 #include "tools/bench/bench.h"
 
-/* Calls that one step of a run makes. */
+/* The number of calls in a step of a run. */
 static uint32_t calls_of_step(const bench_rank_t *rank, const bench_side_t *side)
 {
     return rank->options->grouped > 1 && side->nccl != NULL ? rank->options->grouped : 1;

@@ -44,7 +44,7 @@ typedef struct tool_floor {
     /* Over the host's memory (floor_host.cu), which needs no peer access between GPUs; 0: not measured. */
     double host_one_way;
     double host_store, host_load;       /* bytes a second of the slowest GPU while kernels on all GPUs run */
-    char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "" if it was */
+    char error[TOOL_FLOOR_ERROR_BYTES]; /* why the floor could not be measured; "" if it was */
 } tool_floor_t;
 
 /* Measure GPUs 0 to gpus-1, at least two, from this process. Frees nothing, so the process should end soon. Errors are

@@ -101,7 +101,7 @@ typedef struct gpu {
     cudaGraphExec_t graph;
     uint64_t *flag; /* a count of completed rounds follows it */
     uint8_t *from;  /* COPY_BYTES */
-    uint8_t *to;    /* COPY_BYTES from each GPU */
+    uint8_t *to;    /* room for COPY_BYTES from each GPU */
     push_args_t push;
 } gpu_t;
 

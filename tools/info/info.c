@@ -29,7 +29,7 @@ typedef struct options {
     bool help, topology;
     const char *file; /* NULL: this machine */
     const char *dump;
-    const char *json; /* NULL: none */
+    const char *json; /* file of --json; NULL: none */
 } options_t;
 
 typedef struct seen {
@@ -37,7 +37,7 @@ typedef struct seen {
     char library[PATH_MAX];
     char version[16];
     char nccl_version[16]; /* "": unknown */
-    const char *nccl_path; /* NULL: none found */
+    const char *nccl_path; /* path of the real NCCL; NULL: none found */
     bool host;
     tool_shunt_t shunt;
     tool_gpus_t gpus;

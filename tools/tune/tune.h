@@ -117,7 +117,7 @@ typedef struct tune_result {
     alg_collective_t collective;
     uint32_t ranks;
     bool captured;
-    int32_t type; /* of bench_types */
+    int32_t type; /* index into bench_types */
     uint64_t bytes;
     uint64_t machine; /* as in shunt_communicator_t */
     char class_name[SEL_CLASS_BYTES];
@@ -128,7 +128,7 @@ typedef struct tune_result {
     double seconds;                    /* time of the choice on the slowest rank, median over rounds */
     double spread;                     /* half of the rounds lie within this fraction of the median */
     double builtin_seconds;
-    double nccl_seconds;   /* 0: not measured */
+    double nccl_seconds;   /* time of the real NCCL; 0: not measured */
     double beside_seconds; /* time until many calls and the products beside them have ended; 0: not measured */
     double builtin_beside_seconds, nccl_beside_seconds;
     uint32_t candidates; /* number of different launches */

@@ -273,7 +273,7 @@ static double fastest(const tuner_t *tuner)
 static bool run_heat(tuner_t *tuner, const bench_case_t *one, const heat_t *heat)
 {
     for (uint32_t i = 0; i < first_candidate(tuner); i++) {
-        tuner->entrant[i].out = true; /* not measured again until the final */
+        tuner->entrant[i].out = true; /* the built-in choice and NCCL are not measured again until the final */
     }
     if (!rounds_of(tuner, one, heat->rounds)) {
         return false;
