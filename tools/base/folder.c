@@ -45,7 +45,7 @@ void tool_folder_remove(const char *folder)
     (void)rmdir(folder);
 }
 
-/* The file's text, which the caller frees; NULL: it cannot be read. */
+/* malloc'd text of a file; NULL: unreadable. */
 static char *text_of(const char *path)
 {
     struct stat info;

@@ -8,9 +8,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Make a folder in $TMPDIR or /tmp that no other user can read. False after a message that begins with `command`. */
+/* Make a folder in $TMPDIR or /tmp that no other user can read. False after a message. */
 bool tool_folder_make(const char *command, char path[PATH_MAX]);
-/* Remove the folder and its files. */
 void tool_folder_remove(const char *path);
 /* Pass the text of each plain file whose name begins with `prefix` (at most the first 16 MiB, ended by a NUL) to
  * `visit`. False if the folder or a file cannot be read, or `visit` returned false. */

@@ -2,8 +2,7 @@
 /*
  * json.h - writes a JSON document to a stream.
  *
- * The writer's state is a plain value. To complete a document early and still continue it: end a copy of the state,
- * then seek the file back.
+ * The state is a plain value: to complete a document early and still continue it, end a copy and seek back.
  */
 #ifndef SHUNT_TOOLS_JSON_H
 #define SHUNT_TOOLS_JSON_H
@@ -18,7 +17,7 @@ typedef struct tool_json {
     bool filled; /* the innermost object or list has a member */
 } tool_json_t;
 
-/* `name` is that of an object's member; NULL for a member of a list, or for the whole document. */
+/* `name`: of an object's member; NULL for a list's, or the document. */
 
 /* Begin an object with `{` or a list with `[`; end it with the closing bracket. The last end adds a line break. */
 void tool_json_begin(tool_json_t *json, const char *name, char bracket);

@@ -54,7 +54,7 @@ void tool_warn_of_names(const char *command)
     }
 }
 
-/* Variables that describe the machine rather than the program: where NCCL is, and which transports it can use. */
+/* Variables of the machine: where NCCL is, and its transports. */
 static const char *const machine_names[] = {
     "SHUNT_DEVICE", "SHUNT_NCCL_PATH", "SHUNT_CACHE_DIR", "SHUNT_LIB",   "SHUNT_LISTEN", "SHUNT_TIMEOUT_MS",
     "NCCL_P2P_",    "NCCL_SHM_",       "NCCL_CUMEM_",     "NCCL_NVLS_",  "NCCL_SOCKET_", "NCCL_IB_",
@@ -82,6 +82,6 @@ void tool_forget_variables(void)
             continue;
         }
         snprintf(name, sizeof name, "%.*s", length, environ[at]);
-        unsetenv(name); /* the later entries move up by one, so the index stays */
+        unsetenv(name); /* later entries move up */
     }
 }

@@ -17,14 +17,11 @@ typedef struct tool_progress {
     double limit;        /* time limit in seconds; 0: none */
 } tool_progress_t;
 
-/* The weight of a case of this many bytes. */
 double tool_progress_weight(uint64_t bytes);
-/* Start the clock. */
 void tool_progress_open(tool_progress_t *progress, double weight);
 void tool_progress_show(const tool_progress_t *progress);
 /* Erase the bar, so that a line can be printed in its place. */
 void tool_progress_hide(const tool_progress_t *progress);
-/* Seconds since the start. */
 double tool_progress_elapsed(const tool_progress_t *progress);
 /* Estimated seconds left, at most up to the limit; negative: too early to estimate. */
 double tool_progress_left(const tool_progress_t *progress, double elapsed);

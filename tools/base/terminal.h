@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * terminal.h - whether a stream accepts control sequences and colours, and how wide it is.
+ * terminal.h - what a stream's terminal can show.
  */
 #ifndef SHUNT_TOOLS_TERMINAL_H
 #define SHUNT_TOOLS_TERMINAL_H
@@ -10,8 +10,7 @@
 
 /* Whether the stream accepts control sequences: it is a terminal, and TERM is not `dumb`. */
 bool tool_is_terminal(FILE *stream);
-/* Whether the stream accepts control sequences and the user wants colours: NO_COLOR is unset or empty
- * (no-color.org). */
+/* The same for colours: NO_COLOR must be unset or empty (no-color.org). */
 bool tool_has_colours(FILE *stream);
 /* Columns of the terminal's window; 80 if unknown. */
 int tool_columns(FILE *stream);

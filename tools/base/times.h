@@ -36,7 +36,7 @@ typedef struct tool_times {
     tool_time_t *row;
 } tool_times_t;
 
-/* The path of the times file of a table. */
+/* The path beside a table. */
 void tool_times_path(const char *table, char path[PATH_MAX]);
 /* Read a times file. False: there is none, or it is not a times file. Malformed lines are skipped. */
 bool tool_times_read(const char *path, tool_times_t *times);
@@ -44,9 +44,9 @@ void tool_times_write(FILE *file, const tool_times_t *times);
 /* Add a row; a row of the same case is replaced. False: out of memory. */
 bool tool_times_put(tool_times_t *times, const tool_time_t *row);
 
-/* Microseconds that a call like `like` saves over the real NCCL. Known if this size was measured with the same
- * algorithm, class and type, or if it lies between two measured sizes at most a factor of four apart (interpolated).
- * False: not known. `us` and `nccl_us` of `like` are not read. */
+/* Microseconds that a call like `like` saves over the real NCCL. Known for measured sizes of its algorithm, class and
+ * type, and interpolated between sizes a factor of four apart or less. False: not known. `us` and `nccl_us` of `like`
+ * are not read. */
 bool tool_times_saved(const tool_times_t *times, const tool_time_t *like, double *us);
 
 #endif

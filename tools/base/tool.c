@@ -94,7 +94,7 @@ bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES])
     program[length] = '\0';
     char *slash = strrchr(program, '/');
     *slash = '\0';
-    /* The library's folders in the build tree and after cmake --install, relative to this program. */
+    /* Relative paths in the build tree and after cmake --install. */
     static const char *const folders[] = {"../lib", SHUNT_LIBRARY_FOLDER};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         char name[PATH_MAX + 64];

@@ -3,9 +3,8 @@
  * tool.h - what the sub-commands of `shunt` share.
  *
  * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the library
- * cannot be loaded. It links only a few of the library's sources: the table format, names of collectives and classes,
- * the reader of records, and the search for a real NCCL, which `shunt run` needs before the library is loaded
- * (tools/run/behind.c).
+ * cannot be loaded. It links few of the library's sources, such as the table format, and the search for a real NCCL,
+ * which `shunt run` needs before the library is loaded (tools/run/behind.c).
  */
 #ifndef SHUNT_TOOL_H
 #define SHUNT_TOOL_H
@@ -21,7 +20,7 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 
 /* Report a wrong argument on stderr, with a hint to --help. Returns TOOL_USAGE. */
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Parse the arguments of a sub-command that has none: TOOL_OK with *help set, or TOOL_USAGE after a message. */
+/* For a sub-command without arguments: TOOL_OK with *help set, or TOOL_USAGE after a message. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
 
 /* Parse a decimal number from low to high, or a size from 1 to 1024G with K, M or G for powers of 1024. */
@@ -93,9 +92,9 @@ void tool_warn_of_names(const char *command);
 /* Unset the variables of Shunt and NCCL that change how a program's calls are served. Those that describe how this
  * machine's GPUs are reached, and where files are, stay. */
 void tool_forget_variables(void);
-/* Format a version code: "2.28.9" for 22809. */
+/* 22809 becomes "2.28.9". */
 void tool_version_text(int code, char text[16]);
-/* Format microseconds with a unit: "1.50 ms". */
+/* For example "1.50 ms". */
 void tool_duration_text(double us, char text[16]);
 
 #endif

@@ -111,7 +111,7 @@ static double weigh_cases(const bench_options_t *options, const bench_machine_t 
 
 /* ---- The ranks ---- */
 
-static volatile sig_atomic_t interrupted; /* number of the signal that was caught; 0: none */
+static volatile sig_atomic_t interrupted; /* signal number; 0: none */
 
 static void on_interrupt(int signal)
 {
@@ -142,7 +142,7 @@ static void die_of_interrupt(void)
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
-    signal(SIGINT, SIG_IGN); /* the parent receives the signal, too, and ends its ranks */
+    signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     return bench_rank_run(job, shared, rank, rows);

@@ -41,13 +41,12 @@
 enum {
     BENCH_MAX_RANKS = 8,
     BENCH_ERROR_BYTES = 768,
-    BENCH_WINDOW_BYTES = 1 << 20, /* bytes of output that are compared between ranks at a time */
+    BENCH_WINDOW_BYTES = 1 << 20, /* bytes of output compared at a time */
     BENCH_MAX_ROUNDS = 101,
     BENCH_GUARD_BYTES = 256, /* behind each output, to detect writes past its end */
     BENCH_ROTATE = 255
 };
 
-/* The sub-command; argv[0] is its name. */
 int tool_bench(int argc, char **argv);
 
 /* ---- Types and operators ---------------------------------------------------------- */
@@ -88,11 +87,11 @@ int bench_scalar(const bench_type_t *type, uint32_t rank);
 
 enum { BENCH_SECRET_BYTES = 64, BENCH_LEAST_SECRET = 16 };
 
-/* This process's rank among those that a launcher started. */
+/* A rank that a launcher started. */
 typedef struct bench_launch {
     bool on;
     uint32_t rank, ranks;
-    uint32_t local; /* index among the ranks of this host, and of its GPU */
+    uint32_t local; /* index of the rank, and of its GPU, on this host */
     uint32_t port;
     char address[256]; /* address of rank 0 */
     bool has_secret;   /* --secret */
@@ -106,11 +105,11 @@ typedef struct bench_options {
     uint64_t step_bytes;  /* -i; ignored if `factor` is set */
     uint32_t ranks;       /* 0: all GPUs, or 4 on the host */
     uint32_t times_ranks; /* -t; a factor that `ranks` already includes */
-    uint32_t grouped;     /* number of calls in a group; 0, 1: no groups */
+    uint32_t grouped;     /* calls in a group; 0, 1: no groups */
     bench_launch_t launch;
-    uint32_t calls;      /* number of calls in a timed run; 0: the device's default */
+    uint32_t calls;      /* calls of a timed run; 0: the device's default */
     uint32_t warmup;     /* calls before each timed run */
-    uint32_t rounds;     /* number of timed runs, whose median is reported */
+    uint32_t rounds;     /* timed runs; the median is reported */
     int32_t type;        /* index, or -1 for all */
     int32_t op;          /* index, or -1 for all */
     int32_t collective;  /* an alg_collective_t, or -1 for all */
@@ -120,7 +119,7 @@ typedef struct bench_options {
     bool in_place;    /* only in place */
     bool both_places; /* out of place, then in place */
     bool blocking;    /* wait after each eager call */
-    bool skew;        /* buffers begin one element after an aligned address, and have one element fewer */
+    bool skew;        /* buffers one element off alignment and one element shorter */
     bool check;
     bool nccl;
     bool floor;
@@ -141,22 +140,22 @@ extern const char bench_help[];
 
 /* ---- What ranks share ---------------------------------------------------------------- */
 
-/* Host times in seconds: of a call, and of the launch of an empty kernel. */
+/* Host times, in seconds. */
 typedef struct bench_calls {
     double call;        /* time from entry to return of the call */
-    double nccl_call;   /* the same for the real NCCL; 0: not measured */
+    double nccl_call;   /* 0: not measured */
     double launch;      /* time until the launch of an empty kernel returns */
     double launch_each; /* time between such kernels on the GPU, launched back to back */
     double sync;        /* host time of one call and a wait for the stream */
-    double nccl_sync;   /* the same for the real NCCL; 0: not measured */
+    double nccl_sync;   /* 0: not measured */
 } bench_calls_t;
 
-/* Times in seconds until both calls and concurrent matrix products have ended. */
+/* Seconds until both calls and products have ended. */
 typedef struct bench_beside {
     uint32_t calls;
-    double products; /* time of the products without calls */
+    double products; /* products without calls */
     double total;
-    double nccl_total; /* the same for the real NCCL; 0: not measured */
+    double nccl_total; /* 0: not measured */
 } bench_beside_t;
 
 typedef struct bench_row {
@@ -168,10 +167,10 @@ typedef struct bench_row {
     bool in_place;
     char algorithm[32];
     double seconds;        /* time of one call on the slowest rank, median over rounds */
-    double nccl_seconds;   /* the same for the real NCCL; 0: not measured */
+    double nccl_seconds;   /* 0: not measured */
     uint64_t wrong;        /* wrong elements of all ranks; UINT64_MAX: not checked */
     bench_calls_t calls;   /* with --host-time */
-    double choice;         /* with --choose: seconds that the library takes to choose */
+    double choice;         /* with --choose: seconds of the choice */
     bench_beside_t beside; /* with --beside */
 } bench_row_t;
 
@@ -197,15 +196,15 @@ typedef struct bench_pulse {
 
 typedef struct bench_shared {
     bench_machine_t machine;
-    atomic_uint waiting;                  /* ranks that wait at the barrier */
-    atomic_uint phase;                    /* current phase of the barrier */
+    atomic_uint waiting;                  /* ranks at the barrier */
+    atomic_uint phase;                    /* the barrier's phase */
     bench_pulse_t pulse[BENCH_MAX_RANKS]; /* the steps increase while a rank makes progress */
     ncclUniqueId id[2];
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
     char error[BENCH_MAX_RANKS][BENCH_ERROR_BYTES];
-    _Atomic uint64_t case_bytes; /* size of the running case, set by rank 0 */
-    atomic_uint case_part;       /* completed part of the running case, in thousandths */
+    _Atomic uint64_t case_bytes; /* the running case's size, set by rank 0 */
+    atomic_uint case_part;       /* completed thousandths of the running case */
     uint64_t window_bytes;       /* bytes of `window` that rank 0 publishes at the next barrier */
     uint8_t window[BENCH_WINDOW_BYTES];
 } bench_shared_t;
@@ -238,11 +237,11 @@ bool bench_look(const char *command, bench_machine_t *machine);
 bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor);
 
 typedef struct bench_family {
-    const char *command;        /* name of the command in messages */
+    const char *command;
     bench_shared_t *shared;     /* a new mapping for every family */
-    uint32_t first, ranks;      /* the family's first rank in this process, and how many it has */
+    uint32_t first, ranks;      /* the first rank, and how many are forked */
     pid_t pid[BENCH_MAX_RANKS]; /* the fields from here on are private; 0: ended */
-    int rows;                   /* read end of the pipe */
+    int rows;
     unsigned long long pulse;
     double pulse_time;
 } bench_family_t;
@@ -262,7 +261,7 @@ typedef struct bench_device bench_device_t;
 typedef struct bench_side {
     const tool_nccl_t *nccl; /* NULL: an empty kernel instead of a call */
     ncclComm_t comm;
-    ncclRedOp_t op; /* operator of the running case */
+    ncclRedOp_t op; /* the running case's operator */
 } bench_side_t;
 
 typedef struct bench_rank {
@@ -276,11 +275,11 @@ typedef struct bench_rank {
     void *device_state; /* owned by the device */
     void *stream;       /* cudaStream_t; NULL on the host */
     tool_shunt_t shunt;
-    tool_nccl_t nccl[2];  /* [0]: Shunt's, [1]: the real NCCL's */
-    bench_side_t side[2]; /* [0]: Shunt's, [1]: the real NCCL's */
-    uint32_t comms;       /* open communicators of `side` */
-    uint32_t sides;       /* sides of the running case: 2 if the real NCCL has the call */
-    double products;      /* with --beside: seconds of the products alone */
+    tool_nccl_t nccl[2];  /* Shunt's, the real NCCL's */
+    bench_side_t side[2]; /* Shunt's, the real NCCL's */
+    uint32_t comms;       /* number of open communicators */
+    uint32_t sides;       /* 2 if the real NCCL has the running case's call */
+    double products;      /* seconds of the products alone */
     uint8_t *memory[2];   /* device memory behind input and output; NULL for the input when in place */
     uint8_t *input;       /* buffer of the running case, set by bench_place */
     uint8_t *output;
@@ -290,7 +289,7 @@ typedef struct bench_rank {
 typedef struct bench_case {
     alg_collective_t collective;
     uint32_t root; /* root of a run's first call */
-    bool rotates;  /* each call's root is the rank after the last call's */
+    bool rotates;  /* each call takes the next rank as root */
     const bench_type_t *type;
     const bench_op_t *op;
     bool in_place;
@@ -305,40 +304,35 @@ uint64_t bench_input_count(const bench_rank_t *rank, const bench_case_t *one);
 uint64_t bench_output_count(const bench_rank_t *rank, const bench_case_t *one);
 /* The root of the run's call number `call`. */
 uint32_t bench_root(const bench_rank_t *rank, const bench_case_t *one, uint32_t call);
-/* Whether the collective has an in-place form. */
 bool bench_has_place(alg_collective_t collective);
-/* Set rank->input, output and guard for a case, within the allocated memory. */
+/* Set rank->input, output and guard within the memory. */
 void bench_place(bench_rank_t *rank, const bench_case_t *one);
-/* Whether the library has the functions that measure this collective. */
+/* Whether the library has the collective's functions. */
 bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg_collective_t collective);
-/* Make call number `call` of a run. */
 ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
 /* Ratio of bus bandwidth to algorithm bandwidth, as nccl-tests define them. */
 double bench_bus_factor(alg_collective_t collective, uint32_t nranks);
 
 /* Record why this rank fails, unless a reason is recorded already; returns false. */
 bool bench_fail(bench_rank_t *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Wait for all ranks. */
 void bench_barrier(bench_rank_t *rank);
-/* Read the launcher's variables for this process's rank; TOOL_OK, or TOOL_USAGE after a message. */
+/* Read the launcher's variables; TOOL_OK, or TOOL_USAGE after a message. */
 int bench_launch_find(bench_launch_t *launch);
-/* Connect the ranks that a launcher started. */
+/* Connect a launcher's ranks. */
 bool bench_launch_open(bench_rank_t *rank);
-/* Set the options of a socket between such ranks. */
+/* Set a socket's options. */
 void bench_launch_set_up(int socket);
 /* Read the secret from a file that the user alone may read; TOOL_OK, or TOOL_USAGE after a message. */
 int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES]);
-/* On rank 0: accept all other ranks on a non-blocking listener. On the others: authenticate over the connection to rank
- * 0. */
+/* Rank 0 accepts all others on a non-blocking listener; the others authenticate to it. */
 bool bench_meet_ranks(bench_rank_t *rank, int listener);
 bool bench_meet_first(bench_rank_t *rank, int connection);
 /* Wait for all ranks and exchange the shared data. Ends the process if a rank is gone. */
 void bench_launch_barrier(bench_rank_t *rank);
 /* Rank 0 publishes the completed part of the running case. Bytes 0: the case is the same. */
 void bench_tell_part(bench_rank_t *rank, uint64_t bytes, uint32_t done, uint32_t all);
-/* Issue call number `call` of a run on the stream. */
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
-/* Set the buffers and the sides of a case. */
+/* Set a case's buffers and sides. */
 void bench_begin(bench_rank_t *rank, const bench_case_t *one);
 /* Open the libraries, the device, the communicators and the buffers of a zeroed rank. After a failure nothing is
  * closed, as peers may still be in a call; the process ends. */
@@ -364,24 +358,22 @@ bool bench_run_open(bench_rank_t *rank, const bench_case_t *one, const bench_sid
                     bench_run_t *run);
 bool bench_run_start(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run);
 void bench_run_close(bench_rank_t *rank, bench_run_t *run);
-/* Time Shunt and NCCL alternately; fills in the row's times on every rank. */
+/* Shunt and NCCL alternately; sets the row's times on every rank. */
 bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, uint64_t *wrong);
 /* Time one run: seconds of a call on the slowest rank, by the stream's clock. */
 bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
 /* The maximum of `own` over the ranks. All ranks call it, with a barrier before the next call. */
 double bench_slowest(bench_rank_t *rank, double own);
-/* The median of the values, which are sorted in place. */
+/* Sorts the values. */
 double bench_median(double *values, uint32_t count);
-/* Measure the host times of calls. */
 bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
 /* Open the products and set `rank->products`. */
 bool bench_beside_open(bench_rank_t *rank);
-/* The number of calls, of `seconds` each, to run beside products of `products` seconds. */
+/* The number of calls of `seconds` each to run beside the products. */
 uint32_t bench_beside_calls(double products, double seconds);
-/* Time one run beside the products: seconds until both have ended, on the slowest rank. A run of 0 calls times the
- * products alone. */
+/* Seconds until a run and the products have ended, on the slowest rank. A run of 0 calls times the products alone. */
 bool bench_beside_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
-/* Time Shunt and NCCL beside the products, alternately; the row already has the calls' times without products. */
+/* Shunt and NCCL alternately; the row has the calls' times without products. */
 bool bench_beside(bench_rank_t *rank, const bench_case_t *one, const bench_row_t *row, bench_beside_t *beside);
 /* Seconds that the library takes to choose for messages of up to this size. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds);
@@ -405,10 +397,10 @@ struct bench_device {
     bool (*capture_end)(bench_rank_t *rank, void **graph);
     bool (*replay)(bench_rank_t *rank, void *graph);
     void (*graph_free)(bench_rank_t *rank, void *graph);
-    bool (*load_open)(bench_rank_t *rank); /* products (load.h), closed with the device */
+    bool (*load_open)(bench_rank_t *rank);
     bool (*load_start)(
         bench_rank_t *rank); /* start the products on a separate stream, after the present work of this one */
-    bool (*load_join)(bench_rank_t *rank); /* make the stream wait for the products */
+    bool (*load_join)(bench_rank_t *rank);
 };
 extern const bench_device_t bench_device_host;
 extern const bench_device_t *const bench_device_cuda; /* NULL in a build without CUDA */
@@ -420,7 +412,7 @@ typedef struct bench_report bench_report_t;
  * outlive the report. NULL, after a message: a file cannot be written. */
 bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
-/* Show the progress; called at intervals while there is no row. */
+/* Called at intervals while there is no row. */
 void bench_report_progress(bench_report_t *report, uint64_t bytes, double part);
 /* Complete the files; false if one could not be written. */
 bool bench_report_close(bench_report_t *report);

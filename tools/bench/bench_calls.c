@@ -3,15 +3,14 @@
  * bench_calls.c - host time of a call (--host-time), and of the choice within it (--choose).
  *
  * Measures Shunt, the real NCCL, and in the same process the launch of an empty kernel, the minimum of any call on a
- * stream. Rounds alternate between the sides, and the result is the median over rounds of the slowest rank, as in
- * bench_time.c.
+ * stream. Rounds and medians are as in bench_time.c.
  */
 #include <time.h>
 
 #include "tools/bench/bench.h"
 
-/* Limit of consecutive calls. A stream's queue holds about a thousand entries and a call of NCCL takes several, so with
- * more calls the host would wait for the GPU. */
+/* A stream's queue holds about a thousand entries and a call of NCCL takes several; with more calls the host would wait
+ * for the GPU. */
 enum { MOST_CALLS = 200 };
 
 static double now(void)
@@ -26,7 +25,6 @@ static uint32_t calls_of(const bench_rank_t *rank)
     return rank->options->calls < MOST_CALLS ? rank->options->calls : MOST_CALLS;
 }
 
-/* Wait until the stream is empty and all ranks have reached this point. */
 static bool wait_for_all(bench_rank_t *rank)
 {
     if (!rank->device->wait(rank)) {
@@ -36,7 +34,6 @@ static bool wait_for_all(bench_rank_t *rank)
     return true;
 }
 
-/* Mean time until a call returns. */
 static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     uint32_t calls = calls_of(rank);

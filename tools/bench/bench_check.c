@@ -2,8 +2,7 @@
 /*
  * bench_check.c - checks the output.
  *
- * Collectives that only move data get arbitrary bits, with runs of ones, which must arrive unchanged. Collectives that
- * reduce are checked with two kinds of data:
+ * Moved data is arbitrary bits, with runs of ones. Reductions are checked with two kinds:
  *
  * Exact data: numbers so small that every order of additions is exact in the type (integers: any bits, as they wrap),
  * so the output must equal the expected one bit by bit for every algorithm. Rounded data (all-reduce of floats): any
@@ -229,7 +228,7 @@ static uint64_t count_wrong(const bench_case_t *one, const uint8_t *got, const u
     return wrong;
 }
 
-/* Count one more wrong element if the guard behind the output was overwritten. */
+/* Count a wrong element if the guard was overwritten. */
 static bool check_guard(bench_rank_t *rank, uint64_t *wrong)
 {
     uint8_t guard[BENCH_GUARD_BYTES];
@@ -242,7 +241,6 @@ static bool check_guard(bench_rank_t *rank, uint64_t *wrong)
     return true;
 }
 
-/* Compare the output's elements from `at` on with the pattern's from `from` on. */
 static bool compare_part(bench_rank_t *rank, const bench_case_t *one, const pattern_t *pattern, uint64_t from,
                          uint64_t at, uint64_t *wrong)
 {
@@ -262,7 +260,7 @@ static bool compare_part(bench_rank_t *rank, const bench_case_t *one, const patt
     return done;
 }
 
-/* Compare block `block` of the output with data `what` of rank `of`, from its element `from` on. */
+/* Compare a block with data `what` of rank `of`, from its element `from` on. */
 static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, uint64_t from,
                           uint32_t block, uint64_t *wrong)
 {
@@ -275,7 +273,7 @@ static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t wh
     return done;
 }
 
-/* Check that the output of a rank other than the root of a reduce or gather is unchanged: in place it is the input. */
+/* Only the root of a reduce or gather may change its output: elsewhere in place it is the input. */
 static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
     const size_t bytes = one->type->bytes;
@@ -291,7 +289,6 @@ static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint6
     return done;
 }
 
-/* Compare the output after a run of this many calls. */
 static bool compare_output(bench_rank_t *rank, const bench_case_t *one, uint32_t calls, uint64_t *wrong)
 {
     const uint64_t own = (uint64_t)rank->rank * one->count;
@@ -332,7 +329,7 @@ static bool compare_expected(bench_rank_t *rank, const bench_case_t *one, uint32
     return compare_output(rank, one, calls, wrong) && check_guard(rank, wrong);
 }
 
-/* Rank 0 publishes its output window by window; the other ranks count the elements that differ from theirs. */
+/* Rank 0 publishes its output by windows; the others count elements that differ. */
 static bool compare_ranks(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
     uint8_t *own = malloc(BENCH_WINDOW_BYTES);

@@ -60,7 +60,7 @@ bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg
            (collective != ALG_SCATTER || nccl->ncclScatter != NULL);
 }
 
-/* Errors of the calls are not checked: NCCL reports them at the group's end, too. */
+/* NCCL reports the calls' errors at the group's end. */
 static ncclResult_t ring(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;
@@ -83,7 +83,7 @@ static ncclResult_t all_pairs(bench_rank_t *rank, const bench_side_t *side, cons
     return nccl->ncclGroupEnd();
 }
 
-/* An all-gather as one broadcast from each rank, or a reduce-scatter as one reduce to each. */
+/* An all-gather as broadcasts, or a reduce-scatter as reduces. */
 static ncclResult_t all_roots(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;

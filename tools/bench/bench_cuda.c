@@ -28,7 +28,7 @@ static void cuda_close(bench_rank_t *rank)
     if (state == NULL) {
         return;
     }
-    /* Errors of the clean-up are ignored: the run's result is known by now. */
+    /* Errors of the clean-up do not matter. */
     tool_load_close(state->load);
     for (int i = 0; i < 2; i++) {
         if (state->mark[i] != NULL) {
@@ -142,7 +142,7 @@ static bool cuda_capture_end(bench_rank_t *rank, void **graph)
     if (!ok(rank, cudaStreamEndCapture(state->stream, &captured), "cudaStreamEndCapture")) {
         return false;
     }
-    /* As in PyTorch: without this flag, kernels run at the priority of the replaying stream instead of their own. */
+    /* As in PyTorch: else kernels have the replaying stream's priority, not their own. */
     cudaError_t status = cudaGraphInstantiateWithFlags(&made, captured, cudaGraphInstantiateFlagUseNodePriority);
     (void)cudaGraphDestroy(captured);
     if (!ok(rank, status, "cudaGraphInstantiateWithFlags")) {

@@ -2,10 +2,9 @@
 /*
  * bench_family.c - the parent of a measurement's processes.
  *
- * The parent makes no CUDA call itself, since a process that has made one cannot fork ranks: work that needs CUDA
- * before the fork runs in a process of its own. The parent then forks the ranks and passes on the rows that rank 0
- * sends. It ends all ranks when one fails, dies, or makes no progress for a minute, or when the receiver of the rows
- * asks for it.
+ * The parent makes no CUDA call, which would prevent forking ranks: work that needs CUDA before runs in a separate
+ * process. The parent passes on rank 0's rows, and ends all ranks when one fails, dies, or makes no progress for a
+ * minute, or when the rows' receiver asks.
  */
 #include <errno.h>
 #include <poll.h>

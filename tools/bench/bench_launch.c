@@ -30,7 +30,7 @@ typedef struct all_parts {
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
     ncclUniqueId id[2];
-    uint64_t window_bytes; /* size of the window's bytes, which follow this struct */
+    uint64_t window_bytes; /* the bytes follow */
 } all_parts_t;
 
 /* ---- Who starts ranks ---- */

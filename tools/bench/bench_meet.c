@@ -2,9 +2,9 @@
 /*
  * bench_meet.c - rank 0 of `shunt bench --launched` meets the ranks that a launcher started.
  *
- * Any process can connect to the port, and a process that is accepted as a rank receives the unique id, which contains
- * NCCL's secret. So a caller must send the secret of --secret; without one it must be a process of this user on this
- * host, according to the kernel's table of connections. A silent caller does not delay the others.
+ * Any process can connect, and an accepted one receives the unique id with NCCL's secret. So a caller must send the
+ * secret of --secret, or be a process of this user on this host by the kernel's table of connections. Silent callers
+ * delay nobody.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -73,7 +73,7 @@ int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES])
     return TOOL_OK;
 }
 
-/* In constant time, so that the time of an answer does not reveal how much of a guess is right. */
+/* In constant time, which reveals nothing about a guess. */
 static bool is_secret(const uint8_t *secret, const uint8_t *shown)
 {
     uint8_t differs = 0;

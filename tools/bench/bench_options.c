@@ -235,7 +235,7 @@ static int place_option(const char *text, bench_options_t *options)
                : tool_usage("bench", "--place %s: out, in or both is wanted", text);
 }
 
-/* -a of nccl-tests: which rank's time is reported. Only 3, the slowest, is accepted. */
+/* nccl-tests' choice of reported times: only 3, the slowest rank's. */
 static int average_option(const char *text)
 {
     uint32_t whose = 0;

@@ -2,8 +2,8 @@
 /*
  * bench_rank.c - one rank of the benchmark, a process of its own.
  *
- * The rank has two communicators over the same ranks, Shunt's and the real NCCL's, and runs the cases in the same order
- * as every other rank. It owns its buffers, sized for the largest case.
+ * It has two communicators, Shunt's and the real NCCL's, runs the cases in the same order as every rank, and owns
+ * buffers for the largest case.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static bool nccl_ok(bench_rank_t *rank, const tool_nccl_t *nccl, ncclComm_t comm
     return bench_fail(rank, "%s: %s (%.500s)", call, nccl->ncclGetErrorString(result), nccl->ncclGetLastError(comm));
 }
 
-/* Not a read-modify-write: no other rank writes this counter. */
+/* No other rank writes this counter. */
 static void pulse(bench_rank_t *rank)
 {
     atomic_ullong *steps = &rank->shared->pulse[rank->rank].steps;
@@ -167,14 +167,13 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_ki
     for (uint32_t side = 0; done && side < rank->sides; side++) {
         done = op_close(rank, &rank->side[side], one);
     }
-    bench_tell_part(rank, 0, 0, 1); /* the row ends the case, so no part is shown */
+    bench_tell_part(rank, 0, 0, 1); /* the row replaces it */
     if (done && rank->rank == 0 && write(rows, &row, sizeof row) != (ssize_t)sizeof row) {
         return bench_fail(rank, "the parent is gone");
     }
     return done;
 }
 
-/* Run a case out of place, in place, or both, as the options ask. */
 static bool run_places(bench_rank_t *rank, const bench_case_t *one, const bench_kind_t *kind, int rows)
 {
     for (int place = 0; place < 2; place++) {

@@ -57,7 +57,7 @@ struct bench_report {
     FILE *csv; /* NULL: no CSV file */
     tool_json_t json;
     uint32_t rows;
-    double busbw; /* sum over the rows, in GB/s */
+    double busbw; /* sum, in GB/s */
     uint64_t wrong;
     tool_progress_t progress;
 };
@@ -231,7 +231,7 @@ static const column_t columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
 
-/* The texts of one row's cells; "" without a value. */
+/* "": no value. */
 typedef struct cells {
     char text[COLUMNS][CELL_BYTES];
     uint32_t filled;
@@ -253,7 +253,7 @@ static bool shown(const bench_options_t *options, uint32_t column)
     }
 }
 
-/* A table with one place names it in its head instead of in a column. */
+/* With one place the head names it. */
 static void table_cell(const bench_report_t *report, uint32_t column, const char *text)
 {
     if (columns[column].width > 0 && (columns[column].group != PLACE || report->options->both_places)) {
@@ -367,7 +367,7 @@ static void put_nothing(cells_t *cells)
     cells->filled++;
 }
 
-/* Times that were not measured are 0, and leave the cell empty. */
+/* Times not measured are 0. */
 static void put_time(cells_t *cells, int digits, double time)
 {
     if (time > 0) {

@@ -11,7 +11,6 @@
 
 #include "tools/bench/bench.h"
 
-/* The number of calls in a step of a run. */
 static uint32_t calls_of_step(const bench_rank_t *rank, const bench_side_t *side)
 {
     return rank->options->grouped > 1 && side->nccl != NULL ? rank->options->grouped : 1;
@@ -160,7 +159,7 @@ bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, u
         done = bench_run_open(rank, one, &rank->side[side], rank->options->calls, &run[side]);
     }
     done = done && time_rounds(rank, one, run, seconds);
-    /* A run of several calls in place has no expected output: each call reduces the previous one's result. */
+    /* In place, each call reduces the previous result: there is no expected output. */
     if (done && rank->options->check && !one->in_place) {
         done = bench_check_run(rank, one, &run[0], wrong);
     }

@@ -19,7 +19,7 @@
 enum {
     PRODUCTS = 8,
     WIDTH = 8192, /* width of cuBLAS's matrices, bf16 */
-    TILE = 64,    /* width of a tile in this file's kernel */
+    TILE = 64,    /* of this file's kernel */
     STEP = 16,
     TILE_THREADS = 256,
     OWN_WIDTH = 2048, /* fp32: a and b have 2048 x 1024 elements */
@@ -77,7 +77,6 @@ static bool bind(void *library, const char *name, void *pointer)
     return found != NULL;
 }
 
-/* The library stays open until the process ends. */
 static bool open_cublas(cublas_t *cublas, const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -172,7 +171,7 @@ extern "C" tool_load_t *tool_load_open(const char *nccl_path, char *error)
     }
     if (done && load->cublas.handle == NULL)
         done = OK(cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes()));
-    /* The first product loads code and allocates a workspace, so it is made here. */
+    /* The first product loads code and allocates a workspace. */
     if (done && OK((cudaError_t)launch(load)) && OK(cudaStreamSynchronize(load->stream)))
         return load;
     tool_load_close(load);

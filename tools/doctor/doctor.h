@@ -20,7 +20,6 @@
 #include "tools/doctor/processes.h"
 #include "tools/run/counts.h"
 
-/* The sub-command; argv[0] is its name. */
 int tool_doctor(int argc, char **argv);
 
 /* A line reports that a check passed, a fact worth knowing, or a fault, which sets the exit status. */
@@ -30,7 +29,7 @@ typedef enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_FAULT } doctor_level_
 typedef struct doctor_facts {
     char error[TOOL_ERROR_BYTES]; /* "": the other fields are filled in */
     shunt_communicator_t all;     /* over all GPUs; ranks 0: fewer than two GPUs */
-    char table[PATH_MAX];         /* path of this machine's table; "": there is no folder for it */
+    char table[PATH_MAX];         /* path; "": no folder for it */
     bool tuned;                   /* that file exists */
     char rules[512];              /* sources of the all-reduce rules, separated by commas */
     char settings[1024];          /* settings that differ from their defaults, separated by commas */
@@ -65,12 +64,12 @@ typedef struct doctor_report {
 } doctor_report_t;
 
 typedef struct doctor {
-    FILE *out;         /* stream of the text */
-    bool colours;      /* `out` accepts colours */
-    const char *json;  /* file of --json; NULL: none */
-    const char *check; /* name of the running check */
-    uint32_t limit_s;  /* time limit of the command */
-    char **command;    /* argv of the command; NULL: none */
+    FILE *out;        /* stream of the text */
+    bool colours;     /* `out` accepts colours */
+    const char *json; /* NULL: none */
+    const char *check;
+    uint32_t limit_s; /* time limit of the command */
+    char **command;   /* NULL: none */
     char folder[PATH_MAX];
     bench_machine_t *machine; /* shared memory */
     doctor_facts_t *facts;    /* shared memory */
@@ -101,7 +100,7 @@ typedef struct doctor_lines {
 } doctor_lines_t;
 
 typedef struct doctor_log {
-    uint32_t attached;        /* lines of attached communicators: one per process and communicator */
+    uint32_t attached;        /* one for each process and communicator */
     doctor_lines_t forwarded; /* why communicators are forwarded */
     doctor_lines_t warnings;  /* all other warnings */
     doctor_lines_t real;      /* paths of the NCCLs that Shunt has opened */
@@ -109,7 +108,7 @@ typedef struct doctor_log {
 
 /* Read the folder's files whose names begin with `prefix`. */
 void doctor_log_read(const char *folder, const char *prefix, doctor_log_t *log);
-/* Add the text of a log file, which ends with a NUL. */
+/* Add a log's text. */
 void doctor_log_add(const char *text, doctor_log_t *log);
 
 #endif

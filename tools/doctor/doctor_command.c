@@ -103,7 +103,7 @@ static bool watch(doctor_t *doctor, watched_t *watched)
     }
     watched->ended = wait_until(command, watched, start + doctor->limit_s);
     watched->seconds = now() - start;
-    tool_processes_end(); /* also children that the ended command left: they would disturb the bench */
+    tool_processes_end(); /* children that the ended command left would disturb the bench */
     return true;
 }
 
@@ -149,7 +149,7 @@ static void report_end(doctor_t *doctor, const watched_t *watched)
     (void)tool_folder_each(doctor->folder, "output", print_tail, doctor);
 }
 
-/* Whether Shunt itself opened this real NCCL and logged it, which is no fault. Forked children inherit the mapping. */
+/* Shunt itself may open the real NCCL; forked children inherit it. */
 static bool opened_by_shunt(const doctor_log_t *log, const char *nccl)
 {
     char path[PATH_MAX];

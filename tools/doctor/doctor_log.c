@@ -58,7 +58,7 @@ static const char *next_word(const char *at)
     return at + (at[0] == ' ');
 }
 
-/* `line` has the form "shunt: host:pid:thread INFO text". */
+/* "shunt: host:pid:thread INFO text" */
 static void add_entry(const char *line, doctor_log_t *log)
 {
     const char *level = next_word(next_word(line)), *why = tool_key(line, "why"), *path = tool_key(line, "nccl_path");

@@ -40,7 +40,7 @@ static void read_settings(const tool_shunt_t *shunt, doctor_facts_t *facts)
     }
 }
 
-/* Collect the rules' sources: a row's text ends with its source in parentheses. */
+/* A row's text ends with its source in parentheses. */
 static void read_rules(const tool_shunt_t *shunt, doctor_facts_t *facts)
 {
     char row[256];
@@ -161,7 +161,7 @@ static void report_links(doctor_t *doctor)
     }
 }
 
-/* Map a page of shared memory that other processes could open. 0, or the error. */
+/* Map shared memory that others could open. 0, or the error. */
 static int try_shared_memory(void)
 {
     char name[64];

@@ -21,10 +21,10 @@ enum { LOOK_MS = 100, GRACE_S = 5 };
 /* ---- Descendants ---- */
 
 typedef struct parent {
-    pid_t pid, of; /* `of` is the parent of `pid` */
+    pid_t pid, of; /* pid's parent */
 } parent_t;
 
-/* Parse from the last parenthesis: the process's name may contain blanks and parentheses. */
+/* The process's name may contain blanks and parentheses. */
 static bool read_parent(pid_t pid, parent_t *parent)
 {
     char path[64], line[512];
@@ -56,7 +56,7 @@ static uint32_t read_all(parent_t *all, uint32_t capacity)
     return count;
 }
 
-/* Iterates until no process is added: process ids are reused, so a parent's may be larger than its child's. */
+/* A parent's id may be larger than its child's, as ids are reused. */
 static uint32_t find_descendants(pid_t found[TOOL_MOST_PROCESSES])
 {
     static parent_t all[1 << 16];
@@ -139,7 +139,7 @@ static void check_file(tool_processes_t *processes, tool_process_t *process, con
     }
 }
 
-/* Lines have the form "7f00-7f10 r-xp 00000000 08:01 123 /path". Another user's process may be unreadable. */
+/* "7f00-7f10 r-xp 00000000 08:01 123 /path"; unreadable for another user's process. */
 static void read_maps(tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *line = NULL;

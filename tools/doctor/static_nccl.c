@@ -3,8 +3,8 @@
  * static_nccl.c - see static_nccl.h.
  *
  * A symbol table may have a million entries, so their names are not compared one by one: the offsets of the name in the
- * string table are found first, then the symbols with these offsets. The file is read rather than mapped: if it shrinks
- * meanwhile, a read is short, where a mapping would raise SIGBUS.
+ * string table are found first, then the symbols with these offsets. The file is read, as a mapping raises SIGBUS if
+ * the file shrinks.
  */
 #include "tools/doctor/static_nccl.h"
 

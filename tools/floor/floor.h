@@ -37,7 +37,7 @@ enum { TOOL_FLOOR_GPUS = 8, TOOL_FLOOR_ERROR_BYTES = 256 };
 /* All times are in seconds. */
 typedef struct tool_floor {
     double launch_graph; /* time of one empty kernel in a graph of many */
-    double launch_eager; /* time of one empty kernel of many that are launched one by one */
+    double launch_eager; /* the same, launched one by one */
     double push;         /* t0 */
     double one_way;
     double bandwidth; /* bytes a second */
@@ -50,7 +50,7 @@ typedef struct tool_floor {
 /* Measure GPUs 0 to gpus-1, at least two, from this process. Frees nothing, so the process should end soon. Errors are
  * reported in floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
-/* Measure the part over the host's memory. False: see floor->error. */
+/* False: see floor->error. */
 bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 
 /* The least time of a collective of this many bytes. */

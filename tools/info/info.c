@@ -37,14 +37,14 @@ typedef struct seen {
     char library[PATH_MAX];
     char version[16];
     char nccl_version[16]; /* "": unknown */
-    const char *nccl_path; /* path of the real NCCL; NULL: none found */
+    const char *nccl_path; /* NULL: none found */
     bool host;
     tool_shunt_t shunt;
     tool_gpus_t gpus;
     shunt_communicator_t facts; /* ranks 0 and an empty class name: no communicator to describe */
 } seen_t;
 
-/* The facts of a host communicator of four ranks, or of one over all GPUs. False: there is none. */
+/* Of a host communicator of four ranks, or of all GPUs. False: none. */
 static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_communicator_t *facts)
 {
     *facts = (shunt_communicator_t){.size = sizeof *facts};

@@ -24,7 +24,7 @@ static void text(const shunt_setting_t *setting)
            setting->help);
 }
 
-/* Print a table cell, with bars escaped, as a bar would end it. */
+/* Bars are escaped, as they end a cell. */
 static void cell(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -60,8 +60,7 @@ static void roff(const char *words)
     }
 }
 
-/* Print a setting as roff. Each line begins with a macro or a bracket, as a text line that begins with a dot or an
- * apostrophe would be taken for a macro. */
+/* Each line begins with a macro or a bracket, so that no dot or apostrophe of the text does. */
 static void man(const shunt_setting_t *setting)
 {
     printf(".TP\n.B %s\n", setting->name);

@@ -163,7 +163,7 @@ static bool query_linker(const char *linker, const char *program, char path[PATH
 
 /* ---- The library ------------------------------------------------------------------------- */
 
-/* Whether the file is a real NCCL rather than another Shunt. */
+/* A real NCCL rather than another Shunt. */
 static bool is_real(const char *name, char real[PATH_MAX])
 {
     char why[128];

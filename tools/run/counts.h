@@ -30,11 +30,10 @@ typedef struct tool_counts {
     tool_waits_t waits;
 } tool_counts_t;
 
-/* Sum the files stats.* of the folder. False: out of memory, or the folder cannot be read. */
+/* Sum the folder's files stats.*. False: out of memory, or no folder. */
 bool tool_counts_read(const char *folder, tool_counts_t *counts);
 /* Add the text of one file, which ends with a NUL. */
 bool tool_counts_add(const char *text, tool_counts_t *counts);
-/* Free the rows; the counts are then empty. */
 void tool_counts_free(tool_counts_t *counts);
 /* The advice for a program with a pinned variable; false: there is none. */
 bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity);

@@ -13,7 +13,7 @@
 
 #include "tools/base/tool.h"
 
-/* The sum of the calls in one line of the table. */
+/* Sums of a table line's calls. */
 typedef struct line {
     const tool_count_t *first;
     uint64_t calls, bytes, known; /* known: number of calls whose saving is known */

@@ -122,8 +122,8 @@ static bool drop_audits(void)
     return set;
 }
 
-/* The audit library is in the folder of Shunt's library and finds it there. SHUNT_LIB is not used, since all children
- * would inherit it, even those with another Shunt. */
+/* The audit library finds Shunt's beside itself. All children would inherit SHUNT_LIB, even those with another
+ * Shunt. */
 static bool audit(const char *library)
 {
     char path[PATH_MAX + 32];
@@ -200,18 +200,17 @@ static void block_signals(sigset_t *blocked, sigset_t *old)
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         sigdelset(blocked, kept[i]);
     }
-    signal(SIGCHLD, SIG_DFL); /* a parent may have ignored it, and then the exit status would be lost */
+    signal(SIGCHLD, SIG_DFL); /* if ignored, as by some parents, the exit status is lost */
     sigprocmask(SIG_BLOCK, blocked, old);
 }
 
-/* Whether the command has received the signal, too: the kernel sends a terminal's signals to the whole foreground
- * group, except a hangup, which may reach only the session's leader. */
+/* The terminal signals the whole foreground group, but a hangup may reach only the session's leader. */
 static bool command_has_it(const siginfo_t *signal)
 {
     return signal->si_code > 0 && signal->si_signo != SIGHUP;
 }
 
-/* Wait for the child and pass on signals, such as a scheduler's warning. Returns the exit status. */
+/* Passes signals on, such as a scheduler's warning. */
 static int wait_for(pid_t pid, const sigset_t *blocked)
 {
     int status = 0;
@@ -243,7 +242,6 @@ static void print_report(const char *folder, int status, FILE *file)
     free(times.row);
 }
 
-/* Make the private folder and open the file of --json. */
 static bool open_report(const char *json, char folder[PATH_MAX], FILE **file)
 {
     if (!tool_folder_make("run", folder)) {
@@ -283,7 +281,7 @@ static int report(char **command, const options_t *options)
         perror("shunt run: fork");
     }
     print_report(folder, status, json);
-    (void)tool_output_close("run", options->json, json); /* an error does not change the exit status, which is CMD's */
+    (void)tool_output_close("run", options->json, json); /* the status is CMD's */
     tool_folder_remove(folder);
     return status;
 }

@@ -86,7 +86,7 @@ static int by_wait(const void *a, const void *b)
     return x->rank < y->rank ? -1 : 1;
 }
 
-/* Sort within communicators first: most_us, which orders the communicators, is still 0. */
+/* Within communicators first, where most_us is still 0. */
 static void sort(tool_waits_t *waits)
 {
     tool_wait_t *row = waits->row;

@@ -25,7 +25,7 @@
 typedef struct tuning {
     tune_options_t *options;
     bench_machine_t *machine; /* shared memory */
-    sel_measured_t link;      /* figures of the links; all zero: not measured */
+    sel_measured_t link;      /* all zero: not measured */
     sel_host_measured_t host; /* all zero: not measured */
     uint32_t results;
     tune_result_t *result;
@@ -94,7 +94,7 @@ static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
     return known ? topology.link : SEL_LINK_HOST;
 }
 
-/* Measure the links of all GPUs even with -g, since the table is the machine's. A failure does not affect the rows. */
+/* Of all GPUs even with -g, since the table is the machine's. A failure does not affect the rows. */
 static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
@@ -122,7 +122,7 @@ static void measure_links(tuning_t *tuning)
 typedef struct place {
     uint64_t machine;
     char path[PATH_MAX]; /* "": no folder for tables */
-    bool foreign;        /* the path was not given by the user, and lies in another user's folder */
+    bool foreign;        /* another user's, and not requested */
 } place_t;
 
 static void ask_place(void *argument)
@@ -144,8 +144,7 @@ static void ask_place(void *argument)
     }
 }
 
-/* Run in a separate process: the library reads its settings once, and the ranks, forked from this process, need other
- * settings. */
+/* In a separate process: the library reads its settings once, and the ranks, forked from this process, need others. */
 static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
 {
     if (tuning->options->table != NULL) {
@@ -194,14 +193,14 @@ static bool write_links(const tuning_t *tuning)
     return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
 }
 
-/* Check before measuring whether the table can be written. Any machine will do, as all tables lie in one folder. */
+/* Before measuring. All machines' tables lie in one folder. */
 static bool can_write_table(const tuning_t *tuning)
 {
     char path[PATH_MAX];
     return tuning->options->check || (table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path));
 }
 
-/* Check before measuring whether a file can be written, which happens only at the end. */
+/* Before measuring; the file is written at the end. */
 static bool can_write(const char *path)
 {
     FILE *file = path != NULL && !tool_is_stdout(path) ? fopen(path, "ae") : stdout;
@@ -236,7 +235,7 @@ static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
-    signal(SIGINT, SIG_IGN); /* the parent receives the signal, too, and ends its ranks */
+    signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
     if (!shared->machine.policy) {
         setenv("SHUNT_ALGO", "builtin", 1); /* else no communicator is attached where the table forwards all calls */
     }
@@ -323,7 +322,7 @@ static int by_case(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* The number of coarse sizes of all collectives together. */
+/* Of all collectives. */
 static uint32_t coarse_sizes(const tune_options_t *options)
 {
     return (uint32_t)__builtin_popcount(options->collectives) *
@@ -385,7 +384,7 @@ static int run(tuning_t *tuning)
     const struct sigaction action = {.sa_handler = on_interrupt};
     char path[PATH_MAX] = "";
     if (tuning->options->check && tuning->options->table != NULL) {
-        setenv("SHUNT_TABLE", tuning->options->table, 1); /* read by the library in the ranks */
+        setenv("SHUNT_TABLE", tuning->options->table, 1); /* for the ranks */
     }
     if (!can_write_table(tuning) || !can_write(tuning->options->csv) || !can_write(tuning->options->json)) {
         return TOOL_FAILED;
@@ -397,7 +396,7 @@ static int run(tuning_t *tuning)
     }
     tool_progress_open(&tuning->progress, 0); /* the weight is set below, when the families are known */
     tuning->progress.limit = tuning->options->limit_s;
-    measure_links(tuning); /* until here an interrupt ends the process, as there are no results to keep */
+    measure_links(tuning); /* an interrupt before ends the process: there are no results */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     bool done = write_links(tuning) && run_families(tuning, path);

@@ -29,7 +29,6 @@
 #include "selector/table_file.h"
 #include "tools/bench/bench.h"
 
-/* The sub-command; argv[0] is its name. */
 int tool_tune(int argc, char **argv);
 
 /* If a program has left a note that this machine was not measured, measure it for a few seconds and write a table.
@@ -37,13 +36,12 @@ int tool_tune(int argc, char **argv);
  * process, opens no library in it and writes nothing to stdout. */
 void tune_first(void);
 
-/* Seconds of the monotonic clock. */
 double tune_now(void);
 /* The note of a program for whose machine there was no table. */
 typedef struct tune_note {
     uint64_t machine;
     uint32_t ranks, nccl_version;
-    char class_name[SEL_CLASS_BYTES], nccl[PATH_MAX]; /* path of the program's NCCL; "-": host device */
+    char class_name[SEL_CLASS_BYTES], nccl[PATH_MAX]; /* the NCCL's path; "-": host device */
     char path[PATH_MAX + NAME_MAX + 2];
 } tune_note_t;
 
@@ -59,10 +57,9 @@ int tune_note_lock(tune_note_t *note, double most_s, int tell);
 
 typedef enum tune_note_end {
     TUNE_NOTE_DONE,   /* a table exists: the note is removed */
-    TUNE_NOTE_FAILED, /* failed: not tried again for an hour */
-    TUNE_NOTE_NEVER   /* would always fail: never tried again */
+    TUNE_NOTE_FAILED, /* not tried again for an hour */
+    TUNE_NOTE_NEVER   /* never tried again */
 } tune_note_end_t;
-/* Record in the note how measuring ended. */
 void tune_note_end(const tune_note_t *note, int file, tune_note_end_t end);
 /* Remove the notes with `never` of this machine and any host from the folder of its table. */
 void tune_note_forget(const char *table, uint64_t machine);
@@ -101,16 +98,16 @@ typedef struct tune_options {
 /* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
-/* Measure one family by `options`, whose `quick` is set, and merge it into the machine's table, whose path is returned
- * in `path`. Returns the number of measured sizes; 0, after a message, if no table was written: before every collective
- * has its coarse sizes, or because the table has rows of a full run, which sets `declined`. */
+/* Measure one family by `options`, which are `quick`, into the machine's table, at `path`. Returns the number of
+ * measured sizes; 0, after a message, if no table was written: before every collective has its coarse sizes, or over
+ * rows of a full run, which sets `declined`. */
 uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX], bool *declined);
-/* Fill in options that depend on the machine. TOOL_OK, TOOL_USAGE or TOOL_FAILED, the last two after a message. */
+/* Fill in options that depend on the machine. TOOL_OK; TOOL_USAGE or TOOL_FAILED after a message. */
 int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
 /* ---- One case, measured ----------------------------------------------------------------- */
 
-/* The name of the built-in choice, for which no row is written unless it was a prediction. */
+/* The built-in choice: no row, unless it was a prediction. */
 #define TUNE_BUILTIN "builtin"
 
 typedef struct tune_result {
@@ -124,11 +121,11 @@ typedef struct tune_result {
     char choice[SEL_FILE_NAME_BYTES]; /* algorithm, nccl or TUNE_BUILTIN; --check: the tuned table's choice */
     uint32_t blocks, threads;
     char builtin[SEL_FILE_NAME_BYTES]; /* the built-in table's choice: algorithm or nccl */
-    bool guessed;                      /* the built-in choice was predicted by the cost model, without a row */
+    bool guessed;                      /* predicted by the cost model, without a row */
     double seconds;                    /* time of the choice on the slowest rank, median over rounds */
     double spread;                     /* half of the rounds lie within this fraction of the median */
     double builtin_seconds;
-    double nccl_seconds;   /* time of the real NCCL; 0: not measured */
+    double nccl_seconds;   /* 0: not measured */
     double beside_seconds; /* time until many calls and the products beside them have ended; 0: not measured */
     double builtin_beside_seconds, nccl_beside_seconds;
     uint32_t candidates; /* number of different launches */
@@ -157,10 +154,10 @@ uint32_t tune_points_coarse(uint64_t from_bytes, uint64_t to_bytes);
  * none. */
 uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
 
-/* The ratio by which a choice must be faster than the alternative; the middle half of its times must also lie below the
- * alternative's. Smaller gains are noise. Below 1: it may be slower by this ratio. */
+/* The ratio by which a choice must be faster; the middle half of its times must also lie below the other's. Below 1: it
+ * may be slower. */
 typedef struct tune_leads {
-    double over_nccl, over_builtin; /* gain of a candidate over NCCL and over the built-in choice */
+    double over_nccl, over_builtin; /* gains of a candidate */
     double nccl_over_builtin;       /* gain of NCCL over a built-in choice of Shunt's */
 } tune_leads_t;
 /* `guessed`: the model makes the built-in choice, not a row. Pure. */
@@ -176,7 +173,6 @@ typedef struct tune_price {
 /* The index of the choice by both prices; `first` is the choice by the time alone. `beside` 0: not measured. Pure. */
 uint32_t tune_choose(const tune_price_t *price, uint32_t count, uint32_t first);
 
-/* Seconds of the better of NCCL and the built-in choice. */
 double tune_better(const tune_result_t *result);
 
 /* The work of a family; all ranks run the same cases. */
@@ -204,14 +200,12 @@ typedef struct tune_rows {
  * `may_miss` a missing file is an empty table. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 
-/* Whether a table has rows of the class from a full run. A quick run must keep them, but would drop them if it used
- * another NCCL. */
+/* Whether a full run's rows of the class exist: a quick run with another NCCL would drop them. */
 bool tune_table_is_others(const char *path, const char *class_name);
 
-/* Whether both rows have the same collective, number of ranks and class. */
+/* The same collective, number of ranks and class. */
 bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
-/* Whether both results have the same collective, number of ranks and type; such results are adjacent, in order of
- * size. */
+/* The same collective, number of ranks and type; such results are adjacent, by size. */
 bool tune_same_group(const tune_result_t *a, const tune_result_t *b);
 /* The row for a size and kind of type, with the collective, ranks and class of `like`: the last that matches. NULL: the
  * built-in choice applies. */
@@ -236,7 +230,6 @@ bool tune_file_try(const char *path);
  * a message, if it cannot be written. */
 bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context);
 
-/* How a run ended. */
 typedef struct tune_end {
     bool complete;     /* all cases were measured */
     const char *table; /* path of the written table; NULL: none */
@@ -246,7 +239,7 @@ typedef struct tune_end {
 /* Write the results to stdout, --csv and --json. False, after a message, if a file cannot be written. */
 bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
                  uint32_t count, const tune_end_t *end);
-/* The stream for text: stderr if a file goes to stdout. */
+/* Stderr if a file goes to stdout. */
 FILE *tune_text(const tune_options_t *options);
 /* Write the head lines, "# hardware: " and so on. */
 void tune_report_head(FILE *file, const tune_options_t *options, const bench_machine_t *machine);

@@ -27,7 +27,7 @@ static void make_folders(const char *path)
 
 enum { BESIDE_BYTES = PATH_MAX + 32, LEFT_SECONDS = 60 };
 
-static const char beside_end[] = ".new-XXXXXX"; /* a suffix that backups do not have */
+static const char beside_end[] = ".new-XXXXXX"; /* not a backup's suffix */
 
 /* Create a file with a unique name in the folder of `path`. */
 static int open_beside(const char *path, char beside[BESIDE_BYTES])

@@ -29,10 +29,10 @@
 #define A_GPU_SECONDS 1.0 /* for each further GPU */
 #define END_SECONDS 0.8
 #define STUCK_SECONDS 1.5
-#define WAIT_SECONDS 3.0 /* waited for the lock beyond the time limit of the process that measures */
+#define WAIT_SECONDS 3.0 /* more than the time limit of the process that measures */
 enum { STEP_MS = 20 };
 
-/* Shared by the processes (shared memory). */
+/* Shared by the processes. */
 typedef struct work {
     tune_note_t note;
     char folder[PATH_MAX]; /* folder of the tables; "": none, or settings exclude measuring */
@@ -66,7 +66,7 @@ static bool is_off(const shunt_setting_t *setting)
     return false;
 }
 
-/* Run in a separate process, as the library reads its settings once per process. */
+/* In a separate process: the library reads its settings once. */
 static void ask_folder(void *argument)
 {
     work_t *work = argument;
@@ -92,7 +92,7 @@ static void path_of_table(const work_t *work, char path[PATH_MAX + 64])
     snprintf(path, PATH_MAX + 64, "%s/table-%016llx.csv", work->folder, (unsigned long long)work->note.machine);
 }
 
-/* Whether the table covers the note's class and NCCL, since another process may have measured meanwhile. */
+/* Another process may have measured meanwhile. */
 static bool is_measured(const work_t *work)
 {
     char path[PATH_MAX + 64];
@@ -222,8 +222,7 @@ static void conclude(work_t *work, int note, int captured, bool done)
     if (done) {
         dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
                 tune_now() - work->start, work->table);
-        /* Other GPUs of this machine may have another class, which this run cannot measure: without `never` programs
-         * there would ask again and again. */
+        /* Other GPUs may have another class: programs there would ask again and again. */
         tune_note_end(&work->note, note, is_measured(work) ? TUNE_NOTE_DONE : TUNE_NOTE_NEVER);
         return;
     }
@@ -283,7 +282,7 @@ static void keep(void)
     }
     work->tell = tell;
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* reap the ranks after their parent has died */
-    signal(SIGCHLD, SIG_DFL);         /* a parent may have ignored it, and then the exit status would be lost */
+    signal(SIGCHLD, SIG_DFL);         /* if ignored, as by some parents, the exit status is lost */
     if (bench_apart("run", "looking for a note", ask_folder, work) && tune_note_find(work->folder, &work->note)) {
         follow_note(work, captured);
     }

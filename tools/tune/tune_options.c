@@ -234,7 +234,7 @@ static void add_size(tune_options_t *options, uint64_t bytes)
     }
 }
 
-/* The sizes are powers of two, both ends of the range, and one size where algorithms usually change. */
+/* Powers of two, both ends, and a size where algorithms usually change. */
 static void fill_sizes(tune_options_t *options)
 {
     uint64_t power = 1;

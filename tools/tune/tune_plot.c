@@ -20,7 +20,7 @@ enum {
     LANE = 26,
     BAR = 18,
     PLOT = 850,        /* least width of the axis */
-    LEAST_OCTAVE = 34, /* least width of an octave */
+    LEAST_OCTAVE = 34, /* least octave width */
     FIRST_OCTAVE = 9,
     MOST_OCTAVES = 34,
     LEGEND = 150, /* width of the legend's entries */
@@ -30,7 +30,7 @@ enum {
 
 #define BUILTIN_COLOUR "#dddddd"
 
-/* One kind of type for a collective, number of ranks and class, or several kinds with the same rows. */
+/* Kinds of type whose rows at one place are the same. */
 typedef struct lane {
     const sel_file_row_t *like;
     uint32_t kind; /* one of the lane's kinds */
@@ -42,7 +42,7 @@ static const sel_file_row_t *find(const tune_rows_t *rows, const lane_t *lane, u
     return tune_rows_find(rows, lane->like, lane->kind, bytes);
 }
 
-/* Whether two lanes of one collective, number of ranks and class have the same rows at every size. */
+/* Whether two lanes of one place have the same rows. */
 static bool same_lane(const tune_rows_t *rows, const lane_t *a, const lane_t *b)
 {
     if (!tune_same_place(a->like, b->like)) {
@@ -154,8 +154,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Choose colours by the letters of the names, so that an algorithm has the same colour in every picture, unless another
- * one in this picture has it. */
+/* By the name's letters, so that an algorithm has one colour in all pictures, if possible. */
 static void choose_colours(picture_t *picture)
 {
     static const char *const colours[] = {"#4878a8", "#d8863a", "#5a9c5a", "#9a6fb0", "#b85450", "#8a7a4a",
@@ -205,7 +204,7 @@ static uint32_t number_of(const picture_t *picture, const char *name)
 
 /* ---- What is drawn ---- */
 
-/* Escapes the name, since it comes from the table's file. */
+/* Escaped: the table's file may have any name. */
 static void print_name(const char *name)
 {
     for (; *name != '\0'; name++) {

@@ -23,7 +23,7 @@ enum {
 #define RUN_SECONDS 1e-3 /* approximate length of a timed run */
 #define QUICK_SECONDS 4e-4
 
-/* Candidates within this ratio are equal; the winner of the size before is then preferred, for fewer rows. */
+/* Among equals, prefer the winner of the size before: fewer rows. */
 #define SAME_SPEED 1.015
 
 /* A heat eliminates candidates slower than the fastest by a factor, and all but the first few. */
@@ -43,7 +43,7 @@ static const heat_t beside_heats[HEATS] = {{1, 1.3, 16}, {3, 1.08, 8}};
 static const grid_t short_grids[] = {{32, 1024}, {16, 1024}, {32, 512}, {16, 512}, {8, 512}, {32, 256}, {32, 128}};
 static const grid_t long_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512}, {24, 512}};
 static const grid_t quick_short_grids[] = {{32, 1024}, {32, 512}}, quick_long_grids[] = {{64, 1024}, {64, 512}};
-/* With --beside also smaller grids: calls on fewer multiprocessors slow the program's kernels less. */
+/* With --beside: smaller grids slow the program's kernels less. */
 static const grid_t beside_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512},
                                       {24, 1024}, {24, 512}, {16, 1024}, {16, 512},  {8, 512}};
 static const grid_t host_grids[] = {{1, 1}, {2, 1}};
@@ -69,7 +69,7 @@ static bool note_launch(tuner_t *tuner, entrant_t *entrant)
     return true;
 }
 
-/* Add a candidate and make one call, so that connecting and loading, which are lazy, are done before the timing. */
+/* Makes one call before the timing: connecting and loading are lazy. */
 static bool enter(tuner_t *tuner, const bench_case_t *one, const entrant_t *from)
 {
     entrant_t *entrant = &tuner->entrant[tuner->entrants];
@@ -239,7 +239,7 @@ static void close_runs(tuner_t *tuner)
 
 /* ---- Heats, and the final ---- */
 
-/* The index of the first entrant that is neither the built-in choice nor the real NCCL. */
+/* The candidates follow the built-in choice and NCCL. */
 static uint32_t first_candidate(const tuner_t *tuner)
 {
     return tuner->rank.sides;
@@ -273,7 +273,7 @@ static double fastest(const tuner_t *tuner)
 static bool run_heat(tuner_t *tuner, const bench_case_t *one, const heat_t *heat)
 {
     for (uint32_t i = 0; i < first_candidate(tuner); i++) {
-        tuner->entrant[i].out = true; /* the built-in choice and NCCL are not measured again until the final */
+        tuner->entrant[i].out = true; /* not measured again until the final */
     }
     if (!rounds_of(tuner, one, heat->rounds)) {
         return false;
@@ -319,7 +319,7 @@ static const entrant_t *best_candidate(const tuner_t *tuner)
     return found;
 }
 
-/* Quartile `which` of an entrant's times, which bench_median has sorted. */
+/* bench_median has sorted the times. */
 static double quartile(const tuner_t *tuner, const entrant_t *entrant, uint32_t which)
 {
     return entrant->times[tuner->final_rounds * which / 4];
@@ -375,7 +375,7 @@ static void fill_result(const tuner_t *tuner, const bench_case_t *one, const ent
     result->candidates = tuner->entrants - first_candidate(tuner);
 }
 
-/* The entrant of the table's choice; if it has the same launch as the built-in choice, both share one time. */
+/* If the table's and the built-in choice have the same launch, they share one time. */
 static const entrant_t *table_choice(const tuner_t *tuner)
 {
     const entrant_t *table = &tuner->entrant[tuner->entrants - 1];
@@ -409,7 +409,7 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
 
 /* ---- The cases ---- */
 
-/* Roots rotate: a fixed root would run ahead of the other ranks, and its calls would be timed too short. */
+/* Roots rotate: a fixed root runs ahead, and its calls seem too short. */
 static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, uint64_t bytes, int rows)
 {
     const bench_case_t one = {.collective = kind->collective,
@@ -434,7 +434,7 @@ static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, ui
     if (!measure(tuner, &one, captured, &result)) {
         return false;
     }
-    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result ends the case, so no part is shown */
+    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result replaces it */
     if (tuner->rank.rank == 0 && write(rows, &result, sizeof result) != (ssize_t)sizeof result) {
         return bench_fail(&tuner->rank, "the parent is gone");
     }
@@ -528,7 +528,7 @@ static bool learn_facts(tuner_t *tuner)
 bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int rows)
 {
     const tune_job_t *work = job;
-    static tuner_t tuner; /* too large for the stack; there is one rank a process */
+    static tuner_t tuner; /* too large for the stack */
     tuner.options = work->options;
     tuner.final_rounds = tuner.options->quick ? TUNE_QUICK_ROUNDS : TUNE_FINAL_ROUNDS;
     tuner.bench.ranks = work->ranks;

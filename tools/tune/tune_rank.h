@@ -17,7 +17,7 @@ typedef struct grid {
 typedef struct entrant {
     bool nccl;
     bool out;
-    bool guessed; /* decided by the cost model, without a row */
+    bool guessed; /* predicted by the cost model, without a row */
     char policy[48];
     char name[SEL_FILE_NAME_BYTES]; /* the launched algorithm, or nccl */
     grid_t asked, launched;

@@ -55,7 +55,7 @@ FILE *tune_text(const tune_options_t *options)
     return tool_output_text(tool_is_stdout(options->csv) ? options->csv : options->json);
 }
 
-/* Why NCCL was not measured; NULL: it was. */
+/* NULL: NCCL was measured. */
 static const char *why_no_nccl(const bench_machine_t *machine)
 {
     return machine->host                   ? "the host device has no NCCL beside it"

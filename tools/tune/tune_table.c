@@ -356,8 +356,7 @@ static void drop_another_nccls(const char *class_name, uint32_t nccl, tune_rows_
     rows->count = kept;
 }
 
-/* Record the NCCL with which a class was measured; of several lines for a class the last applies. If the list is full,
- * the oldest line is dropped. */
+/* The last line for a class names the NCCL of its rows. A full list loses the oldest line. */
 static void note_class(const char *class_name, uint32_t nccl, tune_rows_t *rows)
 {
     uint32_t at = 0;

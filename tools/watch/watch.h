@@ -53,7 +53,6 @@ int watch_judge(const watch_sight_t *sight, watch_comm_t **comm);
 void watch_print(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to);
 void watch_print_json(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to);
 
-/* The sub-command; argv[0] is its name. */
 int tool_watch(int argc, char **argv);
 
 #endif

@@ -24,8 +24,7 @@ static void close_book(record_mapped_t *mapped)
     }
 }
 
-/* Open a record of process `pid`. A forked child inherits its parent's descriptor, so the record itself names its
- * process. */
+/* A forked child inherits its parent's descriptor, so the record itself names its process. */
 static record_mapped_t *open_book(int folder, const char *name, pid_t pid)
 {
     uint32_t slots = 0;
@@ -94,7 +93,7 @@ static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank
     }
     rank->waits = record_waiting_of(slot, rank->wait_id, atomic_load(&slot->wait_epoch));
     if (record_has_ended(&rank->waits, slot)) {
-        rank->wait_id = 0; /* the wait has ended, but the rank's watcher has not noticed */
+        rank->wait_id = 0; /* the wait has ended, unnoticed by the watcher */
     }
     return (life & 1) != 0 && rank->state != RECORD_SETTING_UP && rank->nranks <= ALG_MAX_RANKS &&
            rank->rank < rank->nranks && record_view_lives(&rank->view);
@@ -170,7 +169,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The view of a rank. A rank that was not found may have a dead process, which its peers' records show. */
+/* A rank that was not found may have died, as its peers' records show. */
 static record_view_t view_of(const watch_sight_t *sight, const watch_comm_t *comm, uint32_t rank)
 {
     for (uint32_t i = comm->from; i < comm->to; i++) {
