@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 bool tool_is_stdout(const char *path);
-/* Whether a command-line word can be an option's value: not NULL, and not itself an option. */
+/* Whether a command-line word can be an option's value: not NULL, and no option. */
 bool tool_is_value(const char *word);
-/* The stream for text: standard output, or standard error if the file `path` (may be NULL) is `-`. */
+/* Standard output, or standard error if `path` (may be NULL) is `-`. */
 FILE *tool_output_text(const char *path);
 /* Open a file for writing; NULL for a path that is NULL. False after a message. */
 bool tool_output_open(const char *command, const char *path, FILE **file);

@@ -179,7 +179,7 @@ static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t wha
     return true;
 }
 
-/* Fill the output and the guard behind it with poison, then the input, which may lie in the output. */
+/* Poison the output and the guard behind it, then fill the input, which may lie in the output. */
 static bool set_buffers(bench_rank_t *rank, const bench_case_t *one, what_t what)
 {
     pattern_t pattern;

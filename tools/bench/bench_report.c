@@ -69,7 +69,7 @@ typedef struct fact {
 
 enum { FACTS = 11 };
 
-/* Why some or all rows lack a time of NCCL's; "" if none does. */
+/* Why rows lack NCCL's time; "" if none does. */
 static void why_no_ratio(const bench_options_t *options, const bench_machine_t *machine, fact_t *fact)
 {
     const char *why = "";
@@ -267,8 +267,7 @@ static void end_json(tool_json_t *json)
     tool_json_end(json, '}');
 }
 
-/* Complete the document, then seek back to before its end. Not on stdout, which may be a pipe or opened for
- * appending. */
+/* Complete the document, then seek back. Not on stdout, which may be a pipe or opened for appending. */
 static void end_json_for_now(const tool_json_t *json)
 {
     const long at = json->file == NULL || json->file == stdout ? -1 : ftell(json->file);

@@ -57,7 +57,7 @@ bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);
 
-/* Launch one empty kernel, the cheapest launch possible, on a stream of the current device. A cudaError_t. */
+/* Launch one empty kernel on a stream of the current device. A cudaError_t. */
 int tool_floor_launch(void *stream);
 
 #ifdef __cplusplus

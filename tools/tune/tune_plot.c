@@ -68,7 +68,6 @@ static bool is_there(const lane_t *lanes, uint32_t count, const lane_t *lane)
     return false;
 }
 
-/* Merge lanes with the same rows. */
 static uint32_t merge(const tune_rows_t *rows, lane_t *lanes, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -252,7 +251,6 @@ static void draw_bar(const picture_t *picture, const sel_file_row_t *row, uint64
     }
 }
 
-/* Draw a mark below the lane for each measured size. */
 static void draw_sizes(const picture_t *picture, const lane_t *lane, const char *types, int y)
 {
     uint64_t last = 0;
@@ -314,7 +312,6 @@ static int legend_lines(const picture_t *picture, int width)
     return ((int)picture->names + 1 + columns - 1) / columns;
 }
 
-/* Draw the number, colour and name of every algorithm, and the built-in choice. */
 static void draw_legend(const picture_t *picture, int width, int top)
 {
     const int columns = legend_columns(width);

@@ -155,7 +155,7 @@ static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
     return true;
 }
 
-/* Add all candidates: first the built-in choice, then the real NCCL if there is one. */
+/* First the built-in choice, then the real NCCL if there is one, then the candidates. */
 static bool enter_all(tuner_t *tuner, const bench_case_t *one)
 {
     const entrant_t builtin = {.policy = TUNE_BUILTIN}, nccl = {.nccl = true}, table = {.policy = ""};
@@ -330,7 +330,7 @@ static bool clearly_faster(const tuner_t *tuner, const entrant_t *entrant, const
     return entrant->median * lead < other->median && quartile(tuner, entrant, 3) < quartile(tuner, other, 1);
 }
 
-/* Choose a candidate that is clearly better than NCCL and the built-in choice, else the better of these two. */
+/* A candidate that is clearly better than NCCL and the built-in choice, else the better of these two. */
 static const entrant_t *choose(const tuner_t *tuner, bool captured)
 {
     const entrant_t *builtin = &tuner->entrant[0];

@@ -233,7 +233,7 @@ static uint32_t group_size(const tune_result_t *results, uint32_t count)
     return size;
 }
 
-/* Means are geometric: a gain and a loss by a factor of two cancel out. */
+/* Geometric means: a gain and a loss by a factor of two cancel out. */
 static void print_group(FILE *out, const tune_result_t *results, uint32_t count)
 {
     double over_nccl = 0, over_builtin = 0;

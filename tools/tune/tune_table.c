@@ -397,7 +397,7 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     strftime(source + length, sizeof source - (size_t)length, "%Y-%m-%d", gmtime_r(&now, &utc));
     const uint64_t fingerprint = count > 0 ? results->machine : machine->fingerprint;
     if (!tune_rows_read(path, true, &rows) || rows.machine != fingerprint) {
-        free(rows.row); /* no table, or that of another machine: keep nothing */
+        free(rows.row); /* none, or another machine's: keep nothing */
         rows = (tune_rows_t){.machine = fingerprint};
     }
     if (link->gpus != 0) {

@@ -49,7 +49,7 @@ bool tune_times_write(const char *table, const tune_result_t *results, uint32_t 
     tool_times_t times;
     tool_times_path(table, path);
     if (!tool_times_read(path, &times) || times.machine != results->machine) {
-        free(times.row); /* no file, or that of another machine: keep nothing */
+        free(times.row); /* none, or another machine's: keep nothing */
         times = (tool_times_t){.machine = results->machine};
     }
     bool done = true;

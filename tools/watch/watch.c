@@ -58,7 +58,6 @@ static int parse(int argc, char **argv, options_t *options)
     return TOOL_OK;
 }
 
-/* Print the state once. Returns an exit status. */
 static int show(const options_t *options)
 {
     watch_sight_t sight;
