@@ -3,7 +3,7 @@
  * shunt.h - what libnccl.so.2 offers beyond NCCL's API when it is Shunt.
  *
  * Link against libnccl.so, or look the functions up with dlsym: a program that links them needs Shunt; one that looks
- * them up runs with any NCCL. All are safe from any thread and never wait for another rank; they make no CUDA call
+ * them up runs with any NCCL. All functions are thread-safe and never wait for another rank; they make no CUDA call
  * unless stated.
  */
 #ifndef SHUNT_H
@@ -16,13 +16,13 @@
 extern "C" {
 #endif
 
-/* The only definition of the version: CMake, the packages and the manual page read it here. */
+/* The only definition of the version: CMake, the packages and the manual page are made from it. */
 #define SHUNT_VERSION_MAJOR 0
 #define SHUNT_VERSION_MINOR 1
 #define SHUNT_VERSION_PATCH 0
 #define SHUNT_VERSION_CODE (SHUNT_VERSION_MAJOR * 10000 + SHUNT_VERSION_MINOR * 100 + SHUNT_VERSION_PATCH)
 
-/* SHUNT_VERSION_CODE of the library that is loaded. (ncclGetVersion answers for the real NCCL.) */
+/* SHUNT_VERSION_CODE of the loaded library. (ncclGetVersion returns the real NCCL's version.) */
 int shunt_version(void);
 
 /* 1: host device (buffers are host memory, no CUDA); 0: CUDA. */
@@ -34,12 +34,12 @@ const char *shunt_nccl_path(void);
 /* The last collective that this thread issued. Strings are static. */
 typedef struct shunt_decision {
     uint32_t size;          /* in: sizeof(shunt_decision_t); fields beyond it are not written */
-    uint32_t taken;         /* 1: a kernel of Shunt's; 0: forwarded */
-    const char *collective; /* "allreduce", ...; "send" or "recv" of a message */
+    uint32_t taken;         /* 1: the call was served by Shunt's kernels; 0: forwarded */
+    const char *collective; /* "allreduce", ...; for a message "send" or "recv" */
     const char *algorithm;  /* "oneshot", ..., or "nccl" */
-    const char *reason;     /* why; never NULL */
-    uint64_t bytes;         /* of the larger buffer of a rank */
-    uint32_t blocks;        /* of the launch; 0 when forwarded */
+    const char *reason;     /* reason of the decision; never NULL */
+    uint64_t bytes;         /* size of a rank's larger buffer */
+    uint32_t blocks;        /* blocks of the launch; 0 when forwarded */
     uint32_t threads;
     const char *source; /* source of the rule: "policy", "tuned table", the file of a benchmark, ...; "": no rule */
 } shunt_decision_t;
@@ -49,7 +49,7 @@ int shunt_last_decision(shunt_decision_t *decision);
 /* Process-wide counts since the library was loaded. */
 typedef struct shunt_statistics {
     uint32_t size;                   /* in: sizeof(shunt_statistics_t); fields beyond it are not written */
-    uint32_t communicators_attached; /* alive now */
+    uint32_t communicators_attached; /* number of attached communicators that exist now */
     uint64_t calls_taken;
     uint64_t calls_forwarded;
     uint64_t bytes_taken;
@@ -61,20 +61,20 @@ int shunt_stats(shunt_statistics_t *statistics);
 /* A setting, in the order of docs/settings.md; for `shunt info`. */
 typedef struct shunt_setting {
     const char *name;    /* environment variable */
-    const char *value;   /* in force, as text */
+    const char *value;   /* the value in force, as text */
     const char *origin;  /* "default", "environment", or a file's path */
     const char *initial; /* the default, as text */
     const char *help;
 } shunt_setting_t;
-/* Row `index`; 0, or -1 past the end. Strings live as long as the process. */
+/* Row `index`; 0, or -1 past the end. Strings are valid until the process ends. */
 int shunt_setting(uint32_t index, shunt_setting_t *setting);
 
 /* ---- Machines and communicators ---------------------------------------------------------------------- */
 
-/* The class and machine to which a choice, and measurements on a communicator, apply. */
+/* The class and machine of a communicator: choices and measurements hold for both together. */
 typedef struct shunt_communicator {
     uint32_t size;       /* in: sizeof(shunt_communicator_t); fields beyond it are not written */
-    uint32_t ranks;      /* 0: it is not attached, and the other fields are empty */
+    uint32_t ranks;      /* 0: the communicator is not attached, and the other fields are empty */
     uint64_t machine;    /* fingerprint of this kind of machine; host device: 0 */
     char class_name[32]; /* how the ranks are linked, such as "nvswitch-sm90-4" */
 } shunt_communicator_t;
@@ -84,13 +84,13 @@ typedef struct shunt_communicator {
  * `text` that names file, line and column. For this machine it queries NVML, /sys and, unless in host mode, CUDA,
  * and may start them. */
 int shunt_topology(const char *file, int xml, char *text, size_t capacity);
-/* The class of a communicator of the machine's GPUs (of this machine: the GPUs that this process may use). With
+/* The class of a communicator over all GPUs of the machine (of this machine: the GPUs that this process may use). With
  * fewer than two GPUs, ranks is 0. Returns 0; -1 for a faulty file, NULL or size 0. */
 int shunt_topology_class(const char *file, shunt_communicator_t *facts);
 
-/* Row `index` of the decision table of a collective ("allreduce", "reducescatter", "reduce", "allgather",
- * "alltoall", "broadcast", "gather", "scatter", "sendrecv"), for bf16, of such a communicator: one line of text, cut
- * to `capacity`. 0, or -1 past the end, for an invalid class or an unknown collective. */
+/* Row `index` of a communicator's decision table for bf16 and a collective ("allreduce", "reducescatter", "reduce",
+ * "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv"): one line of text, cut to `capacity`. 0, or -1
+ * past the end, for an invalid class or an unknown collective. */
 int shunt_table_row(const shunt_communicator_t *facts, const char *collective, uint32_t index, char *text,
                     size_t capacity);
 
@@ -100,13 +100,13 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
 /* Describe a communicator. 0, or -1 for one that Shunt does not know, NULL or size 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
 
-/* The name of algorithm `index` of a collective, as in SHUNT_ALGO; NULL past the end. A policy has no effect on a
+/* The name of a collective's algorithm `index`, as in SHUNT_ALGO; NULL past the end. A policy has no effect on a
  * communicator whose links do not suit the algorithm. */
 const char *shunt_algorithm(const char *collective, uint32_t index);
 
-/* The decision on a call with this count (as passed to NCCL's entry point) and `type` (an ncclDataType_t), without
- * making it: fills `decision`, whose size is set. 0, or -1 if the communicator is not attached or there is no such
- * type or collective. */
+/* The decision that a call with this count (as passed to NCCL's entry point) and `type` (an ncclDataType_t) would get.
+ * Fills `decision`, whose size is set. 0, or -1 if the communicator is not attached or there is no such type or
+ * collective. */
 int shunt_choose(struct ncclComm *comm, const char *collective, uint64_t count, int type, shunt_decision_t *decision);
 
 /* Replace the communicator's policy by `policy` (as in SHUNT_ALGO), from the next call on. Every rank must do so

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # common.sh - functions of the scripts in this folder; sourced, with the project's root as working directory.
 
-# What is tested and measured has the built-in choice, or a table that it asked for.
+# Tests and measurements use the built-in choice, unless they set a table: `shunt run` must not make one first.
 export SHUNT_TUNE="${SHUNT_TUNE:-0}"
 
 say() {
@@ -52,8 +52,8 @@ pytorch_nccl() {
 print(list(util.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null
 }
 
-# The CMake option that compiles for the GPUs here alone; fails where none is new enough for the kernels. Where one is
-# newer than nvcc, the option takes back to the default, whose PTX serves it.
+# Print the CMake option that compiles only for this machine's GPUs; fails if none is new enough for the kernels. If one
+# is newer than nvcc, print the option that restores the default, whose PTX runs on it.
 gpu_option() {
     local found capability nvcc known=
     have nvidia-smi || return 1
@@ -72,8 +72,8 @@ gpu_option() {
     printf -- '-DSHUNT_CUDA_ARCHITECTURES=%s\n' "$(sed 's/$/-real/' <<<"$found" | paste -sd ';')"
 }
 
-# configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is found; else says that it is not. With the
-# tests, unless an option leaves them out: CMake would keep that from an earlier time.
+# configure PRESET [CMAKE OPTION...]: configure a build, with CUDA in the plain builds if nvcc is found; otherwise a
+# line reports that. The tests are enabled unless an option disables them, since CMake would keep an earlier setting.
 configure() {
     local preset=$1 cuda=() nvcc
     shift

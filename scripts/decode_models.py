@@ -13,12 +13,12 @@ class Model:
         import torch
 
         self.shape, self.rank, self.ranks, self.device = shape, rank, ranks, device
-        self.type = torch.float32 if device.type == "cpu" else torch.bfloat16  # gloo may lack the latter
+        self.type = torch.float32 if device.type == "cpu" else torch.bfloat16  # gloo may lack bfloat16
         self.generator = torch.Generator(device=device).manual_seed(1 + rank)
         self.norm = torch.ones(shape["hidden"], device=device, dtype=self.type)
 
     def random(self, *sizes):
-        """Scaled so that a product with it keeps the size of its input."""
+        """A random matrix, scaled so that products with it keep the size of their input."""
         import torch
 
         whole = torch.randn(sizes, generator=self.generator, device=self.device, dtype=self.type)
@@ -41,7 +41,7 @@ class Model:
         query, key, value = F.linear(self.normed(x), layer["qkv"]).split(cuts, dim=-1)
         keys[:, :, -1] = key.view(batch, self.groups, width)
         values[:, :, -1] = value.view(batch, self.groups, width)
-        # The heads of a group share keys and values: they are the rows of one query.
+        # The heads of a group share keys and values, so they are the rows of one query.
         seen = F.scaled_dot_product_attention(query.view(batch, self.groups, -1, width), keys, values)
         return F.linear(seen.reshape(batch, -1), layer["out"])
 
@@ -55,7 +55,7 @@ class Dense(Model):
     """The shape of an 8B Llama, each layer cut over the ranks: two all-reduces a layer."""
 
     BATCHES = (1, 16)
-    EXCHANGES = 2  # a layer
+    EXCHANGES = 2  # exchanges per layer
     SHAPE = {"hidden": 4096, "layers": 32, "inner": 14336, "heads": 32, "groups": 8, "width": 128, "context": 512,
              "words": 128256}
     TINY = {"hidden": 64, "layers": 2, "inner": 128, "heads": 8, "groups": 8, "width": 8, "context": 16, "words": 256}
@@ -78,7 +78,7 @@ class Dense(Model):
         return part
 
     def step(self, x, caches):
-        """One token of each sequence: returns the hidden state, and this rank's part of the logits."""
+        """Decode one token of each sequence; returns the hidden state, and this rank's part of the logits."""
         import torch.nn.functional as F
 
         for layer, (keys, values) in zip(self.layers, caches):
@@ -111,7 +111,7 @@ class Mixture(Model):
         self.head = self.random(shape["words"], hidden)
 
     def mine(self, x):
-        """The own sequences of the whole batch."""
+        """This rank's sequences of the whole batch."""
         return x.chunk(self.ranks)[self.rank].contiguous()
 
     def gathered(self, part):
@@ -134,7 +134,8 @@ class Mixture(Model):
         return self.scattered(self.gathered(part))
 
     def step(self, x, caches):
-        """One token of each own sequence: returns the hidden states of all, and the logits of the own."""
+        """Decode one token of each of this rank's sequences; returns the hidden states of all sequences, and the
+        logits of its own."""
         import torch.nn.functional as F
 
         for layer, (keys, values) in zip(self.layers, caches):

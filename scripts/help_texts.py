@@ -12,8 +12,8 @@ import typing
 
 class Option(typing.NamedTuple):
     name: str  # "--json", "-b"; "PID" of an argument
-    value: str  # "FILE", "A B"; "" without
-    meaning: str  # in one line
+    value: str  # "FILE", "A B"; "" without a value
+    meaning: str  # joined to one line
 
 
 def help_of(shunt, *command):
@@ -21,12 +21,12 @@ def help_of(shunt, *command):
 
 
 def commands(shunt):
-    """(name, one line) as `shunt --help` lists them."""
+    """(name, one-line description) of each command, from `shunt --help`."""
     return re.findall(r"^  (\w+) +(.+)$", help_of(shunt), re.MULTILINE)
 
 
 def lines(text):
-    """(usage lines, [(kind, words, meaning)]); kinds are "blank", "option", and "words" without a meaning."""
+    """(usage lines, [(kind, words, meaning)]); kind is "blank", "option", or "words" for text without a meaning."""
     usage, _, rest = text.partition("\n\n")
     found = []
     for line in rest.splitlines():

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-# What vLLM sets for VLLM_BATCH_INVARIANT=1 (docs/recipes/vllm-sglang.md).
+# Variables that vLLM sets for VLLM_BATCH_INVARIANT=1 (docs/recipes/vllm-sglang.md).
 PINS = {"NCCL_LAUNCH_MODE": "GROUP", "NCCL_COLLNET_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_P2P_NET_DISABLE": "1",
         "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1", "NCCL_PROTO": "Simple", "NCCL_ALGO": "allreduce:tree",
         "NCCL_NTHREADS": "1", "NCCL_SOCKET_NTHREADS": "1"}
@@ -47,7 +47,7 @@ class Rank:
                 self.answers.put(json.loads(line[len("ANSWER "):]))
             else:
                 self.text.append(line)
-        self.answers.put(None)  # it has ended
+        self.answers.put(None)  # marks the rank's end
 
 
 class Team:
@@ -63,7 +63,7 @@ class Team:
         self.ranks = [Rank(command, dict(environment, RANK=str(rank))) for rank in range(options.gpus)]
 
     def collect(self):
-        """One answer of each rank."""
+        """Wait for one answer of each rank."""
         answers = []
         for number, rank in enumerate(self.ranks):
             try:
@@ -84,7 +84,8 @@ class Team:
         return self.collect()
 
     def end(self):
-        """The calls that Shunt took, by its statistics; None if it was not loaded."""
+        """End the ranks; returns the number of calls that Shunt took, from its statistics; None if it was not
+        loaded."""
         for rank in self.ranks:
             rank.process.stdin.close()
         for number, rank in enumerate(self.ranks):
@@ -99,14 +100,14 @@ class Team:
             rank.process.kill()
 
 
-# Of a set: whether it runs with Shunt, and its variables.
+# For each set: whether it runs with Shunt, and its variables.
 TWO = {"nccl": (False, {}), "shunt": (True, {})}
 THREE = {"pinned": (False, PINS), "deterministic": (True, {**PINS, "SHUNT_DETERMINISTIC": "1"}), "shunt": (True, {})}
 
 
 @contextlib.contextmanager
 def started(options, prefix, arguments=(), sets=TWO):
-    """The started teams, by name."""
+    """Start the teams; returns them by name."""
     deadline = time.monotonic() + options.seconds
     teams = {}
     try:
@@ -121,7 +122,7 @@ def started(options, prefix, arguments=(), sets=TWO):
 
 
 def served(taken, sets=TWO):
-    """Whether Shunt took calls in its teams, and was not loaded in the other."""
+    """Whether Shunt took calls in its teams, and was not loaded in the others."""
     print("# calls taken by Shunt: " + ", ".join(f"{taken[name]} ({name})" for name in taken if sets[name][0]))
     if all(taken[name] if with_shunt else taken[name] is None for name, (with_shunt, _) in sets.items()):
         return True
@@ -134,7 +135,7 @@ def program():
 
 
 def report(rows, options, model, shown=0):
-    """To the screen, but for the first rows that were `shown` before; all rows to the file of --csv."""
+    """Print the rows except the first `shown` ones, and write all rows to the file of --csv."""
     facts = {"model": model,
              "hardware": hardware(options), "multicast": "off (NCCL_NVLS_ENABLE=0)", "rounds": options.rounds,
              "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -167,7 +168,7 @@ def hardware(options):
 
 
 def command(given):
-    """The built `shunt`: the given one, else that of the newest build."""
+    """The path of `shunt`: the given one, else that of the newest build."""
     built = [given] if given else sorted(ROOT.glob("build*/bin/shunt"), key=lambda path: path.stat().st_mtime)
     if not built:
         sys.exit(f"{program()}: no build*/bin/shunt: build the project, or pass --shunt")
@@ -175,7 +176,7 @@ def command(given):
 
 
 def settle(options):
-    """The number of ranks, and the command that starts Shunt's; exits with the reason if they cannot run."""
+    """Set options.gpus, and return the command prefix of Shunt's ranks; exits with the reason if they cannot run."""
     if options.cpu:
         options.gpus = options.gpus or 2
         return []
@@ -202,7 +203,7 @@ def parser(description, rounds):
 
 
 def join(cpu):
-    """In a rank: the process group; rank, ranks, device."""
+    """Join the process group in a rank; returns rank, ranks and device."""
     import torch
     import torch.distributed as dist
 

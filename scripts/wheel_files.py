@@ -16,7 +16,7 @@ import zipfile
 
 @contextlib.contextmanager
 def index(package):
-    """pip's session, and its finder of a package's wheels."""
+    """pip's session, and its finder for a package's wheels."""
     from pip._internal.commands import create_command
 
     command = create_command("download")
@@ -27,7 +27,7 @@ def index(package):
 
 
 def versions(package):
-    """The versions of a package in the index, as text; the oldest first."""
+    """The versions of a package in the index, as text, oldest first."""
     with index(package) as (_, finder):
         return [str(version) for version in sorted({one.version for one in finder.find_all_candidates(package)})]
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shunt.c - the command `shunt`: finds the sub-command and hands over.
+ * shunt.c - the command `shunt`: runs the sub-command that its first argument names.
  */
 #include <stdio.h>
 #include <string.h>

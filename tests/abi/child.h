@@ -2,8 +2,8 @@
 /*
  * child.h - run a scenario in a process of its own.
  *
- * A process decides once which NCCL is the real one, so every scenario that loads
- * one gets a new process. Its stderr, with the log, comes back as text.
+ * A process decides once which NCCL is the real one, so every scenario that loads one gets a new process. Its stderr,
+ * which contains the log, is returned as text.
  */
 #ifndef SHUNT_TESTS_CHILD_H
 #define SHUNT_TESTS_CHILD_H
@@ -20,14 +20,15 @@
         }                                                                                 \
     } while (0)
 
-/* 0 if the scenario returned 0. A signal, another value or more than 300 s give -1, and the child's stderr is shown.
- * `log` gets that text in any case, cut to `capacity`. */
+/* Run a scenario. 0 if it returned 0; -1 after another value, a signal or 300 s, and the child's stderr is then
+ * printed. `log` always gets the child's stderr, cut to `capacity`. */
 int child_run(int (*scenario)(void *argument), void *argument, char *log, size_t capacity);
 
-/* Number of times that a text occurs in a log. */
+/* The number of times that a text occurs in a log. */
 int child_count(const char *log, const char *text);
 
-/* Sets the environment of every scenario: of Shunt's settings only the device, and the path if given. */
+/* Set the environment of the following scenarios: the only settings of Shunt are the device and, if given, the path of
+ * NCCL. */
 void child_settings(const char *device, const char *nccl_path);
 
 #endif

@@ -67,7 +67,7 @@ if [ -z "$sanitizer" ]; then
         grep -vxE "$older" > "$work/newer" || true
     fail_if_any "functions that glibc 2.28 lacks" "$work/newer"
 fi
-# Where another NCCL stands in the global scope, calls between our functions would go to it.
+# Calls between Shunt's functions must not be bound by name, or another NCCL in the global scope would get them.
 readelf -rW "$library" | grep -oE '\b(p?nccl|shunt_)\w+' | sort -u > "$work/interposed" || true
 fail_if_any "its own functions that it calls by name" "$work/interposed"
 readelf -lW "$library" | grep -E 'GNU_STACK.*E' > "$work/stack" || true

@@ -21,7 +21,7 @@ int cuDeviceGetCount(int *count)
     return 0;
 }
 
-/* In place of the C library's. */
+/* Replaces the C library's access(). */
 int access(const char *path, int mode)
 {
     return strcmp(path, "/dev/nvidiactl") == 0 ? 0 : (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);

@@ -2,9 +2,8 @@
 /*
  * fake_nccl.c - a libnccl.so.2 that records the calls it gets.
  *
- * Like the real one in all that matters: the SONAME, exported names, calls to its
- * own public functions through the PLT, an address in the GOT and one in data. It
- * lacks the newest names, so that a name can be missing.
+ * Like the real one it has the SONAME, the exported names, calls to its own public functions through the PLT, an
+ * address in the GOT and one in data. It lacks the newest names, for tests of missing names.
  */
 #include "fake_nccl.h"
 

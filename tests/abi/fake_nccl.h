@@ -2,8 +2,8 @@
 /*
  * fake_nccl.h - the fake NCCL's functions as the tests see them.
  *
- * Deliberately not NCCL's prototypes: a trampoline must carry any. So neither side
- * includes nccl.h.
+ * The prototypes deliberately differ from NCCL's, since a trampoline must pass any arguments. So neither side includes
+ * nccl.h.
  */
 #ifndef SHUNT_TESTS_FAKE_NCCL_H
 #define SHUNT_TESTS_FAKE_NCCL_H
@@ -14,23 +14,23 @@
 
 enum { FAKE_VERSION_CODE = 23199 };
 
-/* More arguments of every class than there are registers. */
+/* More arguments of every class than there are argument registers. */
 int ncclDevCommCreate(FAKE_MANY_PARAMETERS);
 int pncclDevCommCreate(FAKE_MANY_PARAMETERS);
 /* Returned through memory that the caller names. */
 fake_triple_t ncclTeamCft(int64_t a, int64_t b, int64_t c);
 /* The number of vector registers is passed too. */
 double ncclParamGet(int count, ...);
-/* Return argument + 1 .. argument + 4. */
+/* The five return argument + 1 to argument + 4. */
 int ncclParamGetI8(int argument);
 int pncclParamGetI8(int argument);
 int ncclParamGetI16(int argument);
 int ncclParamGetI32(int argument);
-/* Missing in the library. */
+/* Not defined in the fake library. */
 int ncclCommGrow(void);
 int ncclDevCommDestroy(void);
 
-/* Of a fake newer than Shunt: it calls ncclBroadcast itself. */
+/* Defined in a fake newer than Shunt; calls ncclBroadcast itself. */
 int ncclNewest(void *buffer);
 int pncclNewest(void *buffer);
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * newer_client.c - a program linked against an NCCL newer than Shunt. Prints
- * whether Shunt answers the names that it knows, the version, the newest call's
- * result, the number of calls that Shunt has counted since, and the number of
- * loaded NCCLs.
+ * newer_client.c - a program linked against an NCCL newer than Shunt. Prints whether the names that Shunt knows are
+ * bound to Shunt, the version, the result of the newest call, the number of calls that Shunt has counted since, and the
+ * number of loaded NCCLs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recorder.c - a libnccl.so.2 with every name that Shunt exports, which records the arguments of each call: of treated
- * names by their signature, of forwarded ones whatever they get.
+ * recorder.c - a libnccl.so.2 with every name that Shunt exports, which records the arguments of each call: for treated
+ * names by their signature, for forwarded names all argument registers and stack words.
  */
 #include "fake_many.h"
 #include "signatures.h"

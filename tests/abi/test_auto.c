@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_auto.c - what SHUNT_DEVICE=auto takes with and without GPUs. The driver is fake_driver.c, which this program
- * has loaded, and which lists GPUs, where the kernel lists none. Holds for builds with and without CUDA.
+ * test_auto.c - which device SHUNT_DEVICE=auto selects with and without GPUs. This program has loaded fake_driver.c as
+ * the driver, which lists GPUs even if the kernel lists none. For builds with and without CUDA.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static void begin(int gpus)
     fake_driver_gpus = gpus;
 }
 
-/* The real NCCL counts its calls in the buffer, which would be a GPU's. */
+/* With GPUs calls go to the real NCCL: the fake counts its calls in the buffer, which stands for GPU memory. */
 static int scenario_gpus(void *unused)
 {
     int calls = 0, comm;
@@ -85,7 +85,7 @@ static void without_gpus_it_is_the_host_device(void **state)
     assert_int_equal(child_run(scenario_hidden_gpus, NULL, log_text, sizeof log_text), 0);
 }
 
-/* The end of an id carries the invitation to ranks of other hosts. */
+/* Whether the end of an id contains the invitation to ranks of other hosts. */
 static bool invites(const unique_id_t *id)
 {
     unsigned any = 0;
@@ -94,7 +94,7 @@ static bool invites(const unique_id_t *id)
     return any != 0;
 }
 
-/* A controller without GPUs makes an id for workers with GPUs, which give it to the real NCCL. */
+/* An id that a controller without GPUs makes is valid for the real NCCL of workers with GPUs. */
 static int scenario_id_of_hidden_gpus(void *unused)
 {
     unique_id_t id, own;
@@ -136,7 +136,7 @@ static void the_real_nccl_makes_the_ids_of_hidden_gpus(void **state)
     assert_int_equal(child_run(scenario_id_without_nccl, NULL, log_text, sizeof log_text), 0);
 }
 
-/* A parent without GPUs gives one to each child. */
+/* A parent without GPUs stays on the host device, while its child that sees a GPU uses CUDA. */
 static int scenario_forked(void *unused)
 {
     int status = -1;

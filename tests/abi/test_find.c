@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_find.c - the search's parsers on good, cut and mangled input: run paths,
- * the linker's cache, a library's header. It includes the file under test for its
- * static parsers.
+ * test_find.c - the search's parsers on good, cut and mangled input: run paths, the linker's cache, a library's header.
+ * It includes the file under test, as its parsers are static.
  */
 #include "shim/real/real_find.c" /* first, since it defines _GNU_SOURCE */
 
@@ -82,7 +81,8 @@ static void test_python(void **state)
     shim_folders_free(&folders);
 }
 
-/* A program that is not Python: the first python3 in PATH that can be run, also behind a link, and the system's. */
+/* For a program that is not Python the search finds the first executable python3 in PATH, also through a link, and the
+ * system's. */
 static void test_python_in_path(void **state)
 {
     shim_folders_t folders = {0};

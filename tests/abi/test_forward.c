@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_forward.c - the trampolines: they carry every argument, also when many
- * threads first call a name at once; and a missing name is an error with one line
- * in the log.
+ * test_forward.c - the trampolines: they pass every argument, even if many threads make a name's first call at once;
+ * and a call to a missing name is an error with one line in the log.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +19,7 @@
 
 enum { INVALID_USAGE = 5, THREADS = 16, LOG_BYTES = 32768 };
 
-/* Treated, and missing in the fake. */
+/* A treated function that the fake lacks. */
 int ncclCommShrink(void *comm, int *exclude, int count, void **child, void *config, int flags);
 int pncclCommShrink(void *comm, int *exclude, int count, void **child, void *config, int flags);
 

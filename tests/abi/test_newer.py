@@ -31,24 +31,24 @@ def expect(done, out, *words):
 
 
 def copied(source, *parts):
-    """A copy, since LD_PRELOAD cannot contain blanks and the build folder's path may."""
+    """Copy the library, since LD_PRELOAD cannot contain blanks and the build folder's path may."""
     path = pathlib.Path(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     return str(shutil.copy(source, path))
 
 
 def linked(folder, shunt):
-    """A program linked against the newer NCCL."""
+    """A program linked against the newer NCCL starts under `shunt run`."""
     newer = copied(NEWER, folder, "newer", "libnccl.so.2")
     path = {"LD_LIBRARY_PATH": os.path.dirname(newer)}
     expect(run(CLIENT, **path), "plain 23199 1 0 1")
     done = run(CLIENT, LD_PRELOAD=shunt, **path)
     assert done.returncode != 0 and "ncclNewest" in done.stderr, done
-    # Shunt answers the names it knows, the real NCCL's own calls do not reach Shunt, and one real NCCL is loaded.
+    # Names that Shunt knows are bound to it, the real NCCL's own calls do not reach Shunt, and one real NCCL is loaded.
     for audit in ((), ("--audit",)):
         expect(run(COMMAND, "run", *audit, "--", CLIENT, SHUNT_LIB=shunt, **path), "shunt 23199 1 0 2", newer,
                "ncclNewest")
-    # A search in PATH, a script, an env.
+    # The program is found in PATH, and through a script and env.
     script = pathlib.Path(folder, "script")
     script.write_text(f"#!/usr/bin/env -S {CLIENT}\n")
     script.chmod(0o755)
@@ -57,7 +57,7 @@ def linked(folder, shunt):
 
 
 def python(folder, shunt):
-    """A Python with the newer NCCL in a wheel: found by the interpreter's path, also from a script's first line."""
+    """The newer NCCL in a Python wheel is found by the interpreter's path, also from a script's first line."""
     newer = copied(NEWER, folder, "venv/lib/python3.9/site-packages/nvidia/nccl/lib/libnccl.so.2")
     interpreter = pathlib.Path(folder, "venv/bin/python3")
     interpreter.parent.mkdir()
@@ -72,7 +72,7 @@ def python(folder, shunt):
 
 
 def others(folder, shunt):
-    """The user's setting; an NCCL without new names; a path that cannot be preloaded."""
+    """Other cases: the user's setting; an NCCL without new names; a path that cannot be preloaded."""
     newer, known = copied(NEWER, folder, "some", "libnccl.so.2"), copied(KNOWN, folder, "known", "libnccl.so.2")
     blank = copied(NEWER, folder, "a b", "libnccl.so.2")
     say = ("sh", "-c", 'echo "$LD_PRELOAD"')

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_real.c - which library becomes the real NCCL, which never does, and that
- * its calls to itself do not reach Shunt.
+ * test_real.c - which library is taken for the real NCCL, which never is, and that its calls to its own functions do
+ * not reach Shunt.
  *
  * This program has Shunt in its global scope, like a preload: the nccl* calls of a
  * library opened here bind to Shunt unless it prevents that.
@@ -173,7 +173,7 @@ static void test_installed(void **state)
 
 /* ---- The setting -------------------------------------------------------------------------- */
 
-/* With a path that is no NCCL: an error from the first call on, and the program continues. */
+/* If the path is not an NCCL, the first call fails and the program continues. */
 static int scenario_refused(void *path)
 {
     char id[128];
@@ -239,7 +239,7 @@ static void test_no_library(void **state)
         assert_refused(in_work("secret.so"), "denied");
 }
 
-/* Every call that needs the real NCCL reports the same: its name, and why there is no NCCL. */
+/* Every call that needs the real NCCL fails with the same message: the call's name, and why there is no NCCL. */
 static int scenario_one_error(void *path)
 {
     static const char *const names[] = {"ncclGetUniqueId",  "ncclCommInitRank", "ncclCommInitAll", "ncclCommSplit",
@@ -298,7 +298,7 @@ static off_t mapped_bytes(const char *path)
     return end;
 }
 
-/* Cut anywhere in the mapped part, a library is refused; for most of these dlopen would end in a signal. */
+/* A library truncated anywhere in its mapped part is refused; dlopen of most of these would end in a signal. */
 static void test_cut_short(void **state)
 {
     enum { CUTS = 12 };
@@ -344,7 +344,7 @@ static int scenario_library_path(void *unused)
     return 0;
 }
 
-/* A loaded Python extension: the NCCL wheel beside it comes before LD_LIBRARY_PATH. */
+/* The NCCL wheel beside a loaded Python extension is preferred to LD_LIBRARY_PATH. */
 static int scenario_wheel(void *unused)
 {
     char folder[] = ABI_FAKE;
@@ -357,7 +357,7 @@ static int scenario_wheel(void *unused)
     return 0;
 }
 
-/* One already loaded, by its path, comes before all but the setting. */
+/* An NCCL that is already loaded, by its path, is preferred to all but the setting. */
 static int scenario_loaded(void *unused)
 {
     (void)unused;
@@ -367,7 +367,7 @@ static int scenario_loaded(void *unused)
     return 0;
 }
 
-/* The real one kept under a longer name where Shunt took its place. */
+/* The real NCCL is found under the longer name where it was kept when Shunt replaced it. */
 static int scenario_replaced(void *unused)
 {
     char shunt[PATH_MAX], kept[PATH_MAX];
@@ -408,8 +408,8 @@ static ssize_t written_by_children(int from)
                : 0;
 }
 
-/* Exits of children before there is a RAS thread, beside one, and after the program gave its numbers to a pipe of its
- * own. */
+/* Children exit without harm before NCCL has a RAS thread, while it has one, and after the program reused the thread's
+ * descriptors for a pipe. */
 static int scenario_children(void *path)
 {
     void *comm = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_signatures.c - every treated function, called by its signature on a communicator that Shunt does not know: the
- * real NCCL gets the call once, with every argument as it was given, and its result comes back.
+ * real NCCL gets the call once, with every argument unchanged, and its result is returned.
  */
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -107,7 +107,8 @@ static void the_real_nccl_gets_every_argument(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Those that end in Shunt are called in test_real.c: versions and texts. */
+/* Every treated name has a signature here, except those that Shunt answers itself (versions and texts), which
+ * test_real.c calls. */
 static void every_treated_name_has_a_signature(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collectives between hosts on the host device (multihost/network.cc): ranks are threads, each with connections
- * of its own to all others, which take little at a time (sendmsg, --wrap).
+ * The collectives between hosts on the host device (multihost/network.cc): ranks are threads, each with its own
+ * connections to all others. A wrapped sendmsg makes each send short.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -143,7 +143,7 @@ static void call_once(member_t *m, const alg_team_t *team, uint64_t *state)
     data_buffer_free(&out);
 }
 
-/* Who is stopped tells the others, and no later call waits. */
+/* A stopped rank tells the others, and no later call waits. */
 static void be_stopped(member_t *m, const alg_team_t *team)
 {
     const coll_t k = {.collective = ALG_ALL_GATHER,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bits of an element depend on the ranks' values for it alone: not on the algorithm, the message's size, the
- * element's place, its neighbours, alignment, grid, in place or not. On the host device, with 2 to 8 ranks.
+ * The bits of a result element depend only on the ranks' values for it: not on the algorithm, the message's size, the
+ * element's index or neighbours, alignment, grid, or in-place calls. On the host device, with 2 to 8 ranks.
  *
- * For each type and operator there are TUPLES tuples of values, one value a rank, of full range, and the bits that each
- * must give. Every element of every call is one of these tuples.
+ * For each type and operator there are TUPLES tuples of values over the full range, with one value a rank, and the
+ * expected bits of each result. Every element of every call is one of these tuples.
  */
 #include <math.h>
 #include <pthread.h>
@@ -59,8 +59,8 @@ static double unit(uint64_t *state)
     return 2 * (double)(data_random(state) >> 11) * 0x1p-53 - 1;
 }
 
-/* One tuple: of any bits, of special values, of numbers of alike size whose order shows in the sum, of numbers that
- * cancel each other, and mixed. */
+/* Draw a tuple: arbitrary bits, special values, numbers of similar size whose order affects the sum, numbers that
+ * cancel, or a mixture. */
 static void draw_tuple(table_t *t, int at, uint64_t *state)
 {
     const ncclDataType_t type = t->c.type;
@@ -150,7 +150,7 @@ static void report(actor_t *a, const table_t *t, const coll_t *k, const alg_algo
              (unsigned long long)t->expected[tuple_of(k->c.seed, begin + at)]);
 }
 
-/* A call that all ranks draw from the same state. */
+/* Run a call that all ranks draw from the same state. */
 static void run(actor_t *a, const alg_algorithm_t *algorithm, const table_t *t, uint64_t *state)
 {
     const uint32_t nranks = a->world->nranks, parts = alg_collective_blocks(algorithm->collective, nranks);
@@ -263,7 +263,7 @@ static void short_messages(void **state)
     }
 }
 
-/* In several pieces where an algorithm goes by pieces. */
+/* The bits are the same in messages that an algorithm splits into several pieces. */
 static void long_messages(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which words take the long way of an escape: those that mark.h says, and not those that programs fill memory with. A
- * rank sends one vector to a peer that never comes, and the test counts the words that have reached the peer.
+ * Which words need an escape, which makes a message slower: those that mark.h names, not those that programs fill
+ * memory with. A rank sends one vector to a peer that never calls, and the test counts the words stored at the peer.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that leave, on the host device: a rank that has done its part does not
- * disturb the others, and calls that need more of it end. Ranks are threads; the
- * test marks who is gone, as shim/setup/watch.c does.
+ * Ranks that leave, on the host device: a rank that leaves after its part does not disturb the others, and calls that
+ * still need it end. Ranks are threads; the test marks ranks as gone, as shim/setup/watch.c does.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -66,7 +65,7 @@ static void *call_once(void *argument)
     return NULL;
 }
 
-/* Ranks below `ranks` make a call. */
+/* The ranks below `ranks` make a call. */
 static void call_all(caller_t caller[RANKS], uint32_t ranks, pthread_t thread[RANKS])
 {
     for (uint32_t r = 0; r < ranks; r++)
@@ -109,7 +108,8 @@ static void each_algorithm(try_t try)
     }
 }
 
-/* The word is written before the call: the subject is what the others do with it. */
+/* Set the last rank's word of ended calls and mark the rank as gone before each call: the others must rely on the
+ * word. */
 static void end_early(world_t *w, caller_t caller[RANKS])
 {
     pthread_t thread[RANKS];
@@ -178,8 +178,8 @@ static int turn_of(world_t *w, uint32_t rank, void *buffer, uint64_t bytes, uint
     return t.status;
 }
 
-/* Rank 2 has sent and is gone; rank 0 receives from it and from rank 1, which sends after rank 0 has waited long. Two
- * messages of a pair: one warp serves several items. */
+/* Rank 0 receives from rank 2, which is gone, and from rank 1, which sends only after rank 0 has waited long: a missing
+ * peer must not end the wait for another. Two messages of a pair, so one warp serves several items. */
 static void messages_of_others_go_on(void **state)
 {
     (void)state;
@@ -207,7 +207,8 @@ static void messages_of_others_go_on(void **state)
     world_free(w);
 }
 
-/* Rank 2 never sends: rank 1 finds that out, and tells rank 0, which waits for rank 1. Others are not disturbed. */
+/* If rank 2 is gone without sending, rank 1 detects it and tells rank 0, which waits for rank 1; other ranks are not
+ * disturbed. */
 static void a_rank_that_never_sends_is_missed(void **state)
 {
     (void)state;
@@ -242,7 +243,7 @@ static world_t *world_of_two;
 static alg_control_t *shut; /* rank 0's, in an unreadable page */
 static uint8_t sent_late[32];
 
-/* Rank 0 has checked for data, and now checks who is gone: in between the messages arrive and their sender leaves. */
+/* Runs between rank 0's check for data and its check for gone ranks: the messages arrive and their sender leaves. */
 static void open_control(int signal)
 {
     (void)signal;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls around an abort on GPUs, from one thread: a rank is aborted in the middle of a
- * queue of random calls, beside peers that have made some, all or none of them. Its
- * kernels end. A peer whose calls end without an error has right results, for nothing
- * that the aborted rank sent later took the place of what it had sent before.
- * Usage: gpu_aborts [-g GPUs] [-n rounds] [-s seed]
+ * Calls around an abort on GPUs, from one thread: a rank is aborted in the middle of a queue of random calls, beside
+ * peers that have made some, all or none of them. Its kernels end. A peer whose calls end without an error has right
+ * results: the aborted rank has overwritten none of the data that it had sent. Usage: gpu_aborts [-g GPUs] [-n rounds]
+ * [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +41,7 @@ static void launch(const queue_t *q, int r, int from, int to)
         gpu_call_launch(&q->team, &q->call[i], r);
 }
 
-/* Waits for the rank. False: it has no error, and one of its calls before `to` has a wrong result. */
+/* Waits for the rank. False: it has no error, but one of its calls before `to` has a wrong result. */
 static bool right(const queue_t *q, int r, int to)
 {
     GPU(cudaSetDevice(q->team.device[r]));
@@ -58,7 +57,7 @@ static bool right(const queue_t *q, int r, int to)
     return true;
 }
 
-/* Returns how many ranks have wrong results. *unhurt counts peers that ended all calls. */
+/* Returns the number of ranks with wrong results. *unhurt counts peers that completed all calls. */
 static int play(queue_t *q, uint64_t *state, int *unhurt)
 {
     const int n = q->team.nranks, victim = (int)data_below(state, (uint64_t)n);

@@ -28,7 +28,7 @@ void gpu_buffers_free(const gpu_buffers_t *b, const gpu_team_t *g)
     }
 }
 
-/* Messages: gpu_pairs.c. */
+/* Not for messages, which gpu_pairs.c tests. */
 bool gpu_call_drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm)
 {
     return algorithm->memory == g->map.memory && algorithm->collective != ALG_SEND_RECV &&

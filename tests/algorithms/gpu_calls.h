@@ -22,16 +22,16 @@ typedef struct gpu_call {
 
 void gpu_buffers_make(gpu_buffers_t *b, const gpu_team_t *g);
 void gpu_buffers_free(const gpu_buffers_t *b, const gpu_team_t *g);
-/* Whether calls of this algorithm are drawn: it serves the team, and is not for messages. */
+/* Whether calls of this algorithm are drawn: it supports the team's size and memory, and is not one of messages. */
 bool gpu_call_drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm);
 /* only: index of an algorithm, or -1. */
 gpu_call_t gpu_call_draw(const gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state, int only, size_t most_bytes);
 /* All bytes that a rank's call may touch, and a margin around them. */
 size_t gpu_call_bytes(const gpu_call_t *d, int r);
-/* Input and poison, on all ranks. */
+/* Copy the inputs and poison to all ranks. */
 void gpu_call_load(gpu_team_t *g, const gpu_buffers_t *b, const gpu_call_t *d);
 void gpu_call_launch(const gpu_team_t *g, const gpu_call_t *d, int r);
-/* The rank's result is right everywhere, and the bytes around it are unchanged; else a line is printed. */
+/* Whether the rank's result is right and the bytes around it are unchanged; if not, prints a line. */
 bool gpu_call_right(const gpu_team_t *g, const gpu_buffers_t *b, const gpu_call_t *d, int r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_draw.h - what tests of kernels draw, on GPUs and on emulated ones (tests/emulator/),
- * which are slow and have few types.
+ * gpu_draw.h - random calls for tests of kernels on GPUs and on emulated GPUs (tests/emulator/), which are slow and
+ * have few types.
  */
 #ifndef TEST_GPU_DRAW_H
 #define TEST_GPU_DRAW_H

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every algorithm of every collective on real GPUs, in one process, against the
- * reference: eager calls of random algorithm, type, operator, size, alignment
- * and grid on one scratch, then the same captured and replayed, mixed with
- * eager calls. 2 to 8 ranks; where there are fewer GPUs, several share one, with
- * small grids and eagerly alone. Usage: gpu_kernels [-g GPUs] [-n calls] [-s seed]
+ * Every algorithm of every collective on real GPUs, in one process, against the reference: eager calls of random
+ * algorithm, type, operator, size, alignment and grid on one scratch, then captured and replayed calls mixed with eager
+ * ones. 2 to 8 ranks; with fewer GPUs several ranks share one, with small grids and only eager calls. Usage:
+ * gpu_kernels [-g GPUs] [-n calls] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +43,8 @@ static int eager(gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state, int cal
     return wrong;
 }
 
-/* A graph of many calls that overwrite each other's buffers; only the last is checked, out of place, so its input
- * survives. Eager calls in between make the epoch odd. */
+/* Replay a graph of many calls that overwrite each other's buffers. Only the last call is checked; it is out of place,
+ * so its input survives. Eager calls in between make the epoch odd. */
 static int replayed(gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state)
 {
     gpu_call_t d[GRAPH_CALLS];

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * No launch waits for kernels that run: what the driver has to do before a kernel's first launch, it has done when the
- * set-up has loaded the kernels (preload_cuda). Otherwise a thread that drives several GPUs hangs, or a rank's message
- * that waits for a peer, beside a call whose launch waits for that message. While a kernel waits for a rank that never
- * comes, every kernel is launched, on a scratch of an earlier failure, where it ends at once. Needs 2 GPUs. Usage:
- * gpu_loads [-g GPUs]
+ * No launch waits for running kernels, since the set-up has loaded all kernels (preload_cuda). Otherwise a thread that
+ * drives several GPUs could hang, or a message that waits for a peer beside a call whose launch waits for that message.
+ * While a kernel waits for a rank that never calls, the test launches every kernel on a failed scratch, where it ends
+ * at once. Needs 2 GPUs. Usage: gpu_loads [-g GPUs]
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +23,7 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Rank 0 of `g` makes a call, and waits for its time limit. */
+/* Rank 0 of `g` makes a call, whose kernel waits until its time limit. */
 static void wait_alone(gpu_team_t *g)
 {
     const uint64_t first = 0;
@@ -41,7 +40,7 @@ static void wait_alone(gpu_team_t *g)
     GPU((cudaError_t)alg_find(ALG_ALL_GATHER, "push")->launch_cuda(&g->team[0], &call, g->stream[0]));
 }
 
-/* One of rank 0 of `g`; returns whether it took too long. */
+/* Launch a kernel of rank 0 of `g`; returns whether the launch took too long. */
 static bool launch(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_type_t type, alg_op_t op, bool whole)
 {
     const size_t off = whole ? 0 : alg_type_bytes(type);

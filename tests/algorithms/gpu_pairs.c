@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends and receives of the kernels on GPUs, from one thread: rounds of random
- * messages, each rank with its own order and grid, several rounds queued behind
- * each other, eagerly and replayed. Every byte is compared. In the end one rank after
- * the other is aborted in the middle of some: all kernels end, and fault nowhere; with -n 0 that alone, 60 times.
+ * Sends and receives of the kernels on GPUs, from one thread: rounds of random messages, each rank with its own order
+ * and grid, several rounds queued behind each other, eagerly and replayed. Every byte is compared. At the end each rank
+ * in turn is aborted amid messages: all kernels must end without a memory fault. With -n 0 only this part runs, 60
+ * times.
  *
  * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
  */
@@ -36,7 +36,7 @@ static uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* on the GPUs */
 static uint8_t *sent[ALG_MAX_RANKS], *got;                    /* on the host */
 static round_t rounds[ROUNDS];
 
-/* Words of which one in 16 escapes; in places all. */
+/* Fill with words of which one in 16 needs an escape, in some parts all. */
 static void fill(uint8_t *at, size_t bytes, uint64_t *state)
 {
     bool all = false;
@@ -59,7 +59,7 @@ static const alg_algorithm_t *draw_algorithm(const gpu_team_t *g, uint64_t *stat
     return pairs && (!bulk || data_below(state, 2)) ? pairs : bulk;
 }
 
-/* One aligned message for each pair of ranks, most of them long: warps then serve several channels each. */
+/* Draw one aligned message for each pair of ranks, most of them so long that a warp serves several channels of each. */
 static void draw_pairs(const gpu_team_t *g, round_t *r, uint64_t *state)
 {
     const uint32_t n = (uint32_t)g->nranks;

@@ -43,7 +43,7 @@ static size_t place(size_t used[ALG_MAX_RANKS], uint32_t rank, size_t bytes, siz
     return at;
 }
 
-/* False: no room for it. */
+/* Draw a call of the list. False: no room for its buffers. */
 static bool draw_call(const gpu_team_t *g, list_t *l, coll_t k, bool in_place, size_t used[ALG_MAX_RANKS],
                       uint64_t *state)
 {
@@ -83,7 +83,7 @@ static alg_collective_t draw_collective(uint64_t *state)
     }
 }
 
-/* Whether call i may be in one kernel with the call before it, which is number `parts` of that. */
+/* Whether call i may join the kernel of the call before it, as part number `parts`. */
 static bool may_join(const gpu_team_t *g, const list_t *l, uint32_t i, uint32_t parts)
 {
     if (alg_collective_rooted(l->k[i].collective))
@@ -314,7 +314,8 @@ static uint64_t patience_ms(uint32_t count, int gpus)
     return ms;
 }
 
-/* A list has the limits of all its calls: the peer may make them one by one, each within its own. */
+/* The time limit for a list: the sum of its calls' limits, as the peer may make the calls one by one, each within its
+ * own limit. */
 static int patience(int gpus)
 {
     const uint64_t one = patience_ms(1, gpus), all = patience_ms(LISTED, gpus);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of an all-reduce between two hosts of one GPU cost, as CSV: the model of docs/lab/hosts.md is made of
- * them.
+ * The costs of the parts of an all-reduce between two hosts of one GPU each, as CSV, for the model of
+ * docs/lab/hosts.md.
  *
  *   kernel   the kernel on one host: it lays out what it would send, and waits for nobody
  *   echo     the same with another host that answers at once: a thread that sees the words of a step raises the flag,

@@ -131,7 +131,7 @@ static float measure(gpu_team_t *g, how_t how, const args_t *args, uint32_t bloc
     return round[ROUNDS / 2] * 1000 / (float)calls;
 }
 
-/* bytes: of the scattered message. blocks 0: copy engines. */
+/* Measure and print a row. `bytes` is the size of the scattered message; blocks 0: copy engines. */
 static void row(gpu_team_t *g, how_t how, args_t *args, size_t bytes, uint32_t blocks, volatile int *go)
 {
     for (int r = 0; r < g->nranks; r++)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long each algorithm takes with each grid: what the rows of the built-in
- * table are chosen from. One process, one thread; a graph of calls per GPU.
- * Two replays are queued back to back and the second is timed, so that the
- * GPUs start together. CSV on stdout; µs a call, the median over rounds of the
- * slowest rank. Usage: gpu_sweep [-g ranks: more than GPUs share them, which only compares kernels of few blocks]
+ * Times each algorithm with each grid; the rows of the built-in table are chosen from the results. One process, one
+ * thread; a graph of calls per GPU. Two replays are queued back to back and the second is timed, so that the GPUs start
+ * together. CSV on stdout; µs a call, the median over rounds of the slowest rank. Usage: gpu_sweep [-g ranks: more than
+ * GPUs share them, which only compares kernels of few blocks]
  *                              [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
@@ -117,7 +116,7 @@ static uint32_t list_messages(const options_t *o, uint32_t rank, uint32_t nranks
     return n;
 }
 
-/* As a group of broadcasts makes an all-gather, or of reduces a reduce-scatter. */
+/* List the parts of an all-gather as a group of broadcasts, or of a reduce-scatter as reduces. */
 static void list_parts(alg_call_t *call, uint32_t nranks, size_t bytes, alg_part_t *list)
 {
     const size_t part = bytes / nranks;
@@ -182,7 +181,7 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
     }
 }
 
-/* The current device's input. */
+/* Fill the input of a rank on the current device. */
 static void fill(const options_t *o, uint8_t *input, int rank)
 {
     uint32_t *words = o->data ? malloc(o->to) : NULL;

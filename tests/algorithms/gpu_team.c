@@ -54,7 +54,7 @@ int gpu_most_ranks(int gpus)
     return gpus > LEAST ? gpus : LEAST;
 }
 
-/* Own scratch of the current device's rank, armed. */
+/* Allocate and arm the scratch of the rank on the current device. */
 static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
 {
     if (map->memory == ALG_MEMORY_SHM) {

@@ -30,19 +30,21 @@ void gpu_fail(const char *file, int line, const char *what, const char *why) __a
             gpu_fail(__FILE__, __LINE__, #call, cudaGetErrorString(gpu_error)); \
     } while (0)
 
-/* -g GPUS -n AMOUNT -s SEED; what is not given stays as it is. Ends the program with 2 on others. */
+/* Parse -g GPUS -n AMOUNT -s SEED; values that are not given stay unchanged. Other arguments end the program with
+ * status 2. */
 void gpu_options(int argc, char **argv, int *gpus, int *amount, uint64_t *seed);
-/* A build may have only the algorithms of one memory. */
+/* Whether the build has algorithms of this memory; it may have those of only one. */
 bool gpu_has_memory(alg_memory_t memory);
-/* All GPUs, or `wanted`. Ends the program with 77 and the reason where there are fewer than `least`. */
+/* The number of GPUs to use: all, or `wanted`. With fewer than `least`, prints the reason and ends the program with
+ * status 77. */
 int gpu_count_or_skip(int wanted, int least);
-/* The ranks of the largest team: some share a GPU where there are few. */
+/* The number of ranks of the largest team; with few GPUs some ranks share one. */
 int gpu_most_ranks(int gpus);
-/* Rank r on GPU r % gpus. Ranks that share a GPU need grids that fit on it together, twice over: a small grid lets its
- * successor in while it runs. */
+/* Make a team with rank r on GPU r % gpus. The grids of ranks that share a GPU must fit on it twice over, as a small
+ * grid lets its successor in while it runs. */
 void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes);
 void gpu_team_free(gpu_team_t *g);
-/* Wait for all streams; a wait of a kernel that ran into its time limit ends the program. */
+/* Wait for all streams. A kernel that reached its time limit ends the program. */
 void gpu_team_sync(gpu_team_t *g);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every algorithm of every collective on the host device: ranks are threads, scratch is
- * plain memory, and nothing of the shim is there. So what fails here is a
- * protocol, and the thread sanitizer can follow every access.
+ * Every algorithm of every collective on the host device: ranks are threads, scratch is plain memory, and the shim is
+ * not linked. So a failure here is one of a protocol, and the thread sanitizer sees every access.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -131,7 +130,7 @@ static void play(world_t *w, uint64_t seed, uint32_t calls, size_t most_bytes, i
     assert_int_equal(failures, 0);
 }
 
-/* A build for one algorithm (broken.cmake) lacks others. */
+/* Whether the build has algorithms of this memory; a mutant (broken.cmake) may have only one algorithm. */
 static bool has_memory(alg_memory_t memory)
 {
     bool any = false;
@@ -166,7 +165,7 @@ static uint64_t seed_of(const alg_algorithm_t *algorithm, uint32_t nranks)
     return data_hash(seed, algorithm->name, strlen(algorithm->name));
 }
 
-/* One algorithm, so that a fault names it. */
+/* Each algorithm gives right results on a scratch of its own, so a failure names the algorithm. */
 static void each_algorithm(void **state)
 {
     (void)state;
@@ -183,7 +182,8 @@ static void each_algorithm(void **state)
     }
 }
 
-/* All algorithms share a scratch in random order: checks the rule of the halves, and changing grids. */
+/* All algorithms share a scratch in random order: finds violations of the rule of halves and errors when the grid
+ * changes. */
 static void mixed(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void mixed(void **state)
     }
 }
 
-/* Up to the limit of the scratch, and (staged) far beyond it. */
+/* Messages up to the limit of the scratch, and for staged algorithms far beyond it, are right. */
 static void largest(void **state)
 {
     (void)state;
@@ -256,7 +256,7 @@ static world_t *world_for(const char *algorithm)
     return world_make(2, find(algorithm)->memory, SCRATCH);
 }
 
-/* A rank that never comes: the others leave at the time limit, or on an abort. */
+/* If a rank never calls, the others leave at the time limit or on an abort instead of waiting forever. */
 static void broken_wait(const char *algorithm)
 {
     world_t *w = world_for(algorithm);
@@ -286,7 +286,7 @@ static void broken_waits(void **state)
         broken_wait(MOVING);
 }
 
-/* The same of a move: neither data nor flags. */
+/* Calls of a move after a call that failed send neither data nor flags. */
 static void moves_behind(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static void moves_behind(void **state)
     world_free(w);
 }
 
-/* Calls behind one that was given up send nothing: a late peer would add data of different calls. */
+/* Calls after a failed call send nothing: a late peer would add data of different calls. */
 static void calls_behind(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static void calls_behind(void **state)
     }
 }
 
-/* The counter of calls wraps around; flags not raised for half of its range do not look new. */
+/* The counter of calls wraps around: flags that were not raised for half of its range must not count as new. */
 static void wrapped_epochs(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void wrapped_epochs(void **state)
  * 1. */
 enum { SLOW_STEPS = 16, SLOW_STEP_US = 400000, SLOW_LIMIT_US = 6000000 };
 
-/* The vectors that rank 1 would put into the place of call 0 (slots.h). */
+/* Store the vectors that rank 1 would put into the place of call 0 (slots.h). */
 static void put_vector(world_t *w, uint64_t i)
 {
     uint64_t *slot = (uint64_t *)(w->scratch[0] + w->map.places_offset);
@@ -375,14 +375,14 @@ static void put_vector(world_t *w, uint64_t i)
     __atomic_store_n(&slot[2 * i + 1], 0, __ATOMIC_RELEASE);
 }
 
-/* The flags that it would raise, of two phases in turn (staged.cu). */
+/* Raise the flags of rank 1, alternating between two phases (staged.cu). */
 static void raise_flag(world_t *w, uint64_t i)
 {
     uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
     __atomic_store_n(&flags[i % 2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], i / 2 + 1, __ATOMIC_RELEASE);
 }
 
-/* The units of three vectors (outbox.h). */
+/* Post rank 1's units of three vectors (outbox.h). */
 static void post_units(world_t *w, uint64_t i)
 {
     uint64_t *outbox = (uint64_t *)(w->scratch[1] + w->map.half_offset);
@@ -390,14 +390,14 @@ static void post_units(world_t *w, uint64_t i)
         __atomic_store_n(&outbox[2 * (4 * i + k) + 1], UINT64_C(1) << 63, __ATOMIC_RELEASE);
 }
 
-/* The flags of a step (shm_staged.cu). */
+/* Raise rank 1's flags of a step (shm_staged.cu). */
 static void raise_step(world_t *w, uint64_t i)
 {
     uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
     __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
 }
 
-/* Of chunks of 512 bytes, which go through five slots: one may be sent, one has arrived (bulk/walk.h). */
+/* Raise rank 1's flags for chunks of 512 bytes in five slots: one may be sent, one has arrived (bulk/walk.h). */
 static void raise_slot(world_t *w, uint64_t i)
 {
     enum { SLOTS = 5, ENTRY = ALG_STAGED_CHANNELS - 1 };
@@ -407,7 +407,8 @@ static void raise_slot(world_t *w, uint64_t i)
     __atomic_store_n(&flags[(ALG_STAGED_CHANNELS + i % SLOTS) * ALG_MAX_RANKS + 1], i + 1, __ATOMIC_RELEASE);
 }
 
-/* Side by side, since all of them only wait. */
+/* A peer that makes progress within each time limit does not end a call, however slow it is. The cases run
+ * concurrently, since all of them only wait. */
 static void slow_peers(void **state)
 {
     (void)state;
@@ -494,7 +495,7 @@ static void stale_marks(void **state)
 }
 
 #ifndef PART
-/* Every pair of bytes. The input begins with `place` zero bytes, which moves the pairs within their words. */
+/* Reduce every pair of bytes. The input begins with `place` zero bytes, which shift the pairs within their words. */
 static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t place)
 {
     enum { PAIRS = 256 * 256 };
@@ -529,7 +530,7 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
     }
 }
 
-/* 8-bit integers are reduced four at a time, in words. */
+/* Every pair of 8-bit integers is reduced right, at every position in a word: the kernels reduce four at a time. */
 static void pairs_of_bytes(void **state)
 {
     (void)state;

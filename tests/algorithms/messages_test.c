@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends and receives on the host device: ranks are threads, scratch is plain
- * memory. All ranks draw the same messages, and each lists its own in another
- * order.
+ * Sends and receives on the host device: ranks are threads, scratch is plain memory. All ranks draw the same messages,
+ * but list them in different orders.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -48,7 +47,7 @@ typedef struct message {
     uint64_t seed;
 } message_t;
 
-/* Random bytes, with runs of words that escape; or, of one message in eight, nothing but these. */
+/* Fill with random bytes and runs of words that need escapes; one message in eight has only such words. */
 static void fill(uint8_t *at, size_t bytes, uint64_t seed)
 {
     const bool all = seed % 8 == 0;
@@ -105,7 +104,7 @@ static int launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64_
     return algorithm()->launch_host(&team, &call);
 }
 
-/* A rank's list: those of one pair in their order, otherwise in any. */
+/* Shuffle a rank's list, keeping the order of each pair's messages. */
 static void shuffle(alg_message_t *list, const uint32_t *at, uint32_t count, uint64_t *local, uint32_t *to)
 {
     (void)list;
@@ -227,7 +226,7 @@ static void play(uint32_t nranks, uint32_t rounds, uint32_t most, size_t most_by
     world_free(w);
 }
 
-/* Random messages, also to oneself; each rank with its own order and grid. */
+/* Groups of random messages, also to the own rank, arrive with a different order and grid on each rank. */
 static void groups(void **state)
 {
     (void)state;
@@ -235,14 +234,14 @@ static void groups(void **state)
         play(n, n <= 4 ? 60 : 15, 8, 20000, TOGETHER);
 }
 
-/* More than a kernel's arguments can hold. */
+/* Groups of more messages than a kernel's arguments hold arrive. */
 static void many(void **state)
 {
     (void)state;
     play(3, 4, MOST_MESSAGES, 300, TOGETHER);
 }
 
-/* Rings wrap around many times. */
+/* Messages so long that rings wrap around many times arrive. */
 static void long_messages(void **state)
 {
     (void)state;
@@ -250,7 +249,7 @@ static void long_messages(void **state)
         play(n, 3, 4, 3 << 20, TOGETHER);
 }
 
-/* All of some rows and chunks: a draw of draw_bytes is mostly shorter. */
+/* Messages of a few rows and chunks arrive; draw_bytes mostly draws shorter ones. */
 static void medium_messages(void **state)
 {
     (void)state;
@@ -258,7 +257,7 @@ static void medium_messages(void **state)
         play(n, MEDIUM_ROUNDS, 4, MEDIUM_BYTES, TOGETHER);
 }
 
-/* A short message is sent before its receive, and the next launches continue where the last one ended. */
+/* A short send ends before its receive is made, and later launches continue at the right place of the ring. */
 static void deposits(void **state)
 {
     (void)state;
@@ -420,7 +419,7 @@ static void one_group_of_many(void **state)
     world_free(w);
 }
 
-/* A message that never comes: the receiver leaves at the time limit, or on an abort, and then sends nothing more. */
+/* If a message is never sent, the receiver leaves at the time limit or on an abort, and sends nothing afterwards. */
 static void broken_waits(void **state)
 {
     (void)state;

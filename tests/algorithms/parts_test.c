@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Broadcasts and reduces of several roots, as groups of them are: each rank makes them in one
- * call or in several, as it likes (series.h), between other collectives on the same scratch.
+ * Broadcasts and reduces of several roots, as in groups: each rank independently makes them in one call or in several
+ * (series.h), between other collectives on the same scratch.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -92,7 +92,7 @@ static uint32_t draw_parts(const list_t *l, uint32_t at, groups_t groups, uint64
     return parts;
 }
 
-/* `parts` calls of the list from `at` on in one. */
+/* Make `parts` calls of the list, from `at` on, as one call. */
 static bool make(actor_t *a, const list_t *l, uint32_t at, uint32_t parts, uint64_t *local, char *fault, size_t bytes)
 {
     const coll_t *k = &l->k[at];
@@ -160,7 +160,7 @@ static void *actor_main(void *argument)
     return NULL;
 }
 
-/* groups: by rank. */
+/* Play lists on all ranks; `groups` is indexed by rank. */
 static void play(world_t *w, uint64_t seed, uint32_t lists, const groups_t groups[ALG_MAX_RANKS])
 {
     actor_t actor[ALG_MAX_RANKS];
@@ -210,7 +210,7 @@ static void as_they_like(void **state)
     each_number_of_ranks(50, 10 + (uint32_t)scaled(LISTS), groups);
 }
 
-/* The counter of calls wraps around within a series. */
+/* Results are right if the counter of calls wraps around within a series. */
 static void wrapped_epochs(void **state)
 {
     (void)state;
@@ -264,7 +264,7 @@ static void *broadcast_two(void *argument)
     return NULL;
 }
 
-/* A wait that has begun has its limit from then on. */
+/* Wait until the kernel polls: the time limit of a wait runs from its begin. */
 static void let_it_look(const merged_t *m)
 {
     const unsigned before = looks;
@@ -272,8 +272,8 @@ static void let_it_look(const merged_t *m)
         usleep(100);
 }
 
-/* Each of two calls comes later than two thirds of the limit behind the last: so does neither wait of a rank that
- * makes them one by one end, nor one that joins them. */
+/* Time limits count for each call: the peer makes each of two calls later than two thirds of the limit after the last,
+ * and neither single nor joined waits may end. */
 static void a_limit_is_for_each_call(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static void a_limit_is_for_each_call(void **state)
 
 #endif
 
-/* The limit of a kernel that is several calls is as long as theirs together, or the longest that there is. */
+/* The time limit of a kernel that joins several calls is the sum of theirs, up to the largest limit. */
 static void limits_of_several_calls(void **state)
 {
     (void)state;

@@ -16,9 +16,9 @@ typedef struct place {
 
 /* Up to `most`, which is at least 1; often an awkward one. */
 size_t place_draw_count(uint64_t *state, size_t most);
-/* With the rank's input in it. False: no memory. Alignment is drawn from *local. */
+/* Make the buffers and fill in the rank's input. False: out of memory. Alignment is drawn from *local. */
 bool place_make(place_t *p, const coll_t *k, uint32_t rank, bool in_place, uint64_t *local);
-/* The output is right, and nothing around the buffers was touched; else one line in `fault`. */
+/* Whether the output is right and nothing around the buffers was written; else `fault` gets one line. */
 bool place_right(const place_t *p, const coll_t *k, uint32_t rank, char *fault, size_t fault_bytes);
 void place_free(place_t *p);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a process's proxy serves a relay: from the moment its connections exist, however late its program goes on with
- * the set-up, and whatever happens to the system's clock. The other host is a bare network, which puts as its proxy
- * would.
+ * A process's proxy serves a relay as soon as its connections exist, however late the program continues the set-up and
+ * however the system's clock changes. The other host is a bare network, which puts as that host's proxy would.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -63,7 +62,7 @@ static void *connect_peer(void *argument)
     return NULL;
 }
 
-/* The relay has yet to take its network. */
+/* Connect the pair before the relay takes its network. */
 static void connect_pair(pair_t *p)
 {
     pthread_t thread;
@@ -95,7 +94,7 @@ static bool is_late(const struct timespec *begin)
     return now.tv_sec > begin->tv_sec + LIMIT_S;
 }
 
-/* A step of the peer's lands in the relay, which nobody but the proxy reads. */
+/* Put a step of the peer and wait until it is in the relay, which only the proxy reads. */
 static void put_and_wait(pair_t *p, uint64_t flag)
 {
     static uint8_t data[RELAY_STEP_BYTES];
@@ -112,7 +111,8 @@ static void put_and_wait(pair_t *p, uint64_t flag)
 
 /* ---- Tests ----------------------------------------------------------------------------- */
 
-/* The caller learns of it before it has told the other hosts that this one takes part. */
+/* If the proxy's thread cannot start, the caller learns it from the relay, before it tells the other hosts that this
+ * one takes part. */
 static void without_a_thread(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void without_a_thread(void **state)
     end_pair(&p);
 }
 
-/* A peer may have ended its set-up, and have laid out steps, long before this rank's program goes on with its own. */
+/* Steps that a peer puts long before this rank's program continues its set-up are read. */
 static void read_before_it_is_served(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void read_before_it_is_served(void **state)
     end_pair(&p);
 }
 
-/* The proxy that sleeps looks again within a second of its own clock. */
+/* A sleeping proxy polls again within a second by the monotonic clock, even if the system's clock is set back. */
 static void read_while_the_clock_goes_back(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void read_while_the_clock_goes_back(void **state)
     end_pair(&p);
 }
 
-/* The control words come later, and are heard. */
+/* An abort closes the connections, although the proxy gets the control words only when the relay is served. */
 static void aborted_when_it_is_served(void **state)
 {
     (void)state;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All-reduce of several hosts on the host device: ranks are threads, each with a
- * relay of its own, and this process's proxy serves all of them over sockets.
- * Random ranks are late at random places.
+ * All-reduce of several hosts on the host device: ranks are threads, each with a relay of its own, which this process's
+ * proxy serves over sockets. Random ranks are late at random places.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -131,7 +130,8 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
     data_buffer_free(&out);
 }
 
-/* All inputs are the largest number of their type: the average is the same number, while a host's sum is infinite. */
+/* All inputs are the largest number of their type: the average must be the same number, although a host's sum is
+ * infinite. */
 static void average_largest(member_t *m, alg_relay_t *relay, const alg_team_t *team)
 {
     enum { COUNT = 100 };
@@ -231,7 +231,7 @@ static void hosts_of_four(void **state)
     run_cluster(2, 4, ROUNDS);
 }
 
-/* A host ends while slower ones still need its last step. */
+/* A host may end while slower hosts still need its last step. */
 static void hosts_may_end_at_once(void **state)
 {
     (void)state;

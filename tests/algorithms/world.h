@@ -23,7 +23,7 @@ typedef struct world {
     uint8_t counts[ALG_MAX_RANKS][ALG_COUNTS_BYTES];
 } world_t;
 
-/* A mutant has few types. */
+/* Whether the build has this type; a mutant has few. */
 bool world_has_type(ncclDataType_t type);
 /* The type of a call: any that there is. A mutant draws as often as the test, so that it makes the same calls. */
 ncclDataType_t world_draw_type(uint64_t *state);
@@ -33,7 +33,7 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
 void world_free(world_t *w);
 alg_team_t world_team(world_t *w, uint32_t rank);
 
-/* All ranks' waits end, since one has failed. */
+/* End the waits of all ranks after one has failed. */
 void world_stop(world_t *w);
 
 /* Runs tests, or the one that the first argument names, up to the first failure: enough for a mutant. Returns the

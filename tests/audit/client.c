@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.c - a program that opens the NCCL it is given: audit_client PATH|NAME.
- * Prints whether Shunt answered, the version, and the number of loaded NCCLs.
+ * client.c - a program that opens the NCCL in its argument: audit_client PATH|NAME. Prints whether its symbols are
+ * Shunt's, the version, and the number of loaded NCCLs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -35,7 +35,7 @@ def expect(who, loaded, *command, **variables):
 
 
 def choices():
-    """An NCCL that the user chose for vLLM or SGLang becomes the real one, in one line; else a line says that it does not."""
+    """An NCCL that the user chose for vLLM or SGLang becomes the real one, or a line reports why not."""
     def expect_real(real, *lines, **variables):
         done = run(COMMAND, "run", "sh", "-c", "echo $SHUNT_NCCL_PATH; echo $VLLM_NCCL_SO_PATH; echo $SGLANG_NCCL_SO_PATH",
                    **variables)
@@ -54,7 +54,7 @@ def choices():
         assert "forwards to SHUNT_NCCL_PATH" in said, said
         said = expect_real("", "VLLM_NCCL_SO_PATH", VLLM_NCCL_SO_PATH="/nowhere/nccl.so", SHUNT_NCCL_PATH="")
         assert "No such file" in said, said
-        expect_real("", VLLM_NCCL_SO_PATH=os.path.realpath(SHUNT), SHUNT_NCCL_PATH="")  # of a `shunt run` around this one
+        expect_real("", VLLM_NCCL_SO_PATH=os.path.realpath(SHUNT), SHUNT_NCCL_PATH="")  # set by an outer `shunt run`
 
 
 def main():
@@ -64,24 +64,24 @@ def main():
         alone = shutil.copy(AUDIT, os.path.join(folder, "libshunt_audit.so"))
         for path in (FAKE, old_name):
             expect("plain", 1, CLIENT, path)
-            expect("plain", 2, CLIENT, path, LD_PRELOAD=SHUNT)  # a preload cannot do this
+            expect("plain", 2, CLIENT, path, LD_PRELOAD=SHUNT)  # a preload has no effect on an absolute path
             expect("shunt", 2, CLIENT, path, LD_AUDIT=AUDIT)
             expect("shunt", 2, COMMAND, "run", "--audit", "--", CLIENT, path, SHUNT_LIB=SHUNT)
-        # By name, and linked: the audit library alone is enough.
+        # The audit library alone is enough for a program that opens NCCL by name or links it.
         expect("shunt", 2, CLIENT, "libnccl.so.2", LD_AUDIT=AUDIT)
         expect("plain", 1, LINKED, FAKE)
         expect("shunt", 2, LINKED, FAKE, LD_AUDIT=AUDIT)
-        # A similar name is left alone.
+        # A library with a similar name is not replaced.
         run(CLIENT, other, LD_AUDIT=AUDIT)
         assert run(CLIENT, other, LD_AUDIT=AUDIT).stdout.startswith("plain")
-        # The path of Shunt is given; and is wrong.
+        # SHUNT_LIB names Shunt; then a wrong file.
         expect("shunt", 2, CLIENT, FAKE, LD_AUDIT=alone, SHUNT_LIB=SHUNT)
         os.remove(old_name)
         done = expect("plain", 1, CLIENT, FAKE, LD_AUDIT=alone)
         assert done.stderr.count("\n") == 1 and "SHUNT_LIB" in done.stderr, done.stderr
         done = expect("plain", 1, CLIENT, FAKE, LD_AUDIT=AUDIT, SHUNT_LIB="/nowhere/libnccl.so.2")
         assert done.stderr.count("\n") == 1, done.stderr
-        # Below another Shunt: the inner one's command means the inner one's library, whichever is asked for last.
+        # Under another Shunt's audit, the inner command uses the inner library, whichever audit library was set last.
         inner = {name: pathlib.Path(folder, "inner", name) for name in ("bin/shunt", "lib/libnccl.so.2", "lib/libshunt_audit.so")}
         for path, source in zip(inner.values(), (COMMAND, SHUNT, AUDIT)):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def main():
                    LD_AUDIT="")
         library, audit = inner["lib/libnccl.so.2"].resolve(), inner["lib/libshunt_audit.so"].resolve()
         assert done.stdout == f"{library}\nNone {audit}\n", (done.stdout, library)
-        # Nobody reads stderr: the program does not die of the line.
+        # A broken stderr does not end the program that prints the line.
         reader, writer = os.pipe()
         os.close(reader)
         done = subprocess.run([CLIENT, FAKE], env=dict(os.environ, LD_AUDIT=AUDIT, SHUNT_LIB="/nowhere/libnccl.so.2"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * captures_test.c - what captured calls cost, in steps and in memory, where there are thousands of calls or of graphs.
+ * captures_test.c - the cost of captured calls, in steps and in memory, with thousands of calls or of graphs.
  *
  * capture.c is compiled with -fsanitize-coverage=trace-pc, so each basic block that it runs is a step. The graph of the
  * fake driver below is one stream's chain.
@@ -93,7 +93,7 @@ static void kernel(void)
     driver.front = node_add();
 }
 
-/* The graphs of the captures so far, up to that number, are destroyed. */
+/* Destroy the graphs of the captures up to this number. */
 static void graphs_destroy(uint32_t number)
 {
     while (atomic_load(&driver.destroyed) < number) {
@@ -321,7 +321,8 @@ static void the_last_of_many_graphs_is_as_cheap_as_the_first(void **state)
     assert_int_equal(atomic_load(&comm.order.graphs), GRAPHS);
 }
 
-/* Else an edge would be added, which this driver refuses. */
+/* Two calls are in order even with thousands of kernels between them: a search that gives up adds an edge, which this
+ * driver refuses. */
 static void thousands_of_kernels_may_stand_between_two_calls(void **state)
 {
     (void)state;
@@ -336,7 +337,7 @@ static void thousands_of_kernels_may_stand_between_two_calls(void **state)
     }
 }
 
-/* A call far behind the stream's place, or on another path, costs a search that ends. */
+/* The search for an earlier call that is far away or on another path ends after a bounded number of steps. */
 static void a_search_has_an_end(void **state)
 {
     (void)state;
@@ -370,7 +371,7 @@ static void the_last_of_many_calls_is_as_cheap_as_the_first(void **state)
     assert_true(atomic_load(&bytes) <= 512);
 }
 
-/* Their records go when the next call is captured; what is left is the table. */
+/* The records of destroyed graphs are freed when the next call is captured; only the table remains. */
 static void records_of_graphs_that_are_gone_are_freed(void **state)
 {
     (void)state;
@@ -394,7 +395,7 @@ static void *destroy_as_they_come(void *unused)
     return unused;
 }
 
-/* A callback comes when it likes: here while its capture's call, or a later one, is under way. */
+/* A graph's callback may run at any time: here during its capture's call, or a later one. */
 static void graphs_go_while_others_are_captured(void **state)
 {
     (void)state;

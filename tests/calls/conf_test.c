@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf_test.c - shunt.conf: which file counts, the form of a line, and the message
- * for a wrong one. This program is built with another path for the system's file.
- * Settings are read once a process, so each case has its own.
+ * conf_test.c - shunt.conf: which file applies, the form of a line, and the message for a wrong one. This program is
+ * built with another path for the system's file. Settings are read once per process, so each case runs in a process of
+ * its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,7 @@ static void which_file_is_read(void **state)
     assert_quiet(one);
 }
 
-/* NCCL's own variable counts only if ours is not set anywhere. */
+/* A variable of NCCL applies only if Shunt's is set nowhere. */
 static void before_nccls_variables(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void forms_of_a_line(void **state)
         (scenario_t){.user = "SHUNT_DEVICE=\n", .variable = "SHUNT_DEVICE", .value = "auto", .origin = "default"});
 }
 
-/* Each wrong line is reported once with its position; the file's last line counts all the same. */
+/* Each wrong line is reported once with its position, and later lines still apply, up to the last one. */
 static void wrong_lines_are_reported(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void unsuitable_files_are_not_read(void **state)
     unlink(user_file);
 }
 
-/* A wrong line is reported only if the log's level allows it. */
+/* A wrong line is not reported if the log's level excludes warnings. */
 static void no_log_means_no_line(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void no_log_means_no_line(void **state)
         .user = "nonsense\nSHUNT_DEBUG=none\n", .variable = "SHUNT_DEBUG", .value = "none", .origin = user_file});
 }
 
-/* "<folder>/<name>" into path, to make a folder or a file there. */
+/* Write "<folder>/<name>" to `path`, for a folder or a file. */
 static void join(char *path, const char *name)
 {
     snprintf(path, PATH_BYTES, "%s/%s", folder, name);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.c - measures what a call costs beside its launch: the account with everything off (the counters, the last
- * decision, the disabled trace and ranges), which should stay below 20 ns, and the record, below 50 ns. Not a test: no
- * verdict follows from a time.
+ * cost.c - measures the cost of a call without its launch: the account with everything off (the counters, the last
+ * decision, the disabled trace and ranges), which should stay below 20 ns, and the record, below 50 ns. Not a test: a
+ * time causes no failure.
  *
  * Takes the least of many short rounds, since a busy machine only adds time.
  */
@@ -29,7 +29,7 @@ static void range(const sel_choice_t *choice)
         shim_range_end();
 }
 
-/* The account's work for one call. */
+/* Do the account's work for one call. */
 static void account(const sel_choice_t *choice)
 {
     uint64_t start_ns = shim_trace_begin();

@@ -36,7 +36,7 @@ static int kind_with(shim_comm_t *comm, const void *config)
     return fake.work[before].kind;
 }
 
-/* One rank may give such a configuration and its peer none. */
+/* A configuration without requests does not prevent that a communicator is taken, as a peer may give none. */
 static void a_configuration_without_requests_is_taken(void **state)
 {
     shim_comm_t *comm = *state;
@@ -131,7 +131,7 @@ static const char *const functions[COLLECTIVES] = {
     [ALG_GATHER] = "ncclGather",        [ALG_SCATTER] = "ncclScatter",
 };
 
-/* The arguments arrive, in the order of the calls whatever their streams. */
+/* Each collective is taken and launched with its arguments, in the order of the calls even on different streams. */
 static void each_collective_is_taken(void **state)
 {
     shim_comm_t *comm = *state;
@@ -221,8 +221,8 @@ static void wrong_arguments_of_each_are_forwarded(void **state)
     }
 }
 
-/* This rank is 0: who the root is decides which buffers it needs. One that it does not need may be NULL, and its call
- * goes the way of its peers'. */
+/* On this rank, 0, the root decides which buffers are needed. A buffer that is not needed may be NULL, and the call
+ * must still take the same route as on the peers. */
 static void only_needed_buffers_count(void **state)
 {
     shim_comm_t *comm = *state;
@@ -281,7 +281,7 @@ static void a_simulation_hears_of_each(void **state)
     assert_int_equal(fake.works, 0);
 }
 
-/* The route of a call is that of its peers, who may not be captured. */
+/* A captured call takes the same route as an eager one, since its peers may not be captured. */
 static void a_capture_decides_nothing(void **state)
 {
     shim_comm_t *comm = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_failures_test.c - calls and groups that fail half way on a fake GPU, and the end of a communicator: what still
- * runs, and that no later call meets the peers' kernels of one that did not launch.
+ * cuda_failures_test.c - calls and groups that fail partly on a fake GPU, and the end of a communicator: what still
+ * runs, and that no later call is paired with the peers' kernels of a call that did not launch.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -26,20 +26,20 @@ static void a_failed_launch_is_not_forwarded(void **state)
     assert_int_equal(fake.works, 0);
 }
 
-/* The set-up is over: the communicator forwards. */
+/* End the set-up so that the communicator forwards. */
 static void forward_from_now(shim_comm_t *comm)
 {
     atomic_store(&comm->phase, SHIM_COMM_FORWARD);
 }
 
-/* Another thread aborts it (ncclCommAbort); NCCL's communicator is gone. */
+/* Abort the communicator from another thread (ncclCommAbort); NCCL's communicator is gone. */
 static void abort_it(shim_comm_t *comm)
 {
     atomic_store(&comm->aborted, true);
     shim_comm_stop(comm);
 }
 
-/* Another thread aborts one that shares its resources: NCCL's communicator lives. */
+/* From another thread, abort a communicator that shares its resources; NCCL's communicator still exists. */
 static void stop_it(shim_comm_t *comm)
 {
     shim_comm_stop(comm);
@@ -63,7 +63,7 @@ static void a_call_whose_communicator_is_aborted_while_it_waits(void **state)
     }
 }
 
-/* A call of several kernels may fail at the second: the first one runs, and waits for its peers. */
+/* If a call fails at the second of its kernels, the first one runs and must be drained, as it waits for its peers. */
 static void a_call_that_launched_in_part_is_drained(void **state)
 {
     shim_comm_t *comm = *state;
@@ -78,7 +78,8 @@ static void a_call_that_launched_in_part_is_drained(void **state)
     assert_true(shim_drain(comm, 1));
 }
 
-/* The peers' kernels of a call that did not launch here would meet the next one. */
+/* If a call's wait fails, it does not launch and all later calls fail: the peers' kernels of that call would be paired
+ * with them. */
 static void a_call_that_was_not_waited_for_is_the_last(void **state)
 {
     shim_comm_t *comm = *state;
@@ -142,8 +143,8 @@ static void *drain_for_a_while(void *comm)
     return shim_drain(comm, 1) ? comm : NULL;
 }
 
-/* A launch holds the lock while the launch queue is full, perhaps until this very thread aborts another communicator.
- */
+/* A drain with a limit does not wait for the lock of a launch: that thread may be blocked in a full launch queue until
+ * this one aborts another communicator. */
 static void a_drain_with_a_limit_does_not_wait_for_a_launch(void **state)
 {
     shim_comm_t *comm = *state;
@@ -164,7 +165,7 @@ static void a_drain_with_a_limit_does_not_wait_for_a_launch(void **state)
     assert_true(shim_drain(comm, 1));
 }
 
-/* A replay records the event, too. */
+/* A drain waits for replays, too, as they record the event. */
 static void replays_are_drained(void **state)
 {
     shim_comm_t *comm = *state;
@@ -181,7 +182,7 @@ static void replays_are_drained(void **state)
     assert_true(shim_drained(comm));
 }
 
-/* A finalize in a group lets the group's calls launch; its end waits for them where the communicator blocks. */
+/* A finalize in a group comes after the group's calls; for a blocking communicator the group's end waits for them. */
 static void a_finalize_in_a_group_comes_last(void **state)
 {
     (void)state;
@@ -288,7 +289,8 @@ static void a_group_whose_streams_do_not_join(void **state)
 }
 
 /* An error of the program is the same on all ranks, so nobody is behind; one of the machine is not. */
-/* A collective, or a message that has a branch, runs on, and no event tells its end: nobody may take the scratch. */
+/* If the streams of a group do not join at its end, a collective or a message on a branch runs on without an event for
+ * its end: nobody may take the scratch. */
 static void a_group_whose_streams_do_not_join_at_its_end(void **state)
 {
     (void)state;

@@ -7,7 +7,7 @@
 #include "shim/comm/reap.h"
 #include "shim/comm/share.h"
 
-/* A capture of a call of each kind, on two streams, which it takes out of the capture again. */
+/* Capture a call of each kind on two streams, which are then removed from the capture. */
 static void capture(shim_comm_t *comm, unsigned long long id)
 {
     for (int i = 1; i < 3; i++)
@@ -19,7 +19,7 @@ static void capture(shim_comm_t *comm, unsigned long long id)
         fake_stream_capture(fake_stream(i), 0);
 }
 
-/* A wait before the first call, a record after the last, and both once. */
+/* A graph has one wait before its first call and one record after its last. */
 static void a_graph_waits_and_records(void **state)
 {
     shim_comm_t *comm = *state;
@@ -36,7 +36,8 @@ static void a_graph_waits_and_records(void **state)
     assert_in_order(5);
 }
 
-/* What stands before the first call runs beside earlier work of the communicator, and hides what the wait takes. */
+/* Only calls wait: work before a graph's first call runs beside the communicator's earlier work, which hides the cost
+ * of the wait. */
 static void a_wait_holds_nothing_but_calls(void **state)
 {
     shim_comm_t *comm = *state;
@@ -99,7 +100,8 @@ static void graphs_are_in_order_among_themselves(void **state)
     assert_run_in_order(0, 4 * 3 + 1 + 2);
 }
 
-/* A graph that allocates memory loses no edge: cuBLAS allocates in a capture. */
+/* Order is kept in a graph that allocates memory, as cuBLAS does in a capture: such a graph's edges cannot be
+ * removed. */
 static void a_graph_that_allocates_memory_is_in_order(void **state)
 {
     shim_comm_t *comm = *state;
@@ -162,7 +164,8 @@ static uint32_t cost_of(shim_comm_t *comm, int stream)
     return fake.cuda_calls - before;
 }
 
-/* The last replay may still run when no graph lives any more, so one more call waits. */
+/* After the last graph was destroyed, one more call waits, as its replay may still run; the later calls have no extra
+ * cost. */
 static void calls_after_the_last_graph_are_as_cheap_as_before(void **state)
 {
     shim_comm_t *comm = *state;
@@ -182,7 +185,7 @@ static void calls_after_the_last_graph_are_as_cheap_as_before(void **state)
     assert_run_in_order(0, 1 + 2 * (5 + 2 * 3) + 1);
 }
 
-/* The call that waits for the last replay records nothing: its work is not on its stream yet. */
+/* A call whose work is not on its stream yet may be the one that waits for the last replay; it records nothing. */
 static void a_late_call_may_be_the_first_after_the_last_graph(void **state)
 {
     (void)state;
@@ -200,7 +203,7 @@ static void a_late_call_may_be_the_first_after_the_last_graph(void **state)
     fake_comm_end(comm);
 }
 
-/* Where the replay was the first work of all, what is captured next is ordered behind it, too. */
+/* A graph captured after the last one is ordered after its replay, even if the replay was the first work of all. */
 static void a_graph_may_follow_the_last_one(void **state)
 {
     shim_comm_t *comm = *state;
@@ -217,7 +220,7 @@ static void a_graph_may_follow_the_last_one(void **state)
     assert_run_in_order(0, 6);
 }
 
-/* As NCCL_GRAPH_MIXING_SUPPORT=0 has it. */
+/* With NCCL_GRAPH_MIXING_SUPPORT=0 graphs get no waits and records: the program orders them. */
 static void without_mixing_the_program_orders_them(void **state)
 {
     shim_comm_t *comm = *state;
@@ -235,7 +238,8 @@ static void without_mixing_the_program_orders_them(void **state)
     assert_int_equal(fake.work[7].before, 1);
 }
 
-/* What its nodes use goes with the last graph, not before; the driver's callback makes no CUDA call. */
+/* Resources of a graph's nodes are freed with the last graph, not with the communicator; the driver's callback makes no
+ * CUDA call. */
 static void a_graph_may_outlive_its_communicator(void **state)
 {
     (void)state;
@@ -268,7 +272,7 @@ static void graphs_keep_the_communicator(void **state)
     assert_int_equal(atomic_load(&comm->references), 1);
 }
 
-/* A program may take its stream back to an earlier node of the capture, to go on from there beside the rest. */
+/* Calls stay in order if the program rewinds its stream to an earlier node of the capture. */
 static void a_rewound_stream_is_in_order(void **state)
 {
     shim_comm_t *comm = *state;
@@ -290,7 +294,7 @@ static void a_rewound_stream_is_in_order(void **state)
     assert_int_equal(fake_recorded(9), UINT64_C(1) << 6);
 }
 
-/* A second edge to a kernel of ours would keep it from dependent launch. */
+/* Calls on a stream that is in order get no second edge, which would prevent dependent launch. */
 static void a_stream_in_order_gets_no_edge(void **state)
 {
     shim_comm_t *comm = *state;
@@ -313,8 +317,8 @@ static void a_stream_in_order_gets_no_edge(void **state)
     assert_true(after(16, 13) && after(16, 15));
 }
 
-/* The last call may end in several nodes: here a group's collective and its messages on a path of their own. One of the
- * two that is met on two paths does not stand for the other. */
+/* The next call waits for each end node of the last call, here a group's collective and its messages on a separate
+ * path. One end that is found on two paths must not stand for both. */
 static void each_end_of_the_last_call_is_waited_for(void **state)
 {
     shim_comm_t *comm = *state;
@@ -334,7 +338,7 @@ static void each_end_of_the_last_call_is_waited_for(void **state)
     assert_true(after(12, 0) && after(12, 1));
 }
 
-/* Where the driver does not tell what a node depends on, the edge is there. */
+/* If the driver does not report a node's dependencies, the edge is added. */
 static void an_unknown_path_gets_an_edge(void **state)
 {
     shim_comm_t *comm = *state;
@@ -362,7 +366,8 @@ static uint64_t shape_of(shim_comm_t *comm, unsigned long long id)
     return fake.apart >> first & ALL_OF(fake.launches - first);
 }
 
-/* The real NCCL may connect in it, for which a capture's strict modes leave no room; eager calls are none of that. */
+/* Only for captured forwarded calls is the capture mode relaxed: the real NCCL may connect in them, which strict modes
+ * forbid. */
 static void only_captured_forwarded_calls_are_relaxed(void **state)
 {
     shim_comm_t *comm = *state;
@@ -403,7 +408,7 @@ static void calls_captured_again_have_the_same_shape(void **state)
     fake_comm_end(other);
 }
 
-/* An eager call, or one in another capture, changes nothing. */
+/* Whether a captured call is launched apart does not depend on eager calls or on other captures. */
 static void captures_do_not_change_each_other(void **state)
 {
     shim_comm_t *comm = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_groups_test.c - groups on a fake GPU: when their calls launch, on which streams, in which order.
+ * cuda_groups_test.c - groups on a fake GPU: when calls launch, on which streams and in which order.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -151,7 +151,8 @@ static void a_group_under_way_is_waited_for(void **state)
     fake_comm_end(comm);
 }
 
-/* The real NCCL's thread puts its work on the stream, too, of a communicator that Shunt does not serve. */
+/* A group waits for a communicator that Shunt does not serve, too, while the real NCCL's thread still enqueues its
+ * work. */
 static void an_unattached_one_under_way_is_waited_for(void **state)
 {
     (void)state;
@@ -168,7 +169,8 @@ static void an_unattached_one_under_way_is_waited_for(void **state)
     fake_comm_end(other);
 }
 
-/* Another thread has aborted it: the handle may be gone, so nobody asks about it any more. */
+/* A group in progress ends if another thread aborts its communicator, and the handle, which may be freed, is not polled
+ * again. */
 static void a_group_under_way_ends_with_its_communicator(void **state)
 {
     (void)state;
@@ -189,7 +191,7 @@ static void *poll_for_a_while(void *argument)
     return NULL;
 }
 
-/* And the abort waits for who is asking. */
+/* An abort waits for the threads that poll the communicator. */
 static void an_abort_lets_polls_end(void **state)
 {
     shim_comm_t *comm = *state;
@@ -201,7 +203,7 @@ static void an_abort_lets_polls_end(void **state)
     pthread_join(thread, NULL);
 }
 
-/* Ours waits for what was before the group, as the real NCCL's does, and what follows waits for both. */
+/* Taken and forwarded work of a group both wait for earlier work only, and later work waits for both. */
 static void taken_and_forwarded_run_side_by_side(void **state)
 {
     for (unsigned long long id = 0; id < 2; id++) {
@@ -243,7 +245,8 @@ static void taken_and_forwarded_run_side_by_side(void **state)
     assert_int_equal(fake.streams_made, 1); /* a capture needs none */
 }
 
-/* Each keeps its own order, whichever of them runs beside the real NCCL's work. */
+/* Each of the communicators that share a group's streams keeps its own order, whichever runs beside the real NCCL's
+ * work. */
 static void communicators_may_share_the_streams_of_a_group(void **state)
 {
     (void)state;
@@ -300,7 +303,8 @@ static void groups_of_one_kind_need_no_stream(void **state)
     fake_comm_end(other);
 }
 
-/* Whatever the order of the calls, all ranks of a communicator launch those of two communicators alike. */
+/* All ranks launch the calls of two communicators in the same order, that of their keys, whatever the order of the
+ * calls. */
 static void communicators_launch_in_the_order_of_their_keys(void **state)
 {
     (void)state;
@@ -321,7 +325,7 @@ static void communicators_launch_in_the_order_of_their_keys(void **state)
         fake_comm_end(comm[i]);
 }
 
-/* Two ranks of one communicator: neither GPU gets its second call before the other has its first. */
+/* Ranks of one thread launch alternately: neither GPU gets a second call before the other has its first. */
 static void ranks_of_one_thread_launch_in_turn(void **state)
 {
     (void)state;
@@ -349,8 +353,8 @@ static uint32_t cost_of(shim_comm_t *comm, int calls)
     return fake.cuda_calls - before;
 }
 
-/* One event tells the end of a group. While a graph lives it waits once, and in a capture the graph's nodes for the
- * order are made once. */
+/* A group records one event at its end. While a graph lives it waits once; in a capture the nodes for the order are
+ * made once. */
 static void a_group_costs_an_event(void **state)
 {
     shim_comm_t *comm = *state;
@@ -368,7 +372,7 @@ static void a_group_costs_an_event(void **state)
     assert_true(after(26, 25));
 }
 
-/* Nobody else gets it between its call and that event: the call would not be seen to run. */
+/* The large part is not given away between a group's call and its event, when the call would not be seen to run. */
 static void the_large_part_is_kept_until_a_group_has_its_event(void **state)
 {
     shim_comm_t *first = *state, *second = fake_comm(0, true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_late_test.c - forwarded calls whose work is not on their stream when they return, on a fake GPU: that of
- * non-blocking communicators comes later, and empty collectives have none.
+ * cuda_late_test.c - forwarded calls whose work is not on their stream when they return, on a fake GPU: non-blocking
+ * communicators enqueue it later, and empty collectives have none.
  */
 #include "fake_calls.h"
 #include "shim/comm/order.h"
@@ -47,7 +47,7 @@ static void late_work_is_waited_for(void **state)
     }
 }
 
-/* From when the program knows that the work is there, it may do with the stream what it likes. */
+/* The stream of a late call is not used once the program knows that the work is enqueued: it may destroy the stream. */
 static void its_stream_may_be_gone(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void its_stream_may_be_captured_meanwhile(void **state)
     end(comm);
 }
 
-/* The graph records after it, and a replay of the graph is waited for. */
+/* A graph records after late work, so that later calls wait for its replay. */
 static void late_work_of_a_graph_is_recorded(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void late_work_of_a_graph_is_recorded(void **state)
     end(comm);
 }
 
-/* The real NCCL was asked before another thread's call, which is pending now. */
+/* The real NCCL's answer may be outdated: another thread's call may be pending by then. */
 static void an_answer_may_be_old(void **state)
 {
     (void)state;
@@ -109,7 +109,7 @@ static void what_is_forwarded_next_covers_it(void **state)
     end(comm);
 }
 
-/* Nobody waits for a group in progress without work of ours; what follows waits for its work. */
+/* A group in progress without taken calls is not waited for, but later work waits for its work. */
 static void a_group_comes_late(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void a_group_comes_late(void **state)
     end(comm);
 }
 
-/* The real NCCL drops it: its stream does not join the others of its group. */
+/* An empty call is not the first of a group, as the real NCCL drops it and does not join its stream with the others. */
 static void an_empty_call_leads_no_group(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void an_empty_call_leads_no_group(void **state)
     end(comm);
 }
 
-/* A stream with an empty call waits for nobody: what follows there may be what another rank waits for. */
+/* A stream with an empty call does not wait, as another rank may wait for what follows there. */
 static void an_empty_call_waits_for_nothing(void **state)
 {
     (void)state;

@@ -5,7 +5,7 @@
 #include "fake_calls.h"
 #include "shim/names/names.h"
 
-/* An event made once and recorded after each call; nothing is waited for. */
+/* On one stream each call records an event, which is made once, and nothing waits. */
 static void one_stream_costs_an_event(void **state)
 {
     shim_comm_t *comm = *state;
@@ -100,8 +100,8 @@ static void a_suspended_communicator_takes_no_call(void **state)
     assert_int_equal(fake.work[1].kind, FAKE_OURS);
 }
 
-/* A call that needs a piece of scratch asks for it once; if it does not come, such calls are forwarded and short ones
- * are not. */
+/* A call requests a missing piece of scratch once; if it is refused, such calls are forwarded and short ones are still
+ * taken. */
 static void a_call_waits_for_its_memory(void **state)
 {
     enum { LONG = FAKE_SHORT_ELEMENTS + 1 };
@@ -128,7 +128,7 @@ static void a_call_waits_for_its_memory(void **state)
     assert_int_equal(fake.work[4].kind, FAKE_OURS);
 }
 
-/* What is needed later is recorded while the stream is alive. */
+/* The order is kept after a stream was destroyed: what is needed later is recorded while it exists. */
 static void a_stream_may_be_gone(void **state)
 {
     shim_comm_t *comm = *state;
@@ -201,7 +201,7 @@ static void captures_are_a_world_of_their_own(void **state)
     assert_int_equal(fake.work[5].before, 1 | 2);
 }
 
-/* Calls in one do not hide those in the other. */
+/* Calls in one capture do not hide the order of those in another. */
 static void captures_may_take_turns(void **state)
 {
     shim_comm_t *comm = *state;
@@ -229,7 +229,7 @@ static void the_last_stream_may_be_in_a_capture(void **state)
     assert_int_equal(fake.works, 2);
 }
 
-/* More than any table has room for. */
+/* The order is kept across more captures than any table has room for. */
 static void many_captures_may_take_turns(void **state)
 {
     enum { MANY = 7 };
@@ -301,7 +301,7 @@ static void not_ready_is_forwarded(void **state)
     fake_comm_end(comm);
 }
 
-/* Room of 6 blocks (share_test.c). */
+/* With room for 6 blocks (share_test.c) a larger call is launched separately. */
 static void a_larger_call_is_launched_apart(void **state)
 {
     shim_comm_t *comm = *state, *other = fake_comm(0, true); /* a lone one has all 12 */

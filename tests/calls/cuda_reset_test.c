@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_reset_test.c - the program resets a device that has communicators: no event and no stream of before is touched
- * again, and a communicator made later is served.
+ * cuda_reset_test.c - the program resets a device that has communicators: no earlier event or stream is used again, and
+ * a later communicator is served.
  */
 #include "fake_calls.h"
 #include "shim/comm/drain.h"
@@ -16,7 +16,7 @@ static int set_up_with_life(void **state)
     return 0;
 }
 
-/* Calls that have made an event and side streams, and have not ended. */
+/* Make calls that have created an event and side streams, and have not ended. */
 static void make_calls(shim_comm_t *comm)
 {
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
@@ -39,7 +39,7 @@ static void its_calls_have_ended(void **state)
     assert_int_equal(fake.stale, 0);
 }
 
-/* At the end of each set-up Shunt asks whether a kernel runs. */
+/* A set-up ends with a reap, which after a reset must not query a lost event. */
 static void another_one_is_set_up(void **state)
 {
     shim_comm_t *comm = *state;
@@ -62,7 +62,7 @@ static void it_ends(void **state)
     assert_int_equal(fake.events, 0);
 }
 
-/* It waits for its kernels when the reset comes. */
+/* A communicator that waits for its kernels at a reset is released without use of its event. */
 static void it_ended_before(void **state)
 {
     shim_comm_t *comm = *state;
@@ -92,7 +92,7 @@ static void with_a_graph(void **state)
     assert_null(comm->order.captured);
 }
 
-/* The large part of the GPU goes to who asks, though nobody may ask its holder's event. */
+/* The large part can be given away after a reset, without a query of its holder's event. */
 static void it_held_the_large_part(void **state)
 {
     make_calls(*state);
@@ -106,7 +106,7 @@ static void it_held_the_large_part(void **state)
     fake_comm_end(other);
 }
 
-/* A forwarded call of a non-blocking communicator whose work was not on its stream yet. */
+/* After a reset a late forwarded call of a non-blocking communicator is forgotten. */
 static void a_late_call_is_forgotten(void **state)
 {
     fake_comm_end(*state);

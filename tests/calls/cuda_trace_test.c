@@ -22,7 +22,7 @@ enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1, LINE_BYTES = 1024, LOG_BYTES = 
 static char path[] = "/tmp/shunt-cuda-trace-XXXXXX";
 static float buffer[2];
 
-/* The next event of the file has all these words. */
+/* Whether the next event of the file contains all these words. */
 static bool next_has(FILE *file, const char *const *words)
 {
     char line[LINE_BYTES];
@@ -103,8 +103,7 @@ static void events_of_calls(void **state)
     unlink(path);
 }
 
-/* What SHUNT_DETERMINISTIC does not hold for is named once: a sum that goes to NCCL, not one that is empty or invalid.
- */
+/* The exception to SHUNT_DETERMINISTIC is logged once: for a sum that goes to NCCL, not for an empty or invalid one. */
 static int sums(void *unused)
 {
     (void)unused;

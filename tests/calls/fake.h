@@ -3,9 +3,8 @@
  * fake.h - a GPU, a real NCCL and an algorithm that only record, so that the order
  * of work over streams, groups and captures can be checked on any machine.
  *
- * Work is numbered. A stream knows the set of works that certainly ran before its
- * next work; events carry such sets from stream to stream. A capture builds a
- * graph of nodes: works, and waits for and records of outside events. A launch of
+ * Work is numbered. A stream has the set of works that certainly ran before its next work; events pass such sets
+ * between streams. A capture builds a graph of nodes: works, and waits for and records of outside events. A launch of
  * it runs as works of its own.
  */
 #ifndef TEST_FAKE_H
@@ -89,22 +88,22 @@ typedef struct fake {
 
 extern fake_t fake;
 
-/* Add work to a stream; for fake_rooms.c. */
+/* Add work to a stream. Called by fake_rooms.c. */
 void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits);
 
-/* The stream's next work runs after all work of the other one. */
+/* Make the stream's next work run after all work of the other one. */
 void fake_join(cudaStream_t stream, cudaStream_t other);
 
-/* The program resets the devices (cudaDeviceReset): events and the streams of the code under test are gone. */
+/* Reset the devices (cudaDeviceReset): events and streams of the code under test are gone. */
 void fake_device_reset(void);
-/* Forget all but communicators. */
+/* Reset all state except communicators. */
 void fake_reset(void);
 /* Stream number 1 .. FAKE_STREAMS-1. */
 cudaStream_t fake_stream(int number);
 void fake_stream_destroy(cudaStream_t stream);
-/* Give a destroyed stream's handle to a new one. */
+/* Make a new stream with a destroyed stream's handle. */
 void fake_stream_again(cudaStream_t stream);
-/* id 0: not captured; ~0: the query fails. */
+/* Set the capture of a stream. id 0: none; ~0: the query fails. */
 void fake_stream_capture(cudaStream_t stream, unsigned long long id);
 /* Works that ran before the stream's next work. */
 uint64_t fake_known(cudaStream_t stream);
@@ -112,15 +111,15 @@ uint64_t fake_known(cudaStream_t stream);
 uint32_t fake_nodes(unsigned long long capture, fake_node_t kind);
 /* Edges to its works. */
 uint32_t fake_edges(unsigned long long capture);
-/* The next node of a captured stream depends on this captured work alone. */
+/* Make the next node of a captured stream depend on this captured work alone. */
 void fake_stream_rewind(cudaStream_t stream, uint32_t work);
 /* Works right before its record nodes, works before its waits, and works after all its waits. */
 uint64_t fake_recorded(unsigned long long capture);
 uint64_t fake_before_waits(unsigned long long capture);
 uint64_t fake_after_waits(unsigned long long capture);
-/* Launch that graph: its works run once more. */
+/* Launch a capture's graph: its works run once more. */
 void fake_graph_launch(unsigned long long capture, cudaStream_t stream);
-/* Run the works that the graphs of all captures hold back. */
+/* Destroy the graphs of all captures, whose callbacks then run. */
 void fake_graphs_destroy(void);
 
 /* An attached communicator on a device. fake_comm_end removes and frees it. */

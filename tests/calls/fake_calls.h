@@ -21,16 +21,16 @@ ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream);
 /* A forwarded one. */
 ncclResult_t broadcast(shim_comm_t *comm, int stream);
 
-/* Whether work `later` waits for work `sooner`; and whether neither waits for the other. */
+/* Whether work `later` waits for work `sooner`; below: whether neither waits for the other. */
 bool after(uint32_t later, uint32_t sooner);
 bool beside(uint32_t a, uint32_t b);
-/* There are this many works, and each from number `first` on has run after all before it. */
+/* Check that there are this many works, and that each from `first` on runs after all before it. */
 void assert_in_order_from(uint32_t first, uint32_t works);
 void assert_in_order(uint32_t works);
-/* `count` works of the device have run, eagerly or in a replay, each after all before it. */
+/* Check that `count` works of the device have run, eagerly or in a replay, each after all before it. */
 void assert_run_in_order(int device, int count);
 
-/* The state of a test is an attached communicator of GPU 0. */
+/* Make the state of a test: an attached communicator of GPU 0. */
 int set_up(void **state);
 int tear_down(void **state);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

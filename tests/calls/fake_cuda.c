@@ -2,7 +2,7 @@
 /*
  * fake_cuda.c - fake.h's GPU.
  *
- * Sets of works, and of a graph's nodes, are bits of a word.
+ * Sets of works and of a graph's nodes are bit masks.
  */
 #include "fake.h"
 
@@ -211,7 +211,7 @@ static uint64_t run_node(struct CUgraphNode_st *node, uint64_t known, cudaStream
     return known | bit(fake.works++);
 }
 
-/* A node waits for the state recorded before the launch, whatever the graph itself records. */
+/* A node waits for the event's state at the launch, whatever the graph itself records. */
 void fake_graph_launch(unsigned long long capture, cudaStream_t stream)
 {
     stream_t *s = stream_of(stream);
@@ -600,7 +600,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
-/* A wait may take a stream into a capture: intended for Shunt's streams, never for the program's. */
+/* A wait may add a stream to a capture: intended for Shunt's streams, an error for the program's. */
 static bool may_wait(const stream_t *s, const struct CUevent_st *event)
 {
     return s->capture == event->capture || (s->made && s->capture == 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_rooms.c - the surroundings of the calls: the real NCCL, the selector, an
- * algorithm, set-up. Only functions that the tested calls use do anything.
+ * fake_rooms.c - fakes of what the calls use: the real NCCL, the selector, an algorithm, set-up. Only functions that
+ * the tested calls need have an effect.
  */
 #include "fake.h"
 

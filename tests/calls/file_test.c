@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file_test.c - the files of log, statistics and trace: the user's own and new
- * ones, and never one that another user put in their place.
+ * file_test.c - the files of log, statistics and trace: files of the user and new ones are opened, never one that
+ * another user put in their place.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -135,7 +135,7 @@ static int write_all(void *variable)
     exit(0);
 }
 
-/* A link that another user has made for root to follow. */
+/* No file follows a link that another user has made for root to follow. */
 static void every_file_is_checked_for_a_link(void **state)
 {
     (void)state;

@@ -125,7 +125,7 @@ static void read_whole(const char *path, char *text, size_t capacity)
 
 static char pattern[128];
 
-/* A line before a fork, one of the child, one after it. */
+/* Log a line before a fork, one in the child and one after it. */
 static int lines_of_two(void *argument)
 {
     (void)argument;

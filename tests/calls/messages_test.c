@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * messages_test.c - sends and receives on a fake GPU: what is launched,
- * concurrently with what, and what is refused.
+ * messages_test.c - sends and receives on a fake GPU: what is launched, what runs concurrently, and what is refused.
  *
- * Two concurrent works do not wait for each other, so a group ends in whatever
- * order and groups other ranks make its calls. A message's bytes alone decide
- * whether it is forwarded or taken.
+ * Concurrent works do not wait for each other, so a group ends whatever the order and the groups of the other ranks'
+ * calls. A message's bytes alone decide whether it is forwarded or taken.
  */
 #include "fake_calls.h"
 #include "shim/call/group.h"
@@ -51,7 +49,7 @@ static void a_message_is_a_call_of_its_own(void **state)
     assert_true(after(1, 0)); /* for any streams */
 }
 
-/* Large ones go to the real NCCL, in order with ours. */
+/* Large messages go to the real NCCL, in order with taken ones. */
 static void routes_share_the_order(void **state)
 {
     shim_comm_t *comm = *state;
@@ -90,7 +88,7 @@ static void a_possibly_invalid_call_is_forwarded(void **state)
     assert_int_equal(fake.launches, 0);
 }
 
-/* At both ends: no launch, no wait. */
+/* An empty message causes no launch and no wait at either end. */
 static void an_empty_message_is_nothing(void **state)
 {
     shim_comm_t *comm = *state;
@@ -116,8 +114,8 @@ static void a_failed_launch_is_the_last(void **state)
 
 /* ---- Groups ------------------------------------------------------------------------------- */
 
-/* Long and short ones: the grid is that of the algorithm that serves both kinds, and each message has its own kind,
- * in whatever order they come. */
+/* Long and short messages are one call in any order: the grid is that of the algorithm for both kinds, and each message
+ * keeps its kind. */
 static void long_and_short_ones_are_one_call(void **state)
 {
     shim_comm_t *comm = *state;
@@ -180,7 +178,8 @@ static void a_group_is_one_call(void **state)
     assert_int_equal(atomic_load(&comm->references), 1);
 }
 
-/* Another rank may make the same calls in any order without a group. */
+/* Messages of a group run beside its collectives, since another rank may make the calls in any order without a
+ * group. */
 static void messages_run_beside_collectives(void **state)
 {
     for (unsigned long long id = 0; id < 2; id++) {
@@ -215,7 +214,7 @@ static void messages_run_beside_collectives(void **state)
     assert_int_equal(fake.streams_made, 1); /* a capture needs none */
 }
 
-/* Collectives and messages of both routes: three branches. */
+/* Collectives and the messages of both routes run on three concurrent branches. */
 static void three_kinds_run_side_by_side(void **state)
 {
     for (unsigned long long id = 0; id < 2; id++) {
@@ -246,8 +245,8 @@ static void three_kinds_run_side_by_side(void **state)
     assert_int_equal(fake.streams_made, 2);
 }
 
-/* One of a pair's two messages is forwarded and the other taken: the other rank may make them without a group, the
- * receive before or after the send. */
+/* A forwarded and a taken message of one pair run concurrently: the other rank may make them without a group, in either
+ * order. */
 static void messages_of_both_routes_run_side_by_side(void **state)
 {
     shim_comm_t *comm = *state;
@@ -265,7 +264,8 @@ static void messages_of_both_routes_run_side_by_side(void **state)
     }
 }
 
-/* In any order of keys, the other communicator's calls do not wait for messages, nor messages for them. */
+/* Communicators may share a stream: whatever the order of keys, one's calls and the other's messages do not wait for
+ * each other. */
 static void communicators_may_share_a_stream(void **state)
 {
     for (unsigned long long id = 0; id < 2; id++)
@@ -296,7 +296,7 @@ static void communicators_may_share_a_stream(void **state)
         }
 }
 
-/* Ranks of one thread, each with its own stream: one call each, and no stream of Shunt's. */
+/* One thread with several GPUs, each with its own stream, makes one call per GPU without streams of Shunt's. */
 static void one_thread_for_several_gpus(void **state)
 {
     (void)state;

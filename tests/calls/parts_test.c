@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts_test.c - groups of collectives on a fake GPU: which of them become one launch, and in which order it comes.
+ * parts_test.c - groups of collectives on a fake GPU: which of them share one launch, and its place in the order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static void one_of_each_root_is_one_launch(void **state)
         assert_part(&fake.launched[0].parts[i], i, count[i]);
 }
 
-/* And they leave the others on the group's stream. */
+/* Empty collectives are not launched, and the others stay on the group's stream. */
 static void empty_ones_are_none(void **state)
 {
     shim_comm_t *comm = *state;
@@ -112,7 +112,7 @@ static void forwarded_ones_are_not_between(void **state)
     assert_int_equal(fake.launched[0].part_count, 3);
 }
 
-/* Calls of one communicator keep their order: a call of another sort parts them, as do roots that fall. */
+/* The calls of a communicator keep their order: a call of another kind between them, or a lower root, ends a launch. */
 static void others_keep_their_order(void **state)
 {
     shim_comm_t *comm = *state;
@@ -142,7 +142,7 @@ static void others_keep_their_order(void **state)
     }
 }
 
-/* Messages are a branch of their own. */
+/* Messages, which have their own branch, do not end a launch of collectives. */
 static void messages_are_not_between(void **state)
 {
     shim_comm_t *comm = *state;
@@ -189,7 +189,7 @@ static void all_reduce(shim_comm_t *comm, size_t count, ncclRedOp_t op)
     assert_int_equal(ncclAllReduce(in, out, count, ncclFloat32, op, comm->handle, fake_stream(1)), ncclSuccess);
 }
 
-/* They are one launch, up to as many as a launch takes. */
+/* Short all-reduces share one launch, up to its limit of calls. */
 static void short_all_reduces_are_one_launch(void **state)
 {
     enum { CALLS = ALG_MOST_PARTS + 6 };
@@ -205,7 +205,7 @@ static void short_all_reduces_are_one_launch(void **state)
     assert_int_equal(fake.launched[1].part_count, CALLS - ALG_MOST_PARTS);
 }
 
-/* A kernel uses one kind of halves, and other ranks may make the calls one by one. */
+/* Calls that share a kernel use the same halves as single calls would, since other ranks may make them one by one. */
 static void parts_use_the_same_halves(void **state)
 {
     enum { LONGER = FAKE_SHORT_ELEMENTS + 1 };
@@ -218,7 +218,7 @@ static void parts_use_the_same_halves(void **state)
     assert_int_equal(fake.launched[1].parts[0].count, LONGER);
 }
 
-/* So are those of other collectives in which all ranks send to all. */
+/* Short calls of other collectives in which all ranks send to all share one launch, too. */
 static void short_calls_are_one_launch(void **state)
 {
     enum { CALLS = 3 };
@@ -241,7 +241,7 @@ static void short_calls_are_one_launch(void **state)
     }
 }
 
-/* Long ones, others, and those with another operator come in their place. */
+/* Long all-reduces, other collectives and other operators are launched in their place in the order. */
 static void all_reduces_keep_their_order(void **state)
 {
     static const struct {

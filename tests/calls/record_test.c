@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The record: a call in one word; entries that are never half read; what a rank is blamed for; the file's rights.
+ * The record: a call's encoding in one word; no reader sees a partly written entry; which rank is blamed and why; the
+ * file's rights.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -53,7 +54,7 @@ static void a_word_names_the_call(void **state)
     }
 }
 
-/* The first 22 bits of a count are kept. */
+/* The encoding keeps the first 22 bits of a count. */
 static void a_large_odd_count_is_rounded_down(void **state)
 {
     (void)state;
@@ -71,7 +72,7 @@ static shim_record_call_t all_reduce(uint64_t count)
                                 .place = (uint32_t)count};
 }
 
-/* A process that makes calls for ever, and tells the number of its book's file. */
+/* The body of a process that makes calls forever; it sends its book's descriptor number. */
 static void write_calls(int pipe)
 {
     shim_record_t *record = shim_record_new();
@@ -102,7 +103,7 @@ static uint32_t check_entries(const record_slot_t *slot)
     return found;
 }
 
-/* The writer is stopped at any place, and in the end it dies there. */
+/* A reader sees whole entries or none if the writer is stopped anywhere, and finally killed. */
 static void a_reader_sees_whole_entries_or_none(void **state)
 {
     (void)state;
@@ -131,7 +132,7 @@ static void a_reader_sees_whole_entries_or_none(void **state)
     close(pipes[1]);
 }
 
-/* A writer that dies half way leaves an entry that nobody takes for one. */
+/* The entry of a writer that died while writing is not read. */
 static void an_entry_that_was_not_finished_is_none(void **state)
 {
     (void)state;
@@ -290,7 +291,7 @@ static void each_cause_is_told(void **state)
     end_pair(&pair);
 }
 
-/* Rank 1 waited in kernel 7; its watcher has not noticed yet that this is over. */
+/* Rank 1 is not reported for its wait in kernel 7, which is over although its watcher has not noticed. */
 static void a_wait_two_kernels_ago_is_over(void **state)
 {
     (void)state;
@@ -325,8 +326,8 @@ static void who_waits_in_a_later_call_has_ended_this(void **state)
     end_pair(&pair);
 }
 
-/* Rank 0 waits in calls 1 to 3 at once; rank 1 makes them one by one, and in the end another one in place of the third.
- */
+/* Rank 0's list waits in calls 1 to 3 at once; rank 1, which makes them one by one, is blamed for each missing call,
+ * and for another call in place of the third. */
 static void a_list_waits_for_each_of_its_calls(void **state)
 {
     (void)state;
@@ -350,7 +351,8 @@ static void a_list_waits_for_each_of_its_calls(void **state)
     end_pair(&pair);
 }
 
-/* Rank 0 makes the calls one by one; a kernel of rank 1 has all but the first and the last. */
+/* A rank that waits in a list counts as being in each of its calls: rank 0 makes them one by one, and a kernel of rank
+ * 1 has all except the first and the last. */
 static void who_waits_in_a_list_is_in_each_of_its_calls(void **state)
 {
     (void)state;
@@ -366,7 +368,7 @@ static void who_waits_in_a_list_is_in_each_of_its_calls(void **state)
     end_pair(&pair);
 }
 
-/* The real NCCL's calls of the group have numbers, too; so have messages beside it, of their own. */
+/* Call numbers between those of a list may belong to forwarded calls of the group, or to messages. */
 static void a_list_may_have_others_between(void **state)
 {
     (void)state;
@@ -389,7 +391,7 @@ static void a_list_may_have_others_between(void **state)
     end_pair(&pair);
 }
 
-/* After a failed call the ranks' numbers may differ. */
+/* After a failed call nothing is reported, since the ranks' numbers may differ. */
 static void what_is_not_known_is_not_told(void **state)
 {
     (void)state;
@@ -459,7 +461,7 @@ static void a_process_is_seen_to_stop_and_to_end(void **state)
     end_pair(&pair);
 }
 
-/* It waits in a list's first call, and does not make the second. */
+/* A rank that waits in a list's first call and does not make the second is reported. */
 static void a_rank_that_is_stopped_within_a_list_is_told(void **state)
 {
     (void)state;
@@ -480,7 +482,7 @@ static void a_rank_that_is_stopped_within_a_list_is_told(void **state)
     end_pair(&pair);
 }
 
-/* A replay makes no call: the epochs tell. */
+/* Ranks in one replay count as in the same call by their epochs, since a replay makes no call. */
 static void ranks_in_one_replay_are_in_one_call(void **state)
 {
     (void)state;
@@ -497,7 +499,7 @@ static void ranks_in_one_replay_are_in_one_call(void **state)
     end_pair(&pair);
 }
 
-/* A list adds its calls to the epoch at once. */
+/* In a replayed list, which adds all its calls to the epoch at once, each call has its own epoch. */
 static void a_replayed_list_has_an_epoch_for_each_call(void **state)
 {
     (void)state;
@@ -547,7 +549,7 @@ static void only_the_owner_may_open_it_and_nobody_may_shorten_it(void **state)
     shim_record_end(record);
 }
 
-/* What is no book is refused, not read. */
+/* A file that is not a book is refused. */
 static void another_file_is_no_book(void **state)
 {
     (void)state;
@@ -563,7 +565,7 @@ static void another_file_is_no_book(void **state)
     close(sealed);
 }
 
-/* A child has a book of its own, and leaves its parent's alone. */
+/* A forked child has a book of its own and does not change its parent's. */
 static void a_forked_child_begins_anew(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings_test.c - every setting: right values, wrong values, fallbacks, files.
- * Settings are read once a process, so each case has its own.
+ * settings_test.c - every setting: right values, wrong values, fallbacks, files. Settings are read once per process, so
+ * each case runs in a process of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +64,7 @@ static void assert_quiet(scenario_t scenario)
     assert_string_equal(log, "");
 }
 
-/* A wrong value: the default, and one line that names the variable, the value and the allowed values. */
+/* Check that a wrong value gives the default and one line with the variable, the value and the allowed values. */
 static void assert_refused(const char *variable, const char *value, const char *initial, const char *allowed)
 {
     char log[LOG_BYTES];
@@ -198,7 +198,7 @@ static void nccls_variables_count_where_ours_are_unset(void **state)
         (scenario_t){.set = {"NCCL_DEBUG", "bogus"}, .variable = "SHUNT_DEBUG", .value = "warn", .origin = "default"});
 }
 
-/* As libc's do in a Turkish locale, where "I" is the capital of another letter. */
+/* Compare as libc does in a Turkish locale, where "I" is the capital of another letter. */
 static bool turkish(const char *a, const char *b, size_t most)
 {
     for (size_t i = 0; i < most; i++) {

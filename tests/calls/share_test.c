@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a GPU: whatever communicators ask in any order, their kernels and early successors find places, and who
- * is alone has grids as large as the rows say.
+ * The parts of a GPU: whatever communicators ask for in any order, their kernels and early successors are placed, and a
+ * lone communicator has grids as large as its rows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,8 +125,8 @@ static int fresh(void **state)
 
 /* ---- One communicator, and who is next ------------------------------------------------- */
 
-/* Of one communicator, and of one of two whose other one makes no call: rows of up to 33 multiprocessors are launched
- * as they are, and those of up to half of that let successors in; of one alone all. */
+/* A lone communicator's rows of up to 33 multiprocessors are launched unchanged, and all let successors in. The same
+ * for one of two communicators of which the other makes no call, but only up to half of that lets successors in. */
 static void alone(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void alone(void **state)
     shim_share_release(&other);
 }
 
-/* The large part goes to whoever asks when its holder is through. */
+/* The large part is given to the next communicator that asks after its holder's calls have ended. */
 static void next(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void next(void **state)
     shim_share_release(&first);
 }
 
-/* Between the grant and the record of the event, the event tells of an earlier call. */
+/* A launch does not count as ended before its event is recorded: until then the event is that of an earlier call. */
 static void a_launch_is_not_through(void **state)
 {
     (void)state;
@@ -201,7 +201,7 @@ static void a_launch_is_not_through(void **state)
     shim_share_release(&second);
 }
 
-/* A replay makes no call, so a graph keeps the large part as long as it lives; one of small calls does not. */
+/* A graph keeps the large part as long as it exists, since a replay makes no call; a graph of small calls does not. */
 static void graphs_keep_it(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void graphs_keep_it(void **state)
     shim_share_release(&first);
 }
 
-/* A user's limit of blocks holds for slim grids too. */
+/* A user's limit of blocks applies to slim grids, too. */
 static void a_limit_of_blocks_holds(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void early(void **state)
     shim_share_release(&comm);
 }
 
-/* A call that nearly fits twice gets a smaller grid, and its successor comes early. */
+/* A call that almost fits twice gets a smaller grid, so that its successor can start early. */
 static void nearly_twice(void **state)
 {
     (void)state;
@@ -272,7 +272,8 @@ static void nearly_twice(void **state)
     shim_share_release(&second);
 }
 
-/* In a capture the rows alone decide which calls are dependent, whatever else has asked and wherever buffers lie. */
+/* In a capture only the rows decide which calls are dependent, not other communicators' requests or the buffers'
+ * alignment. */
 static void captured_successors(void **state)
 {
     (void)state;
@@ -301,7 +302,8 @@ static void captured_successors(void **state)
     }
 }
 
-/* Captured alone, 59 multiprocessors and as many for the successor leave no part of 14 and more to others. */
+/* A long graph captured alone, on 59 multiprocessors and as many for the successor, leaves no part of 14 or more to
+ * others. */
 static void a_long_lone_graph_leaves_a_part(void **state)
 {
     (void)state;
@@ -325,7 +327,7 @@ static void a_long_lone_graph_leaves_a_part(void **state)
     shim_share_release(&comm);
 }
 
-/* Two calls of a communicator that need places at once get them, and let no successor in early. */
+/* Two concurrent calls of a communicator both get places, and let no successor in early. */
 static void calls_run_beside_each_other(void **state)
 {
     (void)state;
@@ -356,7 +358,8 @@ static alg_call_t grant_on(shim_comm_t *comm, void *stream, unsigned long long i
     return call;
 }
 
-/* Streams of green contexts: a grid that is not placed as a whole can lock up with those of the peers. */
+/* Grids fit the fewer multiprocessors of green contexts' streams: a grid that is not placed as a whole could deadlock
+ * with those of the peers. */
 static void streams_with_fewer_multiprocessors(void **state)
 {
     (void)state;
@@ -371,7 +374,7 @@ static void streams_with_fewer_multiprocessors(void **state)
     shim_share_release(&comm);
 }
 
-/* Communicators of before a reset of the device are no neighbours, hold nothing, and take nothing. */
+/* Communicators from before a device reset count neither as neighbours nor as holders, and get nothing. */
 static void after_a_reset(void **state)
 {
     (void)state;
@@ -394,7 +397,7 @@ static void after_a_reset(void **state)
     shim_share_release(&second);
 }
 
-/* The driver does not tell. */
+/* If the driver does not report a GPU's multiprocessors, a call gets its row's grid. */
 static void unknown(void **state)
 {
     (void)state;
@@ -530,7 +533,7 @@ static bool sim_end_calls(void)
     return any;
 }
 
-/* One thing that may happen next; false: nothing can. */
+/* Simulate one random possible event; false: none is possible. */
 static bool sim_step(uint32_t *next, uint64_t *random)
 {
     while (sim_end_calls())
@@ -606,8 +609,8 @@ static uint32_t lock_ups(uint32_t gpus, uint32_t comms, bool graphs, bool all_ca
     return stuck;
 }
 
-/* Eight communicators in opposite orders, eager and captured, on two and three GPUs; and each part of the rule is
- * needed. */
+/* No communicator is blocked by eight in opposite orders, eager and captured, on two and three GPUs; and without each
+ * part of the rule one is. */
 static void no_communicator_is_blocked(void **state)
 {
     (void)state;
@@ -628,7 +631,7 @@ static void no_communicator_is_blocked(void **state)
     sim_break = SIM_WHOLE;
 }
 
-/* Of 3 ranks and more, several reductions in one kernel have the kernels of 8. */
+/* With 3 ranks and more, several reductions in one kernel use the kernels for 8 ranks. */
 static void several_reductions(void **state)
 {
     (void)state;

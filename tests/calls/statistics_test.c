@@ -69,7 +69,7 @@ static void *calls_of_a_thread(void *unused)
     return unused;
 }
 
-/* More threads than tables to count in. */
+/* Counts are right with more threads than tables. */
 static int check_threads(void *argument)
 {
     (void)argument;
@@ -111,7 +111,7 @@ static void *a_send(void *barrier)
     return NULL;
 }
 
-/* However many threads have come and gone, the next ones share no table: each line is there though some are full. */
+/* However many threads have ended, new ones do not share a table: each count is present though some tables are full. */
 static int check_threads_that_go(void *argument)
 {
     (void)argument;
@@ -156,7 +156,8 @@ static void threads_that_end_leave_their_tables(void **state)
 
 static pthread_key_t late_key;
 
-/* A destructor of another library's, behind the statistics' own. Another thread has got the table meanwhile. */
+/* Calls in another library's destructor, after that of the statistics, count even if another thread has got the
+ * table. */
 static void late_calls(void *unused)
 {
     pthread_t thread;
@@ -201,8 +202,8 @@ static void calls_of_a_thread_that_has_ended(void **state)
     assert_non_null(strstr(log, "bytes_each=4-8       calls=1       bytes=4            algorithm=nccl "));
 }
 
-/* The child has one thread, which keeps its table and finds all others free, also those of threads that live in the
- * parent. (The thread sanitizer follows no threads of a child that was forked beside others.) */
+/* In a forked child the only thread keeps its table, and all other tables are free, even those of the parent's living
+ * threads. (The thread sanitizer does not support threads in such a child.) */
 static int check_threads_of_a_child(void *argument)
 {
 #ifdef __SANITIZE_THREAD__
@@ -237,7 +238,7 @@ static void tables_of_a_child(void **state)
     assert_separate_lines(log);
 }
 
-/* A program built with a smaller structure. */
+/* A program built with a smaller structure gets only its fields. */
 static int check_sizes(void *argument)
 {
     (void)argument;
@@ -353,7 +354,7 @@ static void places(void **state)
     assert_int_equal(child_count(log, "shunt: collective=allreduce "), 5);
 }
 
-/* Too few cells for all: the sums are still right. */
+/* With more kinds of calls than cells, the sums are still right. */
 static int check_many_kinds(void *argument)
 {
     (void)argument;
@@ -396,7 +397,7 @@ static int exit_after_calls(void *argument)
     return 1;
 }
 
-/* As the ranks of `shunt bench`, which skip CUDA's end. */
+/* Statistics are printed on quick_exit, which the ranks of `shunt bench` use to skip CUDA's exit handler. */
 static int quick_exit_after_calls(void *argument)
 {
     setenv("SHUNT_STATS", argument, 1);
@@ -435,7 +436,7 @@ static void a_file_that_cannot_be_written(void **state)
     assert_non_null(strstr(log, "shunt: taken=2 "));
 }
 
-/* A child that makes no call prints nothing; one that does prints its own. */
+/* A forked child without calls prints nothing; one with calls prints its own. */
 static void fork_after_calls(void)
 {
     some_calls();

@@ -3,8 +3,8 @@
  * trace_test.c - SHUNT_TRACE: the events of a file, that the file is complete at
  * any time, and forks, floods and full disks.
  *
- * That a file is JSON as Perfetto expects it is tested in tests/tools, from
- * outside. Here an event is a line, and a complete file ends with one.
+ * tests/tools checks that a file is JSON as Perfetto expects it. Here an event is a line, and a complete file ends with
+ * one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +90,7 @@ static summary_t summary_of(const char *path)
     return summary;
 }
 
-/* The writer runs in its own time. A "%p" ends the file's name. */
+/* Wait until the writer, a separate thread, has written the calls. A "%p" ends the file's name. */
 static void wait_until_written(int calls)
 {
     const char *pattern = getenv("SHUNT_TRACE"), *process = strstr(pattern, "%p");
@@ -185,7 +185,7 @@ static void *calls_of_a_thread(void *unused)
     return unused;
 }
 
-/* More threads, in sequence and at once, than there are rings. */
+/* Events of more threads than there are rings, in sequence and at once, are written. */
 static int exit_after_threads(void *argument)
 {
     (void)argument;
@@ -209,7 +209,7 @@ static void threads(void **state)
     assert_nothing_left();
 }
 
-/* A child with calls, one without, and the parent's own before and after. */
+/* Forked children with and without calls, and the parent before and after, write their own events. */
 static int exit_after_forks(void *argument)
 {
     set_trace(argument);
@@ -323,7 +323,7 @@ static int exit_after_flood(void *argument)
     exit(0);
 }
 
-/* Every call is an event, or is counted and reported as dropped. */
+/* In a flood every call is either an event or counted in the report of dropped ones. */
 static void a_flood(void **state)
 {
     (void)state;

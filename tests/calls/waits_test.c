@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * waits_test.c - which rank a call waited for, and how long: from ranks' records and a watcher's clock to the lines of
- * the statistics.
+ * waits_test.c - how the ranks' records and a watcher's clock give the statistics' lines of how long calls waited for
+ * which rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static ranks_t make_ranks(void)
     return ranks;
 }
 
-/* The lines of this communicator. */
+/* End the ranks, and return the lines of their communicator. */
 static void end_ranks(const ranks_t *ranks, char lines[1024])
 {
     char *text = NULL, key[40];
@@ -74,7 +74,7 @@ static uint64_t all_reduce(const ranks_t *ranks, uint32_t rank)
     return make_call(ranks, rank, ALG_ALL_REDUCE, 0, false, 0);
 }
 
-/* A rank's kernel waits in the call, as its watcher has published. */
+/* Publish, as its watcher would, that a rank's kernel waits in the call. */
 static void wait_in(const ranks_t *ranks, uint32_t rank, uint64_t id, uint64_t epoch)
 {
     atomic_store(&ranks->record[rank]->slot->wait_epoch, epoch << RECORD_EPOCH_BITS);
@@ -87,7 +87,7 @@ static void begin_wait(ranks_t *ranks, uint64_t id, uint64_t epoch)
     wait_in(ranks, 0, id, epoch);
 }
 
-/* Rank 0's watcher sees the wait so long after its begin. */
+/* Let rank 0's watcher see the wait `ms` after its begin. */
 static void look(ranks_t *ranks, uint64_t ms)
 {
     ranks->wait.seen_ns = ms * MS;
@@ -172,7 +172,7 @@ static void where_nobody_is_late_nothing_is_told(void **state)
     assert_string_equal(lines, "");
 }
 
-/* Replays have no numbers. */
+/* Waits in replays, whose calls have no numbers, are identified by their epoch. */
 static void a_replay_is_told_by_its_epoch(void **state)
 {
     (void)state;

@@ -46,8 +46,8 @@ def library(options):
 
 
 def ended_by_force(process):
-    """Its output, after it and its ranks have ended. torchrun gives each rank a session of its own and ends
-    them on request; other ranks are in the session made here."""
+    """Kill the client and its ranks; returns its output. torchrun gives each rank its own session and ends them
+    on request; other ranks are in the session made here."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         return process.communicate(timeout=10)[0]
@@ -55,7 +55,7 @@ def ended_by_force(process):
         os.killpg(process.pid, signal.SIGKILL)
     try:
         return process.communicate(timeout=5)[0]
-    except subprocess.TimeoutExpired as late:  # a rank still holds the pipe
+    except subprocess.TimeoutExpired as late:  # a rank still has the pipe open
         return (late.output or b"").decode(errors="replace")
 
 
@@ -114,12 +114,12 @@ def torchrun(gpus, script, *arguments):
 
 
 def report(results):
-    """Called by a worker, in pieces, so that finished checks are known when the time is up."""
+    """Print results; a worker calls it repeatedly, so that finished checks are known at the time limit."""
     print("RESULT " + json.dumps(results), flush=True)
 
 
 def skip(why):
-    """The client cannot run here."""
+    """End the worker: the client cannot run here."""
     print("SKIP " + why, flush=True)
     sys.exit(0)
 
@@ -133,13 +133,13 @@ def gpus_here():
 
 
 def same(name, plain, shunt):
-    """Shunt must do no worse: it is right, or NCCL alone fails or skips in the same way."""
+    """Whether Shunt's outcome is right, or NCCL alone fails or skips in the same way."""
     good = shunt in (True, "ok") or shunt == plain
     return good, f"{name}: {shunt}, plain {plain}"
 
 
 def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
-    """A script's main: the worker, run twice in processes of its own, then the comparison."""
+    """The main function of a script: run the worker twice in separate processes, and compare."""
     p = parser(doc.splitlines()[0])
     p.set_defaults(seconds=seconds)
     p.add_argument("--worker", action="store_true", help="the program itself")
@@ -147,7 +147,7 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     if options.worker:
         worker(options)
         return
-    host = os.environ.get("SHUNT_DEVICE") == "host"  # there is no NCCL to compare with
+    host = os.environ.get("SHUNT_DEVICE") == "host"  # the host device has no NCCL to compare with
     gpus = options.gpus or (4 if host else gpus_here())
     if gpus < 2:
         print("SKIP: two GPUs are needed")
@@ -178,7 +178,7 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     if both:
         print(f"note: these fail with NCCL alone too: {', '.join(both)}")
     alone = before.keys() ^ after.keys()
-    if alone:  # both ended well, or the fault is counted above: one ran out of time earlier
+    if alone:  # one run reached the time limit earlier; faults of ended runs are counted above
         print(f"not compared, for one run alone came so far: {', '.join(sorted(alone))}")
     for who, run in (("Shunt", with_shunt),) if host else (("plain", plain), ("Shunt", with_shunt)):
         for line in run.lines("NOTE "):

@@ -22,7 +22,7 @@ COUNTS = (1, 1001, 20011)
 
 
 def values(rank, count):
-    """Small integers, whose product over eight ranks is exact too."""
+    """Small integers, whose product is exact over eight ranks, too."""
     return [float((i + rank) % 3 + 1) for i in range(count)]
 
 
@@ -57,14 +57,14 @@ def offset(memory, floats):
 
 
 def root_calls(nccl):
-    """NCCL has ncclScatter and ncclGather since 2.28."""
+    """Whether the library has ncclScatter and ncclGather (NCCL 2.28 and later)."""
     version = ctypes.c_int()
     nccl.ncclGetVersion(ctypes.byref(version))
     return nccl.host or version.value >= 22800
 
 
 def collectives(nccl, device, comm, rank, n):
-    """Worker 0 has the weights, and gets the results."""
+    """The collectives; worker 0 has the weights, and gets the results."""
     results = {}
     count = 1000
     one = ctypes.c_size_t(count)
@@ -116,7 +116,7 @@ def by_sends(nccl, device, comm, rank, n):
 
 
 def work(rank, n, receive, send):
-    """One worker: receives the id, returns its outcomes."""
+    """The body of a worker: receives the id, returns its outcomes."""
     try:
         nccl = Nccl()
         device = Device(nccl, rank)
@@ -185,7 +185,7 @@ def worker(options):
     for shape, run in (("processes", with_processes), ("threads", with_threads)):
         if client.wanted(options, shape):
             client.report(run(n, options.seconds / 3))
-    os._exit(0)  # a thread that gives no answer must not keep the process alive
+    os._exit(0)  # a hanging thread must not keep the process alive
 
 
 if __name__ == "__main__":

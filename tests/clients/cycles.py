@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same ranks make and destroy communicators many times: time of each, and constant device memory.
 
-A long-lived communicator of all ranks stays beside the short-lived ones. Prints the time of creations 1, 2 and
-100, with Shunt and without, as NOTE lines, and checks that free device memory after the last cycle is what it
-was after the twentieth (to 2 MB). Needs two GPUs or more and CUDA's runtime library. As many cycles as the time
-allows, at most CYCLES (default 1000). Ranks are processes, for which the real NCCL needs half a second a cycle, or
-with RANKS=threads threads of one. With SHUNT_DEVICE=host it needs no GPU and looks at mappings instead. The last line
-is `N passed, N failed`.
+A long-lived communicator of all ranks stays beside the short-lived ones. Prints the time of creations 1, 2 and 100,
+with Shunt and without, as NOTE lines, and checks that free device memory after the last cycle is what it was after the
+twentieth (to 2 MB). Needs two GPUs or more and CUDA's runtime library. As many cycles as the time allows, at most
+CYCLES (default 1000). Ranks are processes, for which the real NCCL needs half a second a cycle, or with RANKS=threads
+threads of one. With SHUNT_DEVICE=host it needs no GPU and checks mappings instead. The last line is `N passed, N
+failed`.
 """
 
 import ctypes
@@ -28,7 +28,8 @@ def shared_mappings():
 
 
 def held(nccl, device):
-    """A number that must not grow: used bytes of the GPU (negative), or shared mappings of the process."""
+    """A number that must not grow: used bytes of the GPU (negative free bytes), or shared mappings of the
+    process."""
     return shared_mappings() if nccl.host else -device.free_bytes()
 
 
@@ -53,7 +54,7 @@ def rank_main(rank, n, cycles, pipe, barrier):
         times.append(time.monotonic() - start)
         good = use(comm) and use(lasting) and good
         nccl.ncclCommDestroy(comm)
-        barrier.wait(60)  # with ranks in one process, the last destroy frees for all
+        barrier.wait(60)  # with ranks in one process, the last destroy frees the memory of all
         if cycle == SETTLED:
             settled = held(nccl, device)
         pipe.send(True)
@@ -75,7 +76,7 @@ def worker(options):
         one.start()
     if start is not threading.Thread:
         for _, end_of_rank in pipes:
-            end_of_rank.close()  # so that a rank's death is an error here and not an endless wait
+            end_of_rank.close()  # so that a rank's death gives an error here, not an endless wait
     nccl = Nccl()
 
     def tell(data):

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that is killed during a call, and calls that only abort, revoke or shrink can end, with Shunt only.
 
-Killed: each survivor learns of it by ncclCommGetAsyncError, aborts, and makes a new communicator with the others, or
-alone if there were two. Freed: one rank never calls; the others leave their waits on the abort, revoke, or
-shrink with abort. On GPUs SHUNT_TIMEOUT_MS=2000 ends the waits for a dead rank, within 5 s, and kernels are freed
-within 0.1 s. On the host device, on a possibly busy processor, no time is checked: SHUNT_TIMEOUT_MS is longer than
-the test, so that only the check of peers, or the abort, can end a wait. The real NCCL has no such limits, so there
-is no comparison.
+Killed: each survivor gets the error from ncclCommGetAsyncError, aborts, and makes a new communicator with the others,
+or alone if there were two. Freed: one rank never calls; an abort, revoke, or shrink with abort ends the waits of the
+others. On GPUs SHUNT_TIMEOUT_MS=2000 ends the waits for a dead rank, within 5 s, and kernels are freed within 0.1 s. On
+the host device, on a possibly busy processor, no time is checked: SHUNT_TIMEOUT_MS is longer than the test, so that
+only the check of peers, or the abort, can end a wait. The real NCCL has no such limits, so there is no comparison.
 Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
 """
 
@@ -42,7 +41,7 @@ def fresh_sum(nccl, device, comm, n):
 
 
 def outlive(nccl, device, comm):
-    """Seconds until the error is reported; None if it never is."""
+    """Seconds until a survivor's error is reported; None if it never is."""
     memory, state, start = device.put([1.0] * COUNT), ctypes.c_int(0), time.monotonic()
     while time.monotonic() - start < 200:
         if state.value in (0, 7) and all_reduce(nccl, device, comm, memory) == 0:
@@ -68,7 +67,7 @@ def killed(nccl, device, rank, n, pipe, barrier):
 
 
 def freed(how, nccl, device, rank, n, pipe, barrier):
-    """All but the last rank call; `end` is when this one's call, or its kernel, was done."""
+    """All ranks except the last call; `end` is the time at which this one's call, or its kernel, ended."""
     comm, limit = nccl.init(n, UniqueId.of(pipe.recv()), rank), 0.1 if device.cuda else float("inf")
     good, memory, end = fresh_sum(nccl, device, comm, n), device.put([1.0] * COUNT), []
 

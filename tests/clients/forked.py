@@ -3,7 +3,7 @@
 
 Most of the time of one of PyTorch's tests is the import of torch in each of its ranks. The server makes no CUDA
 context, which a fork would break; each process gets its creator's environment, main module and arguments, and exits
-like a spawned one. Forked processes have the libraries loaded already, Shunt too where it is preloaded.
+like a spawned one. Forked processes have all libraries loaded already, including a preloaded Shunt.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ import os
 
 IMPORTS = ["torch", "torch.distributed", "torch.testing._internal.common_distributed",
            "torch.testing._internal.common_fsdp", "torch._dynamo"]
-ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # the number of GPUs, without CUDA
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # makes PyTorch count GPUs without CUDA
 
 
 class Sent:
-    """A process as it is sent to the server, and as it runs there."""
+    """The description of a process that is sent to the server and runs there."""
 
     def __init__(self, process):
         self._name, self.process, self.environment = process._name, process, dict(os.environ)
@@ -28,7 +28,7 @@ class Sent:
         os.environ.clear()
         os.environ.update(self.environment)
         status = self.process._bootstrap(*arguments)
-        ctypes.pythonapi.Py_Exit(status)  # with the libraries' exit handlers, which the server would skip
+        ctypes.pythonapi.Py_Exit(status)  # runs the libraries' exit handlers, which the server's os._exit would skip
 
 
 class Process(multiprocessing.context.ForkServerProcess):
@@ -42,7 +42,7 @@ class Context(multiprocessing.context.ForkServerContext):
 
 
 def instead_of_spawned():
-    """From here on multiprocessing's "spawn" gives these processes; no other method works."""
+    """Make multiprocessing's "spawn" start these processes from now on; no other method works."""
     multiprocessing.context._concrete_contexts["spawn"] = Context()
     multiprocessing.set_start_method("spawn")
     multiprocessing.forkserver.set_forkserver_preload(IMPORTS)

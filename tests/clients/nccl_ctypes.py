@@ -41,7 +41,7 @@ def open_first(*names):
 
 
 class Nccl:
-    """Calls raise on any result but success (and in progress)."""
+    """NCCL's functions; they raise an exception on any result but success and in progress."""
 
     def __init__(self):
         self.library = open_first(os.environ.get("NCCL_LIBRARY", "libnccl.so.2"))
@@ -75,7 +75,7 @@ class Nccl:
 
 
 class Device:
-    """One GPU of this thread, or the host."""
+    """One GPU, current in this thread, or the host."""
 
     def __init__(self, nccl, ordinal):
         self.cuda = None if nccl.host else open_first("libcudart.so", "libcudart.so.13", "libcudart.so.12")
@@ -92,7 +92,7 @@ class Device:
             raise RuntimeError(f"CUDA error {error}")
 
     def put(self, values):
-        """Floats into memory that NCCL can use."""
+        """Copy floats into memory that NCCL can use."""
         data = (ctypes.c_float * len(values))(*values)
         if not self.cuda:
             return data
@@ -102,7 +102,7 @@ class Device:
         return pointer
 
     def get(self, memory, count):
-        """Waits for all work of the stream."""
+        """Wait for all work of the stream, and read floats."""
         if not self.cuda:
             return array.array("f", memory[:count])
         data = (ctypes.c_float * count)()

@@ -50,7 +50,7 @@ exports() {
     echo "$(names "$1" | wc -l) names"
 }
 
-# Two processes, as both libraries have one name.
+# Two processes, since both libraries have the same name.
 version() {
     python3 - "$1" <<'PYTHON'
 import ctypes, sys

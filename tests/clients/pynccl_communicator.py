@@ -117,7 +117,7 @@ def scatter(t, comm, dtype):
 
 
 def ring(t, comm, dtype):
-    """As in pipeline stages: the even ranks send first."""
+    """A ring as of pipeline stages: the even ranks send first."""
     t.seed += 1
     count, n = t.count(), t.size
     own, out = t.bits(t.rank, count, dtype), t.empty(count, dtype)
@@ -130,7 +130,7 @@ def ring(t, comm, dtype):
 def group(t, comm, dtype):
     """A message from every rank to every rank, and an all-reduce, in one group."""
     t.seed += 1
-    n, counts = t.size, [t.count(most=15) for _ in range(t.size)]  # by sender
+    n, counts = t.size, [t.count(most=15) for _ in range(t.size)]  # number of elements by sender
     sent = [t.bits(r, counts[r], dtype) for r in range(n)]
     outs = [t.empty(count, dtype) for count in counts]
     reduce_call, pairs = all_reduce(t, comm, t.torch.float32)
@@ -199,7 +199,7 @@ def captured(t, comm):
 
 
 def large(t, comm):
-    """64 MB, as in vLLM's own test."""
+    """A message of 64 MB, as in vLLM's own test."""
     x = t.torch.ones(16 << 20, device=t.device)
     out = t.torch.empty_like(x)
     getattr(comm, "outplace_all_reduce", comm.all_reduce)(x, out)

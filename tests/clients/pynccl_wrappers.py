@@ -26,7 +26,7 @@ from nccl_ctypes import Device
 FLOAT32, SUM = 7, 0
 COUNTS = (1, 1000, 65537)
 CALLS = ("all-reduce", "all-gather", "reduce-scatter", "group", "broadcast")
-PROGRAMS = {  # the variable that names the library, and the files in the order in which they are loaded
+PROGRAMS = {  # (the variable that names the library, the files in the order in which they are loaded)
     "vllm": ("VLLM_NCCL_SO_PATH", ("vllm.utils.nccl", "vllm.distributed.device_communicators.pynccl_wrapper")),
     "sglang": ("SGLANG_NCCL_SO_PATH", ("sglang.srt.distributed.device_communicators.pynccl_wrapper",)),
 }
@@ -91,7 +91,7 @@ def programs(wanted):
     """The last module of each program whose files are in the folder PYNCCL."""
     found = False
     for name, (variable, files) in wanted.items():
-        if os.environ.get("LD_PRELOAD"):  # as `shunt run` sets it
+        if os.environ.get("LD_PRELOAD"):  # `shunt run` sets the same
             os.environ[variable] = os.environ["LD_PRELOAD"]
         module = load(os.environ.get("PYNCCL", ""), files)
         if module is not None:
@@ -102,14 +102,14 @@ def programs(wanted):
 
 
 class Host:
-    """Device's query of NCCL: whether this is Shunt's host device."""
+    """Stands for NCCL in Device's query whether this is Shunt's host device."""
 
     def __init__(self, library):
         self.host = hasattr(library, "shunt_host_mode") and bool(library.shunt_host_mode())
 
 
 def address(module, memory):
-    """A buffer in the form that the wrappers take."""
+    """A buffer's address in the form that the wrappers accept."""
     return module.buffer_type(ctypes.cast(memory, ctypes.c_void_p).value)
 
 
@@ -144,8 +144,8 @@ def rank_calls(module, library, unique, ranks, rank, good):
 
 def check(module, name, ranks):
     try:
-        library = module.NCCLLibrary()  # finds it by the program's own rule
-    except AttributeError as error:  # the program needs a newer NCCL than the one here
+        library = module.NCCLLibrary()  # finds the library by the program's own rule
+    except AttributeError as error:  # the program needs a newer NCCL
         print(f"NOTE {name}: {error}")
         client.report(dict.fromkeys([f"{name} version", *(f"{name} {what} {count}" for what in CALLS for count in COUNTS)],
                                     False))

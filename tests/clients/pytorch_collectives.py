@@ -17,7 +17,7 @@ CALLS, ROUNDS, REPLAYS, MICROBATCHES, WIDTH = 250, 4, 20, 8, 512
 
 
 def program(t, groups, seed):
-    """Random calls, each group with a stream of its own, beside matrix products on the first stream."""
+    """Random calls, with a stream for each group, beside matrix products on the first stream."""
     torch, plan = t.torch, random.Random(seed)
     a = torch.randn(1024, 1024, device=t.device, generator=torch.Generator(t.device).manual_seed(seed))
     first = a @ a
@@ -91,7 +91,7 @@ def graphs(t, g, other):
 
 
 def blocks(t, stages):
-    """The layers of each stage; the same on all ranks."""
+    """The layers of each stage, equal on all ranks."""
     torch = t.torch
     torch.manual_seed(3)
     return [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU(), torch.nn.Linear(WIDTH, WIDTH)).to(t.device)
@@ -99,7 +99,7 @@ def blocks(t, stages):
 
 
 def pipeline(t, name):
-    """Three steps of training; losses, gradients and weights as in the undivided model."""
+    """Three steps of pipelined training; losses, gradients and weights must be those of the undivided model."""
     from torch.distributed import pipelining
 
     torch = t.torch

@@ -15,7 +15,7 @@ import sys
 import client
 
 TOLERANCE = 1e-4
-WARMUP = 11  # DDP's documents say so for captures: it rebuilds its buckets in the first iterations
+WARMUP = 11  # needed before a capture (DDP's documentation): the first iterations rebuild DDP's buckets
 
 
 def make(device):
@@ -33,7 +33,7 @@ def batches(rank, count, device):
 
     generator = torch.Generator().manual_seed(100 + rank)
     inputs = torch.randn(count, 32, 64, generator=generator)
-    teacher = torch.randn(64, 8, generator=torch.Generator().manual_seed(1)) / 8  # something to learn: the loss falls
+    teacher = torch.randn(64, 8, generator=torch.Generator().manual_seed(1)) / 8  # a target that can be learned, so that the loss falls
     targets = inputs @ teacher
     return inputs.to(device), targets.to(device)
 
@@ -46,7 +46,7 @@ def train(rank, local, steps, graphs):
     inputs, targets = batches(rank, steps, device)
     static_input, static_target = inputs[0].clone(), targets[0].clone()
     side = torch.cuda.Stream()
-    with torch.cuda.stream(side):  # a captured DDP must be made off the default stream
+    with torch.cuda.stream(side):  # a DDP to be captured must not be made on the default stream
         model = DistributedDataParallel(make(device), device_ids=[local])
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own NCCL test files, each test with Shunt and without: the outcomes must be the same.
 
-Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which
-wheels do not ship; that of another version works if it can be imported. Tests run as
-`python FILE Class.test Class.other` would, some of a class in turn, without and with Shunt; --jobs of such runs share
-the GPUs. Each test has ranks of its own, forked from a server that has imported torch (forked.py), but for classes
-whose ranks stay from test to test: these run as a whole. An outcome is passed, skipped and why, failed, or timed out.
-Tests that differ or did not end are run again, each alone, and a difference counts if it appears twice more; differences
-that did not are listed at the end, too. Tests of calls that Shunt serves come first; tests beyond --seconds, the limit of
-all, are listed. --only takes prefixes of FILE.Class.test. The last line is `N passed, N failed`.
+Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which wheels
+do not ship; that of another version works if it can be imported. Tests run as `python FILE Class.test Class.other`
+would, some of a class in turn, without and with Shunt; --jobs of such runs share the GPUs. Each test has its own ranks,
+forked from a server that has imported torch (forked.py), except in classes that keep their ranks between tests: these
+run as a whole. An outcome is passed, skipped and why, failed, or timed out. Tests that differ or did not end are run
+again, each alone, and a difference counts if it appears twice more; differences that did not are listed at the end,
+too. Tests of calls that Shunt serves come first; tests beyond --seconds, the limit of all, are listed. --only takes
+prefixes of FILE.Class.test. The last line is `N passed, N failed`.
 """
 
 import collections
@@ -33,20 +33,20 @@ SELF = str(Path(__file__).resolve())
 FILES = ("test_c10d_ops_nccl.py", "test_c10d_functional_native.py", "test_functional_api.py", "test_c10d_nccl.py",
          "test_c10d_spawn_nccl.py", "fsdp/test_fsdp_core.py", "_composable/fsdp/test_fully_shard_training.py",
          "_composable/fsdp/test_fully_shard_comm.py", "fsdp/test_fsdp_misc.py", "test_c10d_object_collectives.py")
-# Patterns of FILE.Class.test; among those of one pattern the classes take turns.
+# Patterns of FILE.Class.test; among the tests of one pattern the classes alternate.
 FIRST = ("test_c10d_ops_nccl", "all_?reduce", "^(?!.*Trace)", "")
-LATE = re.compile("Large|CPU")  # four GPUs or more, or gloo
-# NVLink multicast, which stays off; kernels that trap, which look like faults of a shared GPU.
+LATE = re.compile("Large|CPU")  # tests that need four GPUs or more, or use gloo
+# Tests of NVLink multicast, which stays off, and of kernels that trap, which look like faults of a shared GPU.
 LEFT_OUT = re.compile("UserBufferRegistration|AllocFromPG|symm_mem|multicast|nan_assert")
 OUTCOMES = {"addSuccess": "passed", "addExpectedFailure": "passed", "addUnexpectedSuccess": "failed",
             "addFailure": "failed", "addError": "failed", "addSubTest": "failed", "addSkip": "skipped"}
-IMPORT = 90  # seconds to list a file's tests
-TAIL = 2000  # characters of the output shown where a test differs
-TOGETHER = 6  # tests of a class in one run
-EACH = 15  # more seconds for each further test of a run
+IMPORT = 90  # limit in seconds to import a file and list its tests
+TAIL = 2000  # characters of the output that are shown for a test that differs
+TOGETHER = 6  # most tests of a class in one run
+EACH = 15  # seconds added to the limit for each further test of a run
 
 
-# In the processes that run a file.
+# ---- In the processes that run a file ----
 
 def kind(case):
     names = {base.__name__ for base in type(case).__mro__}
@@ -67,7 +67,7 @@ def list_tests(file):
     module = sys.modules["listed"] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the files exit where they cannot run
+    except (Exception, SystemExit) as error:  # a file exits if it cannot run
         client.skip(f"{type(error).__name__}: {error}")
     found = {name_of(case): kind(case) for case in cases(unittest.defaultTestLoader.loadTestsFromModule(module))}
     client.report(found) if found else client.skip("none for these devices")
@@ -77,7 +77,7 @@ def telling(word, original):
     def method(result, case, *details):
         original(result, case, *details)
         why = details[-1] if details else ""
-        if why is not None:  # as for a subtest that passed
+        if why is not None:  # `why` is None for a subtest that passed
             print()  # ends the line of dots
             client.report({name_of(case): [word, why if isinstance(why, str) else cause(why[1])]})
     return method
@@ -96,8 +96,8 @@ def cause(error):
 def worker(file, tests):
     sys.path[:] = [os.path.dirname(file), *sys.path[1:], os.path.dirname(SELF)]
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
-    os.environ.pop("CI", None)  # by which the files would write reports, with an extra package
-    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"  # else each import compiles C++ to test the CPU's features
+    os.environ.pop("CI", None)  # the files would write reports, which needs an extra package
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"  # otherwise each import compiles C++ to test the CPU's features
     if not tests:
         list_tests(file)
         return
@@ -108,7 +108,7 @@ def worker(file, tests):
     runpy.run_path(file, run_name="__main__")
 
 
-# In the comparing process.
+# ---- In the comparing process ----
 
 class TimeIsUp(Exception):
     pass
@@ -134,7 +134,7 @@ class Outcomes:
             self.found.setdefault(tests[0], ["failed", f"status {run.status} {named(run.text)}"])
 
     def word(self, test):
-        """The part of an outcome that must be the same; nothing if the run ended before the test."""
+        """The part of an outcome that must be the same in both runs; empty if the run ended before the test."""
         word, why = self.found.get(test, ("", ""))
         return f"skipped: {why}" if word == "skipped" else word
 
@@ -147,10 +147,10 @@ class Comparison:
     def __init__(self, options, shunt, todo, end):
         self.options, self.shunt, self.todo, self.end = options, shunt, collections.deque(todo), end
         self.verdict, self.lock = client.Verdict(), threading.Lock()
-        self.words = collections.Counter()  # of the runs without Shunt
+        self.words = collections.Counter()  # counts of the outcomes without Shunt
         self.taken, self.forwarded, self.runs, self.runs_taken = 0, 0, 0, 0
         self.cut_off = []
-        self.once = []  # tests that differed at first, alike later or not: each is a fault until it is explained
+        self.once = []  # tests that differed in the first run: each counts as a fault until it is explained
 
     def both(self, file, tests):
         plain, shunt = (Outcomes(file, tests, self.options.limit, self.end, preload) for preload in (None, self.shunt))
@@ -170,13 +170,13 @@ class Comparison:
                                      f"{shunt.text[-TAIL:]}")
 
     def note_first(self, file, tests, plain, shunt):
-        """Differences of a first run, where both reached the test."""
+        """Record the differences of a first run in tests that both runs reached."""
         with self.lock:
             self.once += [f"{Path(file).stem}.{test}: {shunt.line(test)}, plain {plain.line(test)}" for test in tests
                           if plain.word(test) and shunt.word(test) and plain.word(test) != shunt.word(test)]
 
     def several(self, file, tests):
-        """Tests in one process; unsettled ones follow, test by test."""
+        """Run tests in one process, then those without an outcome one by one."""
         plain, shunt = self.both(file, tests)
         settled = [test for test in tests if plain.word(test) and plain.word(test) == shunt.word(test)]
         for test in settled:
@@ -230,14 +230,14 @@ class Comparison:
 
 
 def ordered(options, tests_of):
-    """Tuples of file and tests that share a run."""
+    """Tuples of a file and the tests that share a run."""
     groups = collections.defaultdict(list)
     for place, (file, kinds) in enumerate(tests_of.items()):
         for test, kind_of_it in kinds.items():
             name = f"{Path(file).stem}.{test}"
             if not client.wanted(options, name) or LEFT_OUT.search(name):
                 continue
-            late = kind_of_it == "alone" or bool(LATE.search(name))  # alone: without ranks of NCCL
+            late = kind_of_it == "alone" or bool(LATE.search(name))  # "alone": a test without NCCL ranks
             rank = next(i for i, words in enumerate(FIRST) if re.search(words, name))
             whole = kind_of_it == "stays"
             groups[late, 0 if whole else rank, place, test.split(".")[0], whole].append(test)
@@ -289,7 +289,7 @@ def main():
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in range(options.gpus))
     end = time.monotonic() + options.seconds
     folder, shunt = Path(os.environ["PYTORCH_TESTS"]).resolve(), client.library(options)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the tests leave files
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # tests may leave files
         os.environ["TMPDIR"] = scratch
         os.chdir(scratch)
         version = folder.parent / "version.txt"

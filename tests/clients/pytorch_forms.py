@@ -23,7 +23,7 @@ class Forms(Ranks):
     def __init__(self, options):
         super().__init__(options)
         torch = self.torch
-        self.dice = random.Random(20)  # rolls alike on every rank
+        self.dice = random.Random(20)  # gives the same numbers on every rank
         self.works, self.later = [], False
         self.moved = [torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
                       torch.float64, torch.bool]
@@ -34,11 +34,11 @@ class Forms(Ranks):
             self.summed = self.summed + self.moved[-2:]
         ops = self.dist.ReduceOp
         self.operators = [ops.SUM, ops.PRODUCT, ops.MIN, ops.MAX]
-        if self.cuda and self.size & (self.size - 1) == 0:  # else 1/n is not exact
+        if self.cuda and self.size & (self.size - 1) == 0:  # an average is exact only if 1/n is
             self.operators.append(ops.AVG)
 
     def count(self, least=1, most=19):
-        """Numbers of elements: small odd ones, and up to 2^most, spread over the powers of two."""
+        """A number of elements: a small odd one, or up to 2^most, spread over the powers of two."""
         if self.dice.random() < 0.2:
             return max(least, self.dice.choice((0, 1, 2, 3, 7, 17, 129, 1000)))
         return max(least, int(2 ** self.dice.uniform(0, most)))
@@ -78,7 +78,7 @@ class Forms(Ranks):
         return (value // len(tensors) if op == ops.AVG else value).to(dtype)
 
     def empty(self, count, dtype):
-        """Poisoned, so that unwritten bytes are seen; may begin at any element of its storage."""
+        """A poisoned buffer, in which unwritten bytes are detected; may begin at any element of its storage."""
         start = self.seed // 3 % 3
         made = self.torch.full(((count + start) * dtype.itemsize,), 0xA5, dtype=self.torch.uint8, device=self.device)
         return made.view(dtype)[start:]
@@ -95,7 +95,7 @@ class Forms(Ranks):
         self.synchronize()
 
     def equal(self, pairs):
-        """Bit by bit."""
+        """Whether two tensors are equal bit by bit."""
         for got, wanted in pairs:
             got, wanted = got.contiguous().view(self.torch.uint8), wanted.contiguous().view(self.torch.uint8)
             if not self.torch.equal(got, wanted):
@@ -105,7 +105,7 @@ class Forms(Ranks):
         return True
 
 
-# ---- What is moved -------------------------------------------------------------------------------------------
+# ---- Forms that move data ------------------------------------------------------------------------------------
 
 
 def parts_of(t, g, dtype, counts):
@@ -133,7 +133,7 @@ def all_gather_list(t, g, dtype):
 
 
 def all_gather_uneven(t, g, dtype):
-    """A group of broadcasts with different roots."""
+    """An all-gather of unequal parts: PyTorch makes a group of broadcasts with different roots."""
     counts = [t.count() for _ in g.ranks]
     counts[0] = counts[-1] + 1
     parts = parts_of(t, g, dtype, counts)
@@ -151,7 +151,7 @@ def all_to_all_even(t, g, dtype):
 
 
 def splits_of(t, g):
-    """Counts [from][to], sometimes 0."""
+    """Counts indexed [sender][receiver], sometimes 0."""
     return [[0 if t.dice.random() < 0.2 else t.count(most=16) for _ in g.ranks] for _ in g.ranks]
 
 
@@ -198,7 +198,7 @@ def scatter(t, g, dtype):
     return [(out, sent[g.me * count:(g.me + 1) * count])]
 
 
-# ---- What is summed ------------------------------------------------------------------------------------------
+# ---- Forms that reduce ---------------------------------------------------------------------------------------
 
 
 def terms_of(t, g, dtype, op, count):
@@ -240,7 +240,7 @@ def reduce_scatter_list(t, g, dtype, op):
 
 
 def reduce_scatter_uneven(t, g, dtype, op):
-    """A group of reduces with different roots."""
+    """A reduce-scatter of unequal parts: PyTorch makes a group of reduces with different roots."""
     counts = [t.count() for _ in g.ranks]
     counts[0] = counts[-1] + 1
     terms = terms_of(t, g, dtype, op, sum(counts))
@@ -249,7 +249,7 @@ def reduce_scatter_uneven(t, g, dtype, op):
     return [(out, t.reduced_to([x.split(counts)[g.me] for x in terms], op))]
 
 
-# ---- Several at once -----------------------------------------------------------------------------------------
+# ---- Forms of several calls ----------------------------------------------------------------------------------
 
 
 def coalesced(t, g, dtype, op):
@@ -280,7 +280,7 @@ def coalesced(t, g, dtype, op):
 
 
 def messages(t, g, dtype):
-    """Up to three messages from every rank to every rank, listed in another order on each."""
+    """Up to three messages from every rank to every rank, listed in a different order on each."""
     t.seed += 1
     sends, receives, pairs = [], [], []
     for a in range(g.size):
@@ -303,7 +303,7 @@ def messages(t, g, dtype):
 
 
 def exchange(t, g, dtype):
-    """Pairs of ranks send and receive, each by a call of its own."""
+    """Pairs of ranks send and receive, each by a separate call."""
     t.seed += 1
     count, other = t.count(), g.me ^ 1
     if other >= g.size:
@@ -323,7 +323,7 @@ SUMS = (all_reduce, reduce, reduce_scatter_tensor, reduce_scatter_list, reduce_s
 
 
 def any_form(t, g):
-    """One call of a random form, type and operator: the same one on all members, which share their seeds."""
+    """A call of a random form, type and operator, the same on all members, which share their seeds."""
     form = t.dice.choice(MOVES + SUMS)
     if form in MOVES:
         return form(t, g, t.dice.choice(t.moved))

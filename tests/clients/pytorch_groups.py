@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's process groups, made, split and destroyed repeatedly, with Shunt and without.
 
-Groups over subsets, with destroy_process_group and dropped without it; a long-lived group beside short-lived
-ones over the same ranks, with constant device memory; split_group; a group that is aborted; and another
-runtime (ctypes) that gets PyTorch's communicator and enqueues all-gather, reduce-scatter and all-reduce on
-its own stream. Needs PyTorch with CUDA and two GPUs or more. The last line is
-`N passed, N failed`.
+Groups over subsets, with destroy_process_group and dropped without it; a long-lived group beside short-lived ones over
+the same ranks, with constant device memory; split_group; a group that is aborted; and another runtime (ctypes) that
+uses PyTorch's communicator for all-gather, reduce-scatter and all-reduce on its own stream. Needs PyTorch with CUDA and
+two GPUs or more. The last line is `N passed, N failed`.
 """
 
 import ctypes
@@ -32,7 +31,7 @@ class Ranks:
         self.talk = dist.new_group(backend="gloo")
 
     def right(self, group=None, members=None):
-        """One all-reduce of the group, checked."""
+        """Whether an all-reduce of the group is right."""
         members = members or list(range(self.size))
         x = self.torch.full((1003,), float(self.rank + 1), device=self.device)
         self.dist.all_reduce(x, group=group)
@@ -70,7 +69,7 @@ def subsets(t, destroy):
 
 
 def lasting(t):
-    """The second and all later creations reuse the first one's memory."""
+    """Memory is constant: the second and all later creations reuse the first one's memory."""
     group, times, free = t.dist.new_group(list(range(t.size))), [], []
     for _ in range(ROUNDS):
         t.torch.cuda.synchronize()

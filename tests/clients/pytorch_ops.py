@@ -26,7 +26,7 @@ class Ranks:
 
         self.torch, self.dist, self.options = torch, dist, options
         self.local = int(os.environ["LOCAL_RANK"])
-        self.cuda = torch.cuda.is_available()  # without a GPU all calls use gloo: for work on these scripts
+        self.cuda = torch.cuda.is_available()  # without a GPU all calls use gloo, to test these scripts
         self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
         if self.cuda:
             torch.cuda.set_device(self.device)
@@ -52,7 +52,7 @@ class Ranks:
         return [self.input(r, count, dtype, self.seed) for r in (ranks or range(self.size))]
 
     def reduced(self, tensors, op):
-        """Expected value and the largest error allowed, both fp64 (integers: int64, no error)."""
+        """The expected value and the largest allowed error, both fp64 (integers: int64, no error)."""
         torch, ops = self.torch, self.dist.ReduceOp
         dtype, n = tensors[0].dtype, len(tensors)
         if dtype == torch.bool:
@@ -83,12 +83,13 @@ class Ranks:
         return bool(((got.to(self.torch.float64) - value).abs() <= bound).all())
 
     def check(self, name, body):
-        """Ranks agree on each verdict over gloo, so that a failing one does not leave the others waiting."""
+        """Record a check's result. Ranks agree on each over gloo, so that a failing rank does not leave the
+        others waiting."""
         if not client.wanted(self.options, name):
             return
         try:
             good, why = bool(body()), ""
-        except Exception:  # any fault of a library appears here
+        except Exception:  # any error of a library is a failed check
             good, why = False, traceback.format_exc(limit=2)
         self.synchronize()
         both = [None] * self.size
@@ -113,7 +114,7 @@ def all_reduce_checks(t):
     for dtype in dtypes:
         for op in (ops.SUM, ops.PRODUCT, ops.MIN, ops.MAX, ops.AVG):
             if dtype == torch.bool and op == ops.AVG:
-                continue  # PyTorch refuses it
+                continue  # PyTorch refuses this operator
             name = f"all_reduce {str(dtype)[6:]} {op.name if hasattr(op, 'name') else op}"
 
             def body(dtype=dtype, op=op):
@@ -177,7 +178,7 @@ def all_reduce_checks(t):
         x = tensors[t.rank].to(t.device)
         y = torch.empty_like(x)
         y.copy_(x)
-        dist.all_reduce(y)  # the communicator exists before the capture
+        dist.all_reduce(y)  # makes the communicator before the capture
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of its NCCL backend, each with Shunt and without: the outcomes must be the same.
 
-Needs PyTorch with CUDA, numpy, and two GPUs or more. PyTorch's wheels do not ship
-test/distributed, but they do ship the class that most of it stands on,
-torch.testing._internal.distributed.distributed_test.DistributedTest: all of its collectives, groups,
-point-to-point calls and DDP. There each test starts processes that import PyTorch; here the ranks stay
-(torchrun) and run one test after the other, so that many fit into a minute. Tests that end the process
-group, or expect to be killed, are left out. --only takes prefixes of names (test_all_reduce,test_ddp).
-Tests that the time limit cuts off are counted. The last line is `N passed, N failed`.
+Needs PyTorch with CUDA, numpy, and two GPUs or more. PyTorch's wheels do not ship test/distributed, but they do ship
+the class on which most of it is based, torch.testing._internal.distributed.distributed_test.DistributedTest: all of its
+collectives, groups, point-to-point calls and DDP. There each test starts processes that import PyTorch; here the ranks
+stay (torchrun) and run one test after the other, so that many fit into a minute. Tests that end the process group, or
+expect to be killed, are left out. --only takes prefixes of names (test_all_reduce,test_ddp). Tests that the time limit
+cuts off are counted. The last line is `N passed, N failed`.
 """
 
 import os
@@ -21,12 +20,12 @@ import unittest
 
 import client
 
-# Calls that Shunt serves come first; the others while there is time.
+# Tests of calls that Shunt serves run first, the others while there is time.
 FIRST = ("test_all_reduce", "test_allreduce", "test_DistributedDataParallel", "test_ddp", "test_reduce",
          "test_broadcast", "test_barrier", "test_all_to_all", "test_")
 STUCK = 20  # seconds after which a test counts as hung: some need the real runner's set-up
-MARGIN = 20  # seconds of the limit, for the start and the end
-# They end the group or a process, or time out on purpose.
+MARGIN = 20  # seconds of the time limit reserved for the start and the end
+# Tests that end the group or a process, or time out on purpose.
 LEFT_OUT = ("test_ddp_has_finalized", "test_ddp_model_diff", "test_destroy", "test_monitored_barrier",
             "test_barrier_timeout", "test_nccl_init_abort", "test_ddp_uneven", "test_stateless_api",
             "test_dump_DDP_relevant_env_vars", "test_verify_model_across")
@@ -66,7 +65,7 @@ def run_one(case):
         return "ok", ""
     except unittest.SkipTest as why:
         return "skipped", str(why)
-    except SystemExit as why:  # how these tests skip
+    except SystemExit as why:  # these tests skip by an exit
         return "skipped", f"exit {why.code}"
     except Exception as error:  # any failure must appear in the other run too
         return "failed", f"{type(error).__name__}: {str(error)[:300]}"

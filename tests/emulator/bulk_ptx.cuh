@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_ptx.cuh - algorithms/device/bulk_ptx.cuh for emulated GPUs. Addresses of 32 bits
- * are places in the block's memory.
+ * bulk_ptx.cuh - algorithms/device/bulk_ptx.cuh for emulated GPUs. 32-bit addresses are offsets in the block's memory.
  */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH

@@ -93,7 +93,7 @@ void copies_out(copies_t *c, uint32_t lane, void *to, uint32_t from, uint32_t by
     begin(c, y);
 }
 
-/* From unread to read, or from read to written. */
+/* Advance piece i from unread to read, or from read to written. */
 static void advance(copy_t *y, uint32_t i)
 {
     if (y->piece[i] == UNREAD) {
@@ -122,7 +122,7 @@ static void write_all(copy_t *y)
         advance(y, i);
 }
 
-/* Of those that are written. */
+/* Forget the copies that are written. */
 static void forget(copies_t *c)
 {
     for (const auto &y : c->under_way) {

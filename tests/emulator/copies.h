@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copies.h - memory of a block, its mbarriers, and the engine that copies to it and from
- * it (emulator.h says how). Lanes are known by their number.
+ * copies.h - a block's shared memory, its mbarriers, and the engine that copies to and from that memory (see
+ * emulator.h). Lanes are identified by their number.
  */
 #ifndef SHUNT_EMULATOR_COPIES_H
 #define SHUNT_EMULATOR_COPIES_H
@@ -39,12 +39,12 @@ void copies_in(copies_t *c, uint32_t to, const void *from, uint32_t bytes, uint3
 void copies_out(copies_t *c, uint32_t lane, void *to, uint32_t from, uint32_t bytes);
 void copies_wait(copies_t *c, uint32_t lane, uint32_t groups_left, bool done);
 void copies_tell(copies_t *c, uint32_t lane);
-/* What the lane knows to be complete becomes visible. */
+/* Make the copies that the lane knows to be complete visible. */
 void copies_fence(copies_t *c, uint32_t lane);
 
-/* Some of one copy happens; below: a random number under n. */
+/* Advance a part of a random copy; `below` returns a random number under n. */
 void copies_pass_time(copies_t *c, uint32_t (*below)(uint32_t n));
-/* Something would still touch the block's memory. */
+/* Whether a copy still uses the block's memory. */
 bool copies_use_memory(const copies_t *c);
 
 #endif

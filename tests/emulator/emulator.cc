@@ -127,7 +127,7 @@ static bool overlap(const pending_t *p, const void *at, size_t bytes)
     return p->to < (const uint8_t *)at + bytes && (const uint8_t *)at < p->to + p->bytes;
 }
 
-/* A lane's accesses to one place stay in order: there is never more than one of its stores pending for it. */
+/* Keep a lane's accesses to one address in order: at most one of its stores to it is pending. */
 static void settle(fiber_t *f, const void *at, size_t bytes)
 {
     for (uint32_t i = 0; i < f->stores;) {
@@ -144,7 +144,8 @@ static bool is_shared(const fiber_t *f, const uint8_t *at)
     return at >= memory.data() && at < memory.data() + memory.size();
 }
 
-/* One of the lane's stores, perhaps. Late ones into its block's memory wait for emulator_stored, or the lane's end. */
+/* Make one of the lane's stores visible at random. Late ones into its block's memory wait for emulator_stored, or the
+ * lane's end. */
 static void land_some(fiber_t *f)
 {
     const uint32_t i = below(f->stores);
@@ -252,7 +253,7 @@ static char *take_stack(void)
     return stack;
 }
 
-/* Stacks end in different sets of the caches: what all lanes use lies at their ends. */
+/* Begin a fiber. Stacks end in different cache sets, since the most used data of a lane is at its end. */
 static void begin_fiber(fiber_t *f)
 {
     static ucontext_t begin;
@@ -282,7 +283,7 @@ static void run_fiber(fiber_t *f)
     }
 }
 
-/* A point at which others may run. */
+/* A point at which other fibers may run. */
 static void step(void)
 {
     g_steps++;
@@ -343,7 +344,7 @@ static void pass_time_of_copies(void)
     }
 }
 
-/* Some stores become visible, and blocks become slow or fast. */
+/* Make some stores visible, and change which blocks are slow. */
 static void pass_time(void)
 {
     for (uint32_t i = 0; i < 2 && !g_copying.empty(); i++)
@@ -492,7 +493,7 @@ static copies_t *copies_here(void)
     return &g_now->its_block->copies;
 }
 
-/* Of the block that runs; one is under way. */
+/* Count the copies of the running block while one is in progress. */
 static void count_copies(void)
 {
     block *b = g_now->its_block;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - algorithms/device/lane_ptx.cuh for emulated GPUs: what is one access
- * there is one here, and is ordered by no more.
+ * lane_ptx.cuh - algorithms/device/lane_ptx.cuh for emulated GPUs: each access there is one access here, with no
+ * stronger order.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * streams.cc - memory, streams and graphs of emulated GPUs: as much of CUDA's runtime as
- * tests of kernels use. Work runs when a stream is waited for, on all streams.
+ * streams.cc - memory, streams and graphs of emulated GPUs: the part of CUDA's runtime that tests of kernels use. Work
+ * runs when a stream is waited for, on all streams.
  */
 #include "streams.h"
 
@@ -53,7 +53,7 @@ static void move(const work_t &w)
         memset(w.to, w.value, w.bytes);
 }
 
-/* Begins what can begin; false: nothing could. */
+/* Begin all work that can begin; false: there is none. */
 static bool advance(cudaStream_t s)
 {
     bool any = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * streams.h - what the streams of emulated GPUs (streams.cc) ask of the kernels' emulator.
+ * streams.h - the interface between the streams of emulated GPUs (streams.cc) and the kernels' emulator.
  */
 #ifndef SHUNT_EMULATOR_STREAMS_H
 #define SHUNT_EMULATOR_STREAMS_H
@@ -20,11 +20,11 @@ typedef struct grid grid_t;
 void emulator_seed(uint64_t seed);
 /* Begins a kernel. before: one whose end it may have to wait for; NULL: there is none. */
 grid_t *emulator_begin(const launch_t &launch, grid_t *before);
-/* All blocks have let a successor in. */
+/* Whether all blocks have triggered the dependent launch. */
 bool emulator_lets_in(const grid_t *g);
-/* The kernel has ended, and its stores are visible. If true, the grid is gone. */
+/* Whether the kernel has ended and its stores are visible. If so, the grid is freed. */
 bool emulator_over(grid_t *g);
-/* Runs fibers for so many turns. False: none can run. */
+/* Run fibers for this many turns. False: none can run. */
 bool emulator_run(uint32_t turns);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver.c - a main for the harnesses of this folder: every file of a corpus, then
- * mutations of them, the same ones each time.
+ * driver.c - a main for the harnesses of this folder: runs every file of a corpus, then mutations of them, which are
+ * the same in each run.
  *
  * usage: HARNESS CORPUS_FOLDER MUTATIONS [FIRST]
  *
@@ -139,7 +139,7 @@ static size_t mutate(uint64_t number, uint8_t *bytes)
     return size;
 }
 
-/* In memory of exactly this size, so that an address sanitizer sees any byte beyond it. */
+/* Copies the input into memory of exactly its size, so that an address sanitizer detects reads beyond it. */
 static void run_one(const uint8_t *bytes, size_t size)
 {
     uint8_t *exact = malloc(size > 0 ? size : 1);

@@ -23,7 +23,7 @@ static void expect(int so)
         abort();
 }
 
-/* The lowest free number: the same before and after, where nothing was left open. */
+/* The lowest free descriptor number, which is the same before and after unless a descriptor was left open. */
 static int lowest(void)
 {
     const int number = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_card.c - a peer's card, by which RDMA reaches it, and its word on how it went:
- * only what the queue pair can be led to is used, and no larger packets than this
- * port has.
+ * fuzz_card.c - a peer's card, which describes its queue pair, and its message on the outcome: only a card that the
+ * queue pair can use is accepted, and packets are not larger than this port's.
  */
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -34,7 +33,7 @@ static struct ibv_qp *fake_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr 
     return &pair_of_queues;
 }
 
-/* As a device does: it refuses sizes of packets that there are not. */
+/* Refuses packet sizes that do not exist, as a device does. */
 static int fake_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *to, int mask)
 {
     expect(qp == &pair_of_queues);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_frames.c - puts that come over a socket: any bytes land within the window of
- * their sender, flags only grow, and what is none ends the connection.
+ * fuzz_frames.c - puts that come over a socket: any bytes are written within the sender's window, flags only grow, and
+ * anything that is not a put ends the connection.
  */
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -16,7 +16,7 @@ static void expect(int so)
         abort();
 }
 
-/* Everything that the socket has, and then its end. */
+/* Read all that the socket has, up to its end. */
 static void read_all(net_network_t *network)
 {
     uint64_t *flag = &network->landing.flags[PEER];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_hca.c - NCCL_IB_HCA: for any list a device's port is wanted if, and only if, a model that splits the list first
- * says so; "^" turns the answer around, and no byte behind the list is read.
+ * fuzz_hca.c - NCCL_IB_HCA: for any list a device's port is accepted exactly if a model that splits the list first
+ * accepts it; "^" inverts the answer, and no byte after the list is read.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 
 enum { MOST_PORTS = 3 };
 
-/* One item, which it changes: NAME or NAME:PORT, of which a PORT that begins with no digit means any. */
+/* Whether an item, which is modified, matches: NAME or NAME:PORT; a PORT that begins with no digit means any. */
 static bool item_has(char *item, bool whole_names, const char *device, uint32_t port)
 {
     char *colon = strchr(item, ':');

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_hello.c - what is heard while ranks connect: from a caller only the hello of a
- * peer that is missing gives it a connection, and from who is called only a welcome.
+ * fuzz_hello.c - what ranks receive while they connect: only the hello of a missing peer gives a caller a connection,
+ * and from a called rank only a welcome is accepted.
  *
  * Input: a byte whose lowest bit says who speaks, then its bytes.
  */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_launched.c - `shunt bench --launched`: what strangers send to rank 0 before the ranks come, and what a rank
- * hears, welcomed or at a barrier, from somebody who plays rank 0.
+ * fuzz_launched.c - `shunt bench --launched`: what strangers send to rank 0 before the ranks connect, and what a rank
+ * receives, as a welcome or at a barrier, from a process that poses as rank 0.
  *
- * Input: a byte for the number of ranks (its top bit: they have a secret), then callers: a byte of which user it is and
- * how it stays (caller_bits), a length, and that many bytes, which it says. Then every rank comes. Each rank must end
- * with one socket, of a caller that showed what a rank shows; nobody else may be told anything. Last a rank hears all
- * bytes as rank 0's welcome, and as a barrier.
+ * Input: a byte for the number of ranks (its top bit: they have a secret), then callers: a byte for the caller's user
+ * and behaviour (caller_bits), a length, and that many bytes to send. Then every rank connects. Each rank must end with
+ * one socket, of a caller that proved to be a rank; others may receive nothing. Finally a rank receives all bytes as
+ * rank 0's welcome, and as a barrier.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A caller of another user is one of this user here, so the meeting asks the harness who it is itself. The ranks come
- * when the strangers have been heard. */
+/* Callers of another user are really this user's, so the meeting asks the harness for their user. The ranks connect
+ * after the strangers were heard. */
 static int meet_peer(int connection, struct sockaddr *address, socklen_t *size);
 static uid_t meet_user(void);
 static int meet_poll(struct pollfd *ready, nfds_t count, int limit_ms);
@@ -67,7 +67,7 @@ bool bench_fail(bench_rank_t *rank, const char *format, ...)
     return false;
 }
 
-/* What the files need of the command, and no input may reach. */
+/* Stubs of the command's functions, which no input may reach. */
 int tool_usage(const char *command, const char *format, ...)
 {
     (void)command, (void)format;
@@ -104,7 +104,7 @@ static uid_t meet_user(void)
     return geteuid() + (g_other_user ? 1 : 0);
 }
 
-/* Closed by a reset, so that no port waits for its last packets. */
+/* Close by a reset, so that no port stays in TIME_WAIT. */
 static void close_at_once(int socket)
 {
     setsockopt(socket, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
@@ -130,7 +130,7 @@ static void call_with(uint8_t bits, const void *bytes, size_t size)
     }
 }
 
-/* What rank 0 closes, it closes by a reset, too: its sockets have the listener's options. */
+/* Listen with the same option: rank 0's sockets inherit it, so they are closed by a reset, too. */
 static int listen_here(void)
 {
     socklen_t size = sizeof g_address;
@@ -142,7 +142,7 @@ static int listen_here(void)
     return listener;
 }
 
-/* Those that stay without a word hold a place for HELLO_MS, so there are fewer of them than places. */
+/* Connect the strangers. Silent ones occupy a place for HELLO_MS, so there are fewer of them than places. */
 static void strangers_call(const uint8_t *data, size_t size)
 {
     while (size >= 2 && g_callers < STRANGERS) {
@@ -191,7 +191,7 @@ static void check_peer(int connection, uint32_t rank, uint32_t nranks)
     caller->taken = true;
 }
 
-/* Whoever is taken is told so, and the others are told nothing. */
+/* Check that an accepted caller receives the welcome, and others receive nothing. */
 static void check_told(const stranger_t *caller)
 {
     uint64_t welcome[2];
@@ -250,7 +250,8 @@ static void *send_without_end(void *socket)
     return NULL;
 }
 
-/* Whole, it is taken as it stands; otherwise nothing is. A window that is too large by little gets what it asks for. */
+/* A complete barrier message is accepted unchanged, an incomplete one not at all. A window that is slightly too large
+ * gets the bytes that it asks for. */
 static void hear_barrier(const uint8_t *data, size_t size)
 {
     int ends[2];

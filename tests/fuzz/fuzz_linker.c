@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_linker.c - what a program's dynamic linker prints for --list: any bytes give no path, or one that stands in
- * them, is absolute, and whose last part begins with libnccl.so.
+ * fuzz_linker.c - what a program's dynamic linker prints for --list: any bytes give no path, or an absolute path from
+ * the input whose last part begins with libnccl.so.
  */
 #include <stdint.h>
 
 #include "tools/run/behind.c"
 
-/* By hand, since the bytes may hold NULs. */
+/* Whether the path is in the bytes. Not strstr, since the bytes may contain NULs. */
 static bool is_in(const uint8_t *data, size_t size, const char *path)
 {
     const size_t length = strlen(path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_meeting.c - what guests say to the listener, with the secret or without: it
- * keeps its table sound, and who is known is a rank of its group.
+ * fuzz_meeting.c - what guests send to the listener, with or without the secret: its table stays consistent, and every
+ * known guest is a rank of its group.
  *
  * Input: records of a guest's number, a length, and that many bytes which it says.
  */
@@ -42,7 +42,7 @@ static void check_guests(void)
     }
 }
 
-/* As long as the guest has something to say, and is there. */
+/* Hear a guest until it has nothing more to send or is gone. */
 static void hear_out(int connection)
 {
     for (int looks = 0; looks < 64; looks++) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_offer.c - offers of memory: any bytes are refused, or give memory of which every
- * byte that was offered can be read.
+ * fuzz_offer.c - offers of memory: any bytes are refused, or give memory of which every offered byte can be read.
  *
- * The owner's process is always this one: others' files are not the harness's to open.
+ * The owner's process is always this one, as the harness must not open other processes' files.
  *
- * Input: a byte whose lowest bit says that the owner looks like another process, then
- * pairs of a place in the offer and the bits to turn there.
+ * Input: a byte whose lowest bit makes the owner appear to be another process, then pairs of a place in the offer and
+ * the bits to turn there.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_segment.c - a rendezvous segment as another process may have written it: every
- * question is answered from within the segment, and nothing hangs or leaves it.
+ * fuzz_segment.c - a rendezvous segment as another process may have written it: every query is answered from within the
+ * segment, and nothing hangs or accesses memory outside it.
  *
  * Input: records of a place in the segment (4 bytes), a length (1 byte) and that many
  * bytes, which are written there.

@@ -22,7 +22,7 @@ static void expect_fault(const char *fault)
     expect(digits > 0 && fault[digits] == ':' && strstr(fault, ": expected ") != NULL && strchr(fault, '\n') == NULL);
 }
 
-/* Modes with different kinds have no text of their own: a file's row gives each mode the same kinds. */
+/* Check that a row is within its limits, and that its text is read back as the same row. */
 static void try_row(const sel_file_row_t *row)
 {
     char text[3 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];

@@ -116,7 +116,7 @@ static void step_ask(actor_t *actor, const fuzz_step_t *step)
 
 /* ---- Forks ---------------------------------------------------------------------------- */
 
-/* A child cannot use its parent's communicators, but can make its own. */
+/* A forked child cannot use its parent's communicators, but can make its own. */
 static void child_main(ncclComm_t parents)
 {
     alarm(20);
@@ -185,7 +185,7 @@ static void *watcher_main(void *unused)
     return NULL;
 }
 
-/* The thread ends with its process. */
+/* Start a watching thread, which ends with the process. */
 static void watch(void)
 {
     static _Atomic int started;

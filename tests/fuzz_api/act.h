@@ -31,9 +31,9 @@ void act_forget(const actor_t *actor, int slot, int member);
 /* A user's operator, as this rank holds it. */
 ncclRedOp_t *act_op(const actor_t *actor, int slot, int op, int member);
 
-/* Groups around a step: random, and at least one if this actor has several ranks. */
+/* Open groups around a step: a random number, at least one if this actor has several ranks. */
 int act_open(actor_t *actor, int slot);
-/* `expected` is the result of the outermost end; in progress counts as success. */
+/* Close the groups. `expected` is the result of the outermost end; in progress counts as success. */
 void act_close(int depth, ncclResult_t expected);
 #define CHECK_STARTED(call)                     \
     do {                                        \
@@ -54,7 +54,7 @@ void act_twins(actor_t *actor, const fuzz_step_t *step);
 void act_abandon(actor_t *actor, const fuzz_step_t *step);
 void act_split(actor_t *actor, const fuzz_step_t *step);
 void act_shrink(actor_t *actor, const fuzz_step_t *step);
-/* The ranks with `gone` set are excluded; the child goes into an empty slot. */
+/* Shrink without the ranks whose `gone` is set; the child goes into an empty slot. */
 void act_shrink_to(actor_t *actor, int slot, int other, const bool *gone, bool abort, bool blocking);
 /* act_calls.c */
 void act_reduce(actor_t *actor, const fuzz_step_t *step);

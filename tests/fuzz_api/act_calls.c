@@ -33,7 +33,7 @@ static call_shape_t draw_shape(actor_t *actor, ncclDataType_t type)
     return shape;
 }
 
-/* Buffers for all of this actor's ranks. */
+/* Allocate the buffers of all of this actor's ranks. */
 static void prepare(actor_t *actor, int slot, issued_t *issued)
 {
     fuzz_comm_t *comm = &actor->comm[slot];
@@ -97,7 +97,7 @@ void act_reduce(actor_t *actor, const fuzz_step_t *step)
         reduce(actor, (int)step->slot);
 }
 
-/* On a second communicator too, if its ranks are the same actors'. */
+/* Whether both communicators have the same actors' ranks, so that a call can be made on both. */
 static bool same_ranks(const fuzz_comm_t *a, const fuzz_comm_t *b)
 {
     bool same = b->state == STATE_LIVE && a->members == b->members;

@@ -36,7 +36,8 @@ void act_revoke(actor_t *actor, const fuzz_step_t *step)
 
 typedef ncclResult_t (*end_t)(ncclComm_t comm);
 
-/* All actors wait before and after, so no other thread can get the handle's address: it refers to no communicator. */
+/* End a communicator. All actors wait before and after, so that no other thread's new communicator gets the handle's
+ * address. */
 static void end_comm(actor_t *actor, int slot, end_t end, bool meet)
 {
     fuzz_comm_t *comm = &actor->comm[slot];
@@ -170,7 +171,7 @@ void act_interrupt(actor_t *actor, const fuzz_step_t *step)
 
 /* ---- Death --------------------------------------------------------------------------------- */
 
-/* The survivors' calls fail, and they continue without the dead rank. */
+/* Check that the survivors' calls fail, and that they continue without the dead rank. */
 static void outlive(actor_t *actor, int slot)
 {
     const fuzz_program_t *program = actor->run->program;

@@ -113,7 +113,7 @@ static void init_members(actor_t *actor, int slot, const ncclUniqueId *id)
         CHECK_STARTED(ncclGroupEnd());
 }
 
-/* Each actor decides by itself whether it groups the two, and when it makes and polls them. */
+/* Make two communicators; each actor decides independently whether to group them, and when to make and poll them. */
 void act_twins(actor_t *actor, const fuzz_step_t *step)
 {
     const int slot[2] = {(int)step->slot, (int)step->other};
@@ -146,7 +146,7 @@ void act_twins(actor_t *actor, const fuzz_step_t *step)
     }
 }
 
-/* All ranks but the last are this actor's; they wait until they are aborted. */
+/* Abandon an init: all ranks except the last are this actor's, and wait until they are aborted. */
 void act_abandon(actor_t *actor, const fuzz_step_t *step)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -200,7 +200,7 @@ static void draw_division(actor_t *actor, const fuzz_step_t *step, division_t *d
     }
 }
 
-/* The child's ranks: by key, and by the parent's order for equal keys. */
+/* Order the child's ranks: by key, equal keys by the parent's order. */
 static int order_of(const fuzz_comm_t *parent, const division_t *division, int color, int *order)
 {
     int count = 0;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * act_wrong.c - calls that are refused: each with NCCL's code, and without any
- * damage.
+ * act_wrong.c - calls that are refused, each with NCCL's error code and without side effects.
  *
- * One actor alone makes them, on one of its blocking ranks (in NCCL a refused call
- * may break a non-blocking communicator), sometimes in a group, whose end then
- * returns the last of the errors that NCCL remembers in groups.
+ * Only one actor makes them, on one of its blocking ranks, since in NCCL a refused call may break a non-blocking
+ * communicator. Some are in a group, whose end then returns the last of the errors that NCCL records in groups.
  */
 #include "act.h"
 
@@ -23,7 +21,7 @@ typedef struct wrong {
         (wrong)->last = expected;                  \
     } while (0)
 
-/* Not a communicator: NULL, or memory that never was one. */
+/* Try a handle that is no communicator: NULL, or memory that never was one. */
 static void try_handle(wrong_t *wrong, ncclComm_t comm)
 {
     float x = 1;
@@ -81,8 +79,8 @@ static void try_init(actor_t *actor, wrong_t *wrong)
     CHECK(comm == NULL);
 }
 
-/* Random arguments, several of which may be bad: this shows the order of the checks. Only calls that cannot succeed
- * with data are made, since they would wait for the other ranks. */
+/* Try random arguments. Several may be bad, which shows the order of the checks. Only calls that cannot succeed with
+ * data are made, since they would wait for the other ranks. */
 static void try_call(actor_t *actor, wrong_t *wrong, int slot, int member)
 {
     static const int types[] = {-1, ncclNumTypes, 99, ncclFloat32, ncclInt8, ncclBfloat16};

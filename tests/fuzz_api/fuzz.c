@@ -19,7 +19,7 @@
 
 enum { LIMIT_SECONDS = 300, SHRINK_SECONDS = 240, AGAIN = 3 };
 
-/* 0 if the program succeeded. The run's output goes to the file. */
+/* Run a program with its output in a file. 0: it succeeded. */
 static int run(const fuzz_program_t *program, int output)
 {
     int screen = dup(STDERR_FILENO);
@@ -46,7 +46,7 @@ static int run(const fuzz_program_t *program, int output)
     return wrong;
 }
 
-/* A failure may need several runs. */
+/* Whether the program fails in one of several runs. */
 static bool fails(const fuzz_program_t *program, int output)
 {
     for (int i = 0; i < AGAIN; i++)

@@ -2,13 +2,11 @@
 /*
  * fuzz.h - random programs of NCCL calls, and NCCL's answers to them.
  *
- * A program is a list of steps. A step names an action, a communicator (a slot),
- * and a number from which every further choice is drawn. Each actor (a thread that
- * owns some ranks) executes the whole list with a model of its own. All models
- * agree, so an actor knows its part of a step and the expected result of each call
- * without exchanging anything. A step that the model cannot do (its slot is empty,
- * say) does nothing, so any part of a program is a program, and a failing one can
- * be shortened by leaving steps out.
+ * A program is a list of steps. A step names an action, a communicator (a slot), and a number that seeds every further
+ * choice. Each actor (a thread that owns some ranks) executes the whole list with a model of its own. All models agree,
+ * so an actor knows its part of a step and the expected result of each call without exchanging anything. A step that
+ * the model cannot execute (for example on an empty slot) does nothing, so any part of a program is a program, and a
+ * failing one can be shortened by removing steps.
  */
 #ifndef TEST_FUZZ_H
 #define TEST_FUZZ_H
@@ -86,7 +84,7 @@ typedef struct fuzz_program {
 /* program.c */
 void fuzz_make(fuzz_program_t *program, uint64_t seed);
 void fuzz_write(const fuzz_program_t *program, FILE *file);
-/* False, after a line on stderr, if it is not a program. */
+/* Read a program. False, after a line on stderr, if the file is no program. */
 bool fuzz_read(fuzz_program_t *program, const char *path);
 
 /* ---- The model ---------------------------------------------------------------- */
@@ -123,9 +121,9 @@ ncclResult_t fuzz_expect_call(fuzz_state_t state, const fuzz_call_t *call);
 ncclResult_t fuzz_expect_finalize(fuzz_state_t state);
 ncclResult_t fuzz_expect_revoke(fuzz_state_t state);
 
-/* Each actor owns at most one rank. */
+/* Whether each actor owns at most one rank. */
 bool fuzz_apart(const fuzz_comm_t *comm);
-/* The ranks of a child: `order` holds the parent's ranks in the child's order. */
+/* Make a child's model: `order` has the parent's ranks in the child's order. */
 void fuzz_child(const fuzz_comm_t *parent, const int *order, int members, bool blocking, fuzz_comm_t *child);
 
 /* ---- Acting it out --------------------------------------------------------------- */

@@ -99,7 +99,8 @@ ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream)
     return result;
 }
 
-/* Infinities and NaN through the real NCCL's own order of rounding have no single right result. */
+/* Whether a call's result can be compared: infinities and NaN have no unique result under the real NCCL's order of
+ * rounding. */
 static bool comparable(const gpu_call_t *call)
 {
     return call->taken || call->c.kind != DATA_BITS || !ref_is_float(call->c.type);

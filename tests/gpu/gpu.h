@@ -2,10 +2,9 @@
 /*
  * gpu.h - common start of this folder's programs: ranks on real GPUs.
  *
- * Programs need only CUDA, nccl.h and libnccl.so.2, so that they can be carried to
- * a machine with GPUs. shunt.h's functions are looked up at run time: the same
- * program runs over the real NCCL (--allow-forward) for comparison. Exit status: 0
- * passed, 1 failed, 77 skipped (with a reason on stdout).
+ * Programs need only CUDA, nccl.h and libnccl.so.2, so that they can be copied to a machine with GPUs. shunt.h's
+ * functions are looked up at run time: the same program runs over the real NCCL (--allow-forward) for comparison. Exit
+ * status: 0 passed, 1 failed, 77 skipped (with a reason on stdout).
  */
 #ifndef TEST_GPU_H
 #define TEST_GPU_H
@@ -52,7 +51,7 @@ typedef struct gpu_case {
     int seconds;     /* limit of one run */
 } gpu_case_t;
 
-/* main of every program: options, the number of GPUs, all cases in all their shapes. */
+/* The main function of every program: parses options, counts GPUs and runs all cases in all their shapes. */
 int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count);
 
 typedef struct gpu_shape {
@@ -75,7 +74,7 @@ typedef struct gpu_call {
 /* Of a buffer with its guards, from its base on. */
 size_t gpu_block_bytes(const data_buffer_t *buffer);
 
-/* Device memory and streams of one rank. */
+/* Allocate the device memory and streams of one rank. */
 void gpu_open(gpu_t *gpu);
 void gpu_close(gpu_t *gpu);
 
@@ -83,29 +82,29 @@ void gpu_prepare(gpu_t *gpu, gpu_call_t *call, ncclComm_t comm, int rank, const 
 /* Copy input and poison (back) to device memory; complete on return. */
 void gpu_load(gpu_call_t *call);
 ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream);
-/* The streams must have ended: fetch and check the output and the guards. Compares elements shard, shard + shards, ...
+/* Fetch and check the output and the guards; the streams must have ended. Compares elements shard, shard + shards, ...
  * with the reference; the hash covers all, for calls that Shunt took. */
 void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
 /* Free the call's host memory, and the pool if it was the last (LIFO). */
 void gpu_release(gpu_call_t *call);
-/* All of it on the rank's stream. Returns whether Shunt took the call. */
+/* Load, run and verify a call on the rank's stream. Returns whether Shunt took it. */
 bool gpu_run_on(gpu_t *gpu, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
 /* The same on the rank's own communicator. */
 void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
 /* The median of `count` times, which it sorts. */
 double gpu_median(double *times, size_t count);
 
-/* Counts the calls of this process for the report, in a body that exits. */
+/* Count the calls of this process for the report. Called by a body that exits. */
 void gpu_count(gpu_t *gpu);
-/* All ranks hold the same hash; a barrier. */
+/* Check that all ranks have the same hash. A barrier. */
 void gpu_agree(gpu_t *gpu, uint64_t hash);
 /* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, usually few. */
 data_case_t gpu_random_case(uint64_t *seed, int nranks, size_t largest);
 gpu_shape_t gpu_random_shape(uint64_t *seed, ncclDataType_t type);
-/* Sets this rank's policy for a communicator from now on, as SHUNT_ALGO; every rank does so between the same calls.
- * Without Shunt it does nothing. */
+/* Set this rank's policy for a communicator, as in SHUNT_ALGO; every rank must do so between the same calls. No effect
+ * without Shunt. */
 void gpu_policy(ncclComm_t comm, const char *policy);
-/* Waits for a non-blocking communicator's next result. */
+/* Wait for a non-blocking communicator's result. */
 void gpu_ready(ncclComm_t comm);
 
 #define CHECK_CUDA(call)                                                                   \

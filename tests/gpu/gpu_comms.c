@@ -16,8 +16,8 @@ static void use(gpu_t *gpu, ncclComm_t comm, uint64_t seed, uint64_t *hash)
     }
 }
 
-/* With ranks in one process, the last destroy frees for all of them, on their devices, and waits there for kernels that
- * wait for its own next call. So with the real NCCL too, no rank may go on before all are done. */
+/* Destroy a communicator after all ranks have finished with it. With ranks in one process, the last destroy frees for
+ * all of them and waits for kernels, which may wait for a rank's next call; this holds with the real NCCL, too. */
 static void destroy(gpu_t *gpu, ncclComm_t comm)
 {
     if (comm)
@@ -50,8 +50,8 @@ static void split(gpu_t *gpu)
     gpu_agree(gpu, whole);
 }
 
-/* Made and destroyed repeatedly over the same ranks: device memory stays constant. Few times, since the real NCCL takes
- * up to a second for each; gpu_creation does it often. */
+/* Device memory stays constant over repeated inits and destroys of the same ranks. Few times, since the real NCCL takes
+ * up to a second for each; gpu_creation has many. */
 static void again(gpu_t *gpu)
 {
     /* Every fourth is aborted, so its scratch is not reused; SETTLED and the last are destroyed. */
@@ -72,7 +72,7 @@ static void again(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* A long-lived communicator beside short-lived ones of the same ranks. */
+/* A long-lived communicator works beside short-lived ones of the same ranks. */
 static void beside(gpu_t *gpu)
 {
     uint64_t hash = 0;
@@ -152,7 +152,7 @@ static void *side_main(void *argument)
     return NULL;
 }
 
-/* Two threads of each rank, each with a communicator and a stream of its own, at the same time. */
+/* Two threads of each rank can call at the same time, each with its own communicator and stream. */
 static void at_once(gpu_t *gpu)
 {
     side_t sides[2];
@@ -172,9 +172,9 @@ static void at_once(gpu_t *gpu)
     }
 }
 
-/* Communicators, a stream each, with many large calls, which every other rank issues in the reverse order. A kernel
- * that waits behind its predecessor must leave room for the first call of each other communicator, since the peers'
- * kernels of that call already run. */
+/* Communicators with a stream each make many large calls, which every other rank issues in the reverse order. A kernel
+ * that waits for its predecessor must leave room for the first call of each other communicator, since the peers'
+ * kernels of that call already run; otherwise the ranks deadlock. */
 static void crossed_among(gpu_t *gpu, int count, const size_t *elements, int sizes)
 {
     enum { CALLS = 4, MOST = 8, MOST_SIZES = 2 };
@@ -222,7 +222,7 @@ static void crossed_four(gpu_t *gpu)
     crossed_among(gpu, 4, &(size_t){12 << 20}, 1);
 }
 
-/* Short calls let longer ones in early. */
+/* The same with short calls, which let longer ones start early. */
 static void crossed_mixed(gpu_t *gpu)
 {
     static const size_t sizes[] = {32 << 10, 4 << 20};
@@ -257,7 +257,7 @@ static cudaGraphExec_t captured_twice(gpu_call_t *call, cudaStream_t stream)
     return exec;
 }
 
-/* The first communicator's graph is made while it is alone. */
+/* Open communicators; the first one's graph is captured while it is alone. */
 static void many_open(gpu_t *gpu, many_t *many, int count, size_t elements, int captured)
 {
     *many = (many_t){.count = count, .comms = {gpu->comm}, .streams = {gpu->stream}};
@@ -310,8 +310,8 @@ static void many_rounds(gpu_t *gpu, int count, size_t elements, int captured, bo
 
 static const size_t many_sizes[] = {512, 512 << 10, 10 << 20}; /* 1 KB; 1 MB; 20 MB, which go by bulk copies */
 
-/* 2, 4 and 8; the longest calls, whose results take the CPU seconds to verify, of 8 alone. NCCL ends for eight, too,
- * and hangs for sixteen. */
+/* 2, 4 and 8 communicators; the longest calls, whose results take seconds to verify, only with 8. The real NCCL
+ * completes with eight, too, but hangs with sixteen. */
 static void crossed_rounds(gpu_t *gpu, int captured)
 {
     for (int count = 2; count <= 8; count *= 2)
@@ -329,14 +329,14 @@ static void crossed_captured(gpu_t *gpu)
     crossed_rounds(gpu, ALL_CAPTURED);
 }
 
-/* A graph that was captured while its communicator was alone, beside seven others. */
+/* A graph that was captured while its communicator was alone completes beside seven others. */
 static void crossed_first(gpu_t *gpu)
 {
     for (int s = 0; s < 3; s++)
         many_rounds(gpu, 8, many_sizes[s], FIRST_CAPTURED, true);
 }
 
-/* More than eight, in one order on all ranks. */
+/* More than eight communicators complete if all ranks use one order. */
 static void many_in_order(gpu_t *gpu)
 {
     many_rounds(gpu, 16, many_sizes[1], 0, false);
@@ -394,7 +394,7 @@ static void solo_calls(solo_t *solo, int rounds, bool captured)
     }
 }
 
-/* More calls in one group than a GPU's launch queue holds. */
+/* A group may have more calls than a GPU's launch queue holds. */
 static void solo_queue(solo_t *solo)
 {
     enum { MANY = 3000 };

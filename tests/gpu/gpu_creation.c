@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The time to make a communicator, first and repeatedly over the same ranks, and
- * that device memory stays constant: a program for measurements.
+ * Measures the time to make a communicator, first and repeatedly over the same ranks, and checks that device memory
+ * stays constant.
  *
  * -t SECONDS is its duration, up to 1000 cycles (100 take a minute or two, most of
  * it the real NCCL's). The real NCCL alone: SHUNT_ENABLE=0 and --allow-forward.
@@ -25,7 +25,7 @@ static size_t free_memory(gpu_t *gpu)
     return now;
 }
 
-/* Rank 0 decides whether there is time for another; all ranks follow. */
+/* Whether there is time for another cycle: rank 0 decides for all. */
 static bool go_on(gpu_t *gpu, double end)
 {
     _Atomic uint64_t *word = &gpu->ranks->shared->words[WORD_GO_ON];

@@ -36,7 +36,7 @@ static double abort_and_recover(gpu_t *gpu, ncclComm_t comm)
     return freed - start;
 }
 
-/* Of several aborts one frees the stream at once: on a busy host its callback comes late in some. */
+/* At least one of several aborts frees the stream at once; on a busy host the callback of some is late. */
 static void abort_at_once(gpu_t *gpu, double (*abort_once)(gpu_t *))
 {
     enum { TRIES = 4 };
@@ -129,9 +129,9 @@ static void abort_graph(gpu_t *gpu)
     abort_at_once(gpu, abort_graph_once);
 }
 
-/* Kernels of two communicators wait for rank 0, which exits, and one thread aborts them one after the other: the first
- * abort's frees must not wait for the second's kernel. Only as threads: as processes it did not end on 4 H200 with the
- * real NCCL alone either (22 s). */
+/* Kernels of two communicators wait for rank 0, which exits, and one thread aborts both in turn: the first abort's
+ * frees must not wait for the second's kernel. Only as threads: as processes this did not end on 4 H200 with the real
+ * NCCL alone either (22 s). */
 static void abort_both(gpu_t *gpu)
 {
     ncclComm_t a = ranks_init(gpu->ranks), b = ranks_init(gpu->ranks);
@@ -162,7 +162,7 @@ static void abort_both(gpu_t *gpu)
     CHECK_NCCL(ncclCommDestroy(a));
 }
 
-/* Memory of aborted communicators is freed while others live: it does not grow with their number. */
+/* Memory of aborted communicators is freed while others exist: it does not grow with the number of aborts. */
 static void abort_many(gpu_t *gpu)
 {
     size_t first = 0, now = 0, total;
@@ -179,7 +179,7 @@ static void abort_many(gpu_t *gpu)
     CHECK(now + ((size_t)300 << 20) > first);
 }
 
-/* Each rank is sometimes late, on the host, by up to 20 ms, and once by a second. */
+/* Results are right if each rank's host is sometimes late by up to 20 ms, and once by a second. */
 static void stalled(gpu_t *gpu)
 {
     uint64_t shared = gpu->options->seed, own = shared + (uint64_t)gpu->rank + 1, hash = 0;
@@ -238,7 +238,7 @@ static double through(gpu_t *gpu, cudaGraphExec_t exec, const cudaEvent_t event[
     return gpu_median(times, ROUNDS);
 }
 
-/* A rank that waits long polls the host's words sometimes; that must not slow the call once the peer is there. */
+/* A call is not slow after its peer was late, although a kernel that waits long polls words in host memory. */
 static void late(gpu_t *gpu)
 {
     static const size_t bytes[] = {64 << 10, 256 << 10, 4 << 20, 64 << 20};

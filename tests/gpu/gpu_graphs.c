@@ -35,8 +35,8 @@ static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, enu
     record_on(gpu, r, gpu->comm, seed, own, true, mode);
 }
 
-/* Launch `times`, and once more on fresh inputs where a rank may have reduced its own in place; check; load. All ranks
- * launch alike, whether or not they work in place. */
+/* Launch the graph `times`, then check; if a rank may have reduced its own input in place, load fresh inputs and launch
+ * once more. All ranks launch equally often. */
 static void replay(gpu_t *gpu, recorded_t *r, int times, uint64_t *hash)
 {
     for (int i = 0; i < times; i++)
@@ -82,7 +82,7 @@ static void modes(gpu_t *gpu)
     }
 }
 
-/* Several graphs of one communicator, launched in any order, on streams that the program orders. */
+/* Several graphs of one communicator replay right in any order, on streams that the program orders. */
 static void several(gpu_t *gpu)
 {
     enum { GRAPHS = 3 };
@@ -97,8 +97,8 @@ static void several(gpu_t *gpu)
         forget(&r[g]);
 }
 
-/* Two graphs and eager calls of one communicator, each on its own stream, without any ordering by the program: the
- * communicator orders them. If `other` is given, the graphs also have its calls. */
+/* Two graphs and eager calls of one communicator, on streams that the program does not order, are ordered by the
+ * communicator. If `other` is given, the graphs also have its calls. */
 static void race(gpu_t *gpu, ncclComm_t other)
 {
     enum { GRAPHS = 2, EAGER = 3, ROUNDS = 200, GATHERED = 64 };
@@ -173,7 +173,7 @@ static void unordered_two(gpu_t *gpu)
     ranks_barrier(gpu->ranks);
 }
 
-/* A capture that forks to a second stream and joins again; the communicator is used on both. */
+/* A capture that forks to a second stream and joins again is right, with calls on both streams. */
 static void forked(gpu_t *gpu)
 {
     enum { SIDE = 3 };
@@ -208,7 +208,7 @@ static void forked(gpu_t *gpu)
     CHECK_CUDA(cudaStreamDestroy(other));
 }
 
-/* A group inside a capture, with a forwarded collective beside ours. */
+/* A captured group with a forwarded collective beside taken ones is right. */
 static void grouped(gpu_t *gpu)
 {
     recorded_t r = {0};
@@ -249,7 +249,7 @@ static void grouped(gpu_t *gpu)
     free(whole);
 }
 
-/* Memory allocated in the capture, as cuBLAS does: CUDA takes no edge out of such a graph. */
+/* Order is kept in a graph that allocates memory, as cuBLAS does: CUDA cannot remove edges of such a graph. */
 static void allocating(gpu_t *gpu)
 {
     recorded_t r = {0};
@@ -278,7 +278,7 @@ static void allocating(gpu_t *gpu)
     forget(&r);
 }
 
-/* The communicator is destroyed first; its graph still replays. The real NCCL waits for its own graphs in
+/* A graph still replays after its communicator was destroyed. The real NCCL waits for its own graphs in
  * ncclCommDestroy, so this runs only if all captured calls are Shunt's. */
 static void outlives(gpu_t *gpu)
 {
@@ -315,7 +315,7 @@ static void outlives(gpu_t *gpu)
         gpu->comm = ranks_init(gpu->ranks); /* frees the remains */
 }
 
-/* Captures that are discarded: never instantiated, or broken off. */
+/* Calls are right after captures whose graphs were destroyed without being instantiated. */
 static void abandoned(gpu_t *gpu)
 {
     uint64_t hash = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A communicator's memory in proportion to its calls: the first long call inside a group, in a capture on one rank
- * only, beside a kernel that waits for a peer; and graphs that were captured before a suspend are replayed after it
- * (skipped where the real NCCL is older than 2.29.7). gpu_comms has first long calls of several communicators in
- * crossed orders, of one thread and of non-blocking communicators.
+ * A communicator's memory grows when its calls need it: the first long call is in a group, in a capture on one rank
+ * only, or beside a kernel that waits for a peer. And graphs that were captured before a suspend are replayed after it
+ * (skipped if the real NCCL is older than 2.29.7). gpu_comms tests first long calls of several communicators in crossed
+ * orders, of one thread and of non-blocking communicators.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,7 +61,7 @@ static cudaGraphExec_t capture(gpu_call_t *calls, int count, cudaStream_t stream
     return exec;
 }
 
-/* Rank 0 alone captures it. */
+/* The first long call may be captured on rank 0 alone. */
 static void captured(gpu_t *gpu)
 {
     uint64_t hash = 0;
@@ -83,7 +83,8 @@ static void captured(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* Rank 0's short call waits on its GPU for rank 1, which makes it only when the long one is through. */
+/* The long call completes while rank 0's short call waits on the GPU for rank 1, which makes it only after the long
+ * one. */
 static void beside(gpu_t *gpu)
 {
     uint64_t hash = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels that wait too long, and ranks that call different things: each is reported, and the rank at fault is named
- * with what it does. The rank at fault goes on when there is a report, so no verdict depends on the machine's speed.
+ * Kernels that wait too long, and ranks that call different things: each is reported with the rank at fault and what it
+ * does. The rank at fault continues after the report, so no result depends on the machine's speed.
  */
 #include "gpu.h"
 
@@ -22,7 +22,7 @@ static void read_reports(char text[TEXT_BYTES])
         fclose(file);
 }
 
-/* Safe in a callback of CUDA. */
+/* Wait for the report; makes no CUDA call, so a CUDA callback may use it. */
 static void wait_for_report(void *unused)
 {
     static char text[TEXT_BYTES];
@@ -53,7 +53,7 @@ static void begin(gpu_t *gpu)
     ranks_barrier(gpu->ranks);
 }
 
-/* Exactly one report, which says all this. */
+/* Check that there is exactly one report, with all of this. */
 static void expect(gpu_t *gpu, const char *cause, const char *call, const char *words)
 {
     static char text[TEXT_BYTES];
@@ -82,7 +82,8 @@ static void not_called(gpu_t *gpu)
     expect(gpu, "\"cause\":\"not-called\"", "all-reduce #4 of 1,000 fp32 on a communicator of ", "for rank 1 (pid ");
 }
 
-/* The others' calls wait in one kernel; rank 1 has made two of the three. */
+/* The report on a list names the missing call: the others wait in one kernel for three calls, of which rank 1 has made
+ * two. */
 static void list(gpu_t *gpu)
 {
     begin(gpu);
@@ -102,7 +103,7 @@ static void list(gpu_t *gpu)
            "it has not made this call: its last call was all-reduce #5 of 1,000 fp32");
 }
 
-/* A callback holds rank 1's stream up, as a long kernel would. */
+/* A call that has not begun on rank 1, whose stream a callback delays as a long kernel would, is reported as such. */
 static void not_begun(gpu_t *gpu)
 {
     begin(gpu);
@@ -114,7 +115,7 @@ static void not_begun(gpu_t *gpu)
            "it has made the call, but has not begun it: its GPU still computes");
 }
 
-/* A child wakes its parent after the report. It makes no CUDA call. */
+/* A stopped rank is reported. Its child, which makes no CUDA call, continues it after the report. */
 static void stopped(gpu_t *gpu)
 {
     begin(gpu);
@@ -151,7 +152,7 @@ static void gone(gpu_t *gpu)
     expect(gpu, "\"cause\":\"dead\"", "all-reduce #4 of 1,000 fp32", "its process is gone");
 }
 
-/* Rank 1 leaves a replay out until there is a report. */
+/* A missing replay is reported: rank 1 omits it until there is a report. */
 static void replay(gpu_t *gpu)
 {
     cudaGraph_t graph;

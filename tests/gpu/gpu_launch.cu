@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cost of each part of an eager call, on the host and on the stream: a program
- * for decisions, not a test. One GPU; prints CSV.
+ * The cost of each part of an eager call, on the host and on the stream: a measurement, not a test. One GPU; prints
+ * CSV.
  *
  * A call of Shunt's is: queries of the current device and the stream's capture
  * state and the stream's id, a launch with some 300 bytes of arguments, programmatic
@@ -199,7 +199,7 @@ static void launch_driver(bench_t *bench, unsigned parts)
     OK(bench->launch(&config, bench->function[bare ? 0 : 1], bare || pack ? NULL : arguments, pack ? packed : NULL));
 }
 
-/* The other stream goes on behind this one's last call. */
+/* Order the other stream after this one's last call. */
 static void turn(bench_t *bench)
 {
     cudaStream_t now = bench->other;
@@ -239,7 +239,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Medians of ROUNDS: until a call returns, and from one to the next on the stream. */
+/* Medians over ROUNDS: host time of a call, and time from one call to the next on the stream. */
 static void measure(bench_t *bench, unsigned parts, double *host_ns, double *stream_us)
 {
     double host[ROUNDS], stream[ROUNDS];

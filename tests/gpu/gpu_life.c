@@ -13,7 +13,7 @@
 
 enum { SHORT = 1000, LONG = 300000 }; /* elements: of a small part of the GPU, and of the large one */
 
-/* A sum, checked. */
+/* Make an all-reduce and check it. */
 static void call_on(gpu_t *gpu, ncclComm_t comm, size_t count, uint64_t *hash)
 {
     const data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 11, count, gpu->nranks};
@@ -63,7 +63,7 @@ static contexts_t find_contexts(void)
                         (CUresult(*)(CUcontext *))driver_function("cuCtxGetCurrent")};
 }
 
-/* The call is made within the context; NCCL makes the primary one current and leaves it so, Shunt restores it. */
+/* Make a call while the context is current. NCCL leaves the primary context current; Shunt restores the program's. */
 static void call_within(gpu_t *gpu, const contexts_t *contexts, cudaStream_t stream, bool grouped)
 {
     const data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 12, LONG, gpu->nranks};
@@ -87,7 +87,7 @@ static void call_within(gpu_t *gpu, const contexts_t *contexts, cudaStream_t str
     gpu_agree(gpu, hash);
 }
 
-/* As processes: docs/limits.md says what may hang where ranks share one. */
+/* Calls in a foreign context are right. Ranks are processes: in one process they may hang (docs/limits.md). */
 static void foreign_context(gpu_t *gpu)
 {
     const contexts_t contexts = find_contexts();
@@ -125,7 +125,7 @@ static void *poll_for_ever(void *unused)
     return unused;
 }
 
-/* Registered before the ranks begin, so it comes after the library's own handlers. */
+/* Registered before the ranks begin, so it runs after the library's exit handlers. */
 static void abort_at_exit(void)
 {
     if (left && aborts)
@@ -153,7 +153,8 @@ static void exit_and_abort(gpu_t *gpu)
 
 /* ---- Children that exit ------------------------------------------------------------------------ */
 
-/* No split behind it: the real NCCL crashes in ncclCommSplit then, with it alone, too (2.28.9). */
+/* Forked children that exit do not disturb the rank. No split follows, since the real NCCL then crashes in
+ * ncclCommSplit even alone (2.28.9). */
 static void children(gpu_t *gpu)
 {
     for (int i = 0; i < 8; i++) {

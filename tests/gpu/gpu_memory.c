@@ -21,7 +21,7 @@ static size_t free_bytes(void)
     return now;
 }
 
-/* Whether Shunt took it. */
+/* Make and check a call; returns whether Shunt took it. */
 static bool call_of(gpu_t *gpu, ncclComm_t comm, size_t count, uint64_t *hash)
 {
     data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 7, count, gpu->nranks};
@@ -33,7 +33,7 @@ static bool one_call(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
     return call_of(gpu, comm, 5000, hash);
 }
 
-/* It needs the long halves of the scratch. */
+/* Make a call that needs the long halves of the scratch. */
 static bool long_call(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
 {
     return call_of(gpu, comm, 1 << 20, hash);
@@ -68,7 +68,7 @@ static void crowded(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* Every byte is `value`. */
+/* Whether every byte is `value`. */
 static bool is_filled(const uint8_t *at, size_t bytes, uint8_t value)
 {
     enum { CHUNK = 1 << 26 };
@@ -85,7 +85,8 @@ static bool is_filled(const uint8_t *at, size_t bytes, uint8_t value)
     return same;
 }
 
-/* The program resets its devices between two communicators, and takes what was the scratch's memory. */
+/* Calls are right, and the program's memory is unchanged, if it resets its devices between two communicators and
+ * allocates what was the scratch's memory. */
 static void reset(gpu_t *gpu)
 {
     uint8_t *own;

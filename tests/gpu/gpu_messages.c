@@ -37,7 +37,7 @@ static void upload(gpu_t *gpu, gpu_end_t *end)
     CHECK_CUDA(cudaMemcpyAsync(end->device, end->host.buffer.base, block_of(end), cudaMemcpyHostToDevice, gpu->stream));
 }
 
-/* This rank's ends of a message: two, if it is to itself. */
+/* Add this rank's ends of a message: two for a message to itself. */
 static void add(ends_t *ends, ncclComm_t comm, message_t m, size_t offset)
 {
     gpu_t *gpu = ends->gpu;
@@ -71,7 +71,7 @@ static void issue_all(ends_t *ends, bool grouped, cudaStream_t stream)
         CHECK_NCCL(ncclGroupEnd());
 }
 
-/* The stream must have ended. */
+/* Check the ends after the stream has ended. */
 static void check(ends_t *ends)
 {
     cudaStream_t stream = ends->gpu->stream;
@@ -83,7 +83,7 @@ static void check(ends_t *ends)
     }
 }
 
-/* The same ends with other data. */
+/* Give the same ends new data. */
 static void renew(ends_t *ends, uint64_t seed)
 {
     for (int i = 0; i < ends->count; i++) {
@@ -134,7 +134,8 @@ static void ring(gpu_t *gpu)
         }
 }
 
-/* Unequal parts, some empty, also to oneself; in another order on each rank, all in one group. */
+/* Messages of unequal lengths, some empty or to the own rank, arrive from one group with a different order on each
+ * rank. */
 static void pairs(gpu_t *gpu)
 {
     const int n = gpu->nranks;
@@ -151,7 +152,8 @@ static void pairs(gpu_t *gpu)
     }
 }
 
-/* Thousands of short ones without a wait: one by one, in one group on rank 0 only, and in one group on each. */
+/* Thousands of short messages without a wait arrive: one by one, in one group on rank 0 only, and in one group on each
+ * rank. */
 static void queued(gpu_t *gpu)
 {
     enum { MESSAGES = 3000, MOST = 2048 };
@@ -184,7 +186,7 @@ static void queued(gpu_t *gpu)
     free(host);
 }
 
-/* Replays with other data each time, among eager messages and collectives. */
+/* Replayed messages with new data each time arrive, among eager messages and collectives. */
 static void captured(gpu_t *gpu)
 {
     cudaGraph_t graph;
@@ -221,8 +223,8 @@ static void captured(gpu_t *gpu)
     gpu->pool_used = ends.used;
 }
 
-/* The real NCCL connects two ranks at the first messages that it gets, and needs both to connect the same directions
- * then. */
+/* Make the real NCCL connect two ranks, at their first forwarded messages; both must then connect the same
+ * directions. */
 static void connect_both_ways(gpu_t *gpu, int ranks)
 {
     ends_t ends = ends_begin(gpu);
@@ -234,8 +236,8 @@ static void connect_both_ways(gpu_t *gpu, int ranks)
     finish(&ends);
 }
 
-/* Rank 0 groups two all-reduces with its messages; the others make them one by one, the collective first, between or
- * last. On rank 0 captured in every other round. */
+/* Rank 0 groups two all-reduces with its messages, which the others make one by one with the collective first, in
+ * between or last: no order may deadlock. In every other round rank 0 captures. */
 static void beside(gpu_t *gpu)
 {
     enum { CALLS = 2 };
@@ -291,8 +293,8 @@ static void beside(gpu_t *gpu)
     }
 }
 
-/* Long ones by the real NCCL and short ones by Shunt: between one pair, in both directions, in either order, grouped on
- * rank 0 only. */
+/* Forwarded long and taken short messages of one pair arrive in both directions, in either order, grouped on rank 0
+ * only. */
 static void routes(gpu_t *gpu)
 {
     static const size_t sizes[2] = {1000, LONG_BYTES};
@@ -342,7 +344,7 @@ static void follow(const place_t *p, cudaStream_t waiter, cudaStream_t stream)
     CHECK_CUDA(cudaStreamWaitEvent(waiter, p->event, 0));
 }
 
-/* Captured now and then, both streams by one graph. */
+/* Begin a place, sometimes in a capture of both streams. */
 static void place_begin(void *context, uint64_t *own, cudaStream_t streams[MIX_COMMS])
 {
     place_t *p = context;
@@ -383,7 +385,7 @@ static void place_get(void *context, const data_buffer_t *buffer, const uint8_t 
     CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
 }
 
-/* For -t seconds. */
+/* Random programs of messages and collectives are right, for -t seconds. */
 static void programs(gpu_t *gpu)
 {
     place_t p = {.gpu = gpu};

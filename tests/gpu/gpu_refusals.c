@@ -12,7 +12,7 @@
 #include <shunt.h>
 #include <string.h>
 
-/* Short messages go through the host's memory, on children too, and all sums are right. */
+/* Without peer access short messages use host memory, on children, too, and all sums are right. */
 static void no_peer_access(gpu_t *gpu)
 {
     uint64_t hash = 0;
@@ -31,7 +31,7 @@ static void no_peer_access(gpu_t *gpu)
     CHECK_NCCL(ncclCommDestroy(child));
 }
 
-/* The real NCCL needs NVML: the program gets its error. */
+/* Without NVML the program gets the error of the real NCCL, which needs it. */
 static void no_nvml(gpu_t *gpu)
 {
     typedef ncclResult_t init_t(ncclComm_t *, int, const int *);
@@ -48,7 +48,7 @@ static void no_nvml(gpu_t *gpu)
     CHECK(result == expected);
 }
 
-/* Over PCIe, with nothing set and no table: short all-reduces are served, through whichever memory. */
+/* Over PCIe, without settings and table, short all-reduces are taken, through either memory. */
 static void no_nvlink(gpu_t *gpu)
 {
     typedef int facts_t(ncclComm_t, shunt_communicator_t *);

@@ -25,8 +25,8 @@ static void wait_streams(cudaStream_t streams[STREAMS])
         CHECK_CUDA(cudaStreamSynchronize(streams[i]));
 }
 
-/* Calls on changing streams without any ordering by the program: the communicator orders itself. Small and large sizes,
- * so that Shunt's calls and forwarded ones alternate. */
+/* Calls on changing streams that the program does not order are ordered by the communicator. Small and large sizes, so
+ * that taken and forwarded calls alternate. */
 static void turns(gpu_t *gpu)
 {
     cudaStream_t streams[STREAMS];
@@ -52,7 +52,7 @@ static void turns(gpu_t *gpu)
     drop_streams(streams);
 }
 
-/* A call sees the stream's earlier work; later work sees the result. */
+/* A call uses the results of the stream's earlier work, and later work uses the call's result. */
 static void order(gpu_t *gpu)
 {
     enum { COUNT = 5000, ROUNDS = 300 };
@@ -144,7 +144,7 @@ static void others_drop(others_t *o)
     free(o->host);
 }
 
-/* All-reduces among the other collectives, alone and in one group with them, on several streams. */
+/* All-reduces and other collectives, alone and in one group, are right on several streams. */
 static void mixed(gpu_t *gpu)
 {
     cudaStream_t streams[STREAMS];
@@ -191,8 +191,8 @@ static void pass_on(gpu_t *gpu, float *data)
     CHECK_NCCL(ncclRecv(data + SLOT, SLOT, ncclFloat32, left, gpu->comm, gpu->stream));
 }
 
-/* All-reduces beside sends and receives, Shunt's and the real NCCL's, in one group on some ranks and one after another
- * on the rest. */
+/* All-reduces beside taken and forwarded messages complete, in one group on some ranks and one after another on the
+ * rest. */
 static void apart(gpu_t *gpu)
 {
     enum { ROUNDS = 100, GROUPED = 4 };
@@ -240,7 +240,7 @@ static void apart(gpu_t *gpu)
     CHECK_CUDA(cudaFree(data));
 }
 
-/* Several communicators: in turn on one stream, at once on two, and in one group. */
+/* Several communicators complete alternately on one stream, concurrently on two, and in one group. */
 static void communicators(gpu_t *gpu)
 {
     cudaStream_t streams[STREAMS];

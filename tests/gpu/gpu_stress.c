@@ -48,7 +48,7 @@ static size_t large_count(stress_t *s)
     return 1 + data_below(&s->shared, data_below(&s->shared, 4) ? 3000000 : 12000000);
 }
 
-/* A message that two-shot, staged or bulk serves, between short ones. */
+/* A call of a size for two-shot, staged or bulk, between short ones. */
 static void large(stress_t *s)
 {
     static const ncclDataType_t types[] = {ncclBfloat16, ncclFloat32, ncclInt32, ncclFloat64};
@@ -63,7 +63,7 @@ static void large(stress_t *s)
     finish(s, &call, 1);
 }
 
-/* Several communicators outside a group: on one stream, so that both sides order them alike. */
+/* Calls of several communicators outside a group, on one stream, so that both sides order them alike. */
 static void eager(stress_t *s)
 {
     gpu_call_t calls[BATCH];
@@ -94,7 +94,7 @@ static void crowd(stress_t *s)
     finish(s, calls, COMMS);
 }
 
-/* One communicator, streams in turn. */
+/* Calls of one communicator on alternating streams. */
 static void spread(stress_t *s)
 {
     gpu_call_t calls[BATCH];
@@ -252,7 +252,7 @@ static void renew(stress_t *s)
     *comm = ranks_init(s->gpu->ranks);
 }
 
-/* Rank 0 decides whether there is time for another round; all ranks follow. */
+/* Whether there is time for another round: rank 0 decides for all. */
 static bool go_on(stress_t *s, double end)
 {
     _Atomic uint64_t *word = &s->gpu->ranks->shared->words[WORD_GO_ON];

@@ -43,7 +43,8 @@ static void counts(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* All pairs of offsets; in every other call this rank chooses its own, different from the others'. */
+/* Results are right for all pairs of offsets; in every other call this rank draws offsets that differ from the
+ * others'. */
 static void offsets(gpu_t *gpu)
 {
     static const ncclDataType_t kinds[] = {ncclUint8, ncclFloat16, ncclFloat32, ncclFloat64};
@@ -63,7 +64,7 @@ static void offsets(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* In place repeatedly, without waits between: x becomes x0-sum times nranks^(k-1), wrapped. */
+/* Repeated calls in place without waits are right: x becomes x0-sum times nranks^(k-1), wrapped. */
 static void chain(gpu_t *gpu)
 {
     enum { LINKS = 2000 };
@@ -95,7 +96,7 @@ static void chain(gpu_t *gpu)
     }
 }
 
-/* The scalar is read when the kernel runs, from device memory that an earlier kernel may have written. */
+/* A scalar in device memory is read when the kernel runs, as an earlier kernel may have written it. */
 static void scalars(gpu_t *gpu)
 {
     float in = (float)(gpu->rank + 1), out = 0, sum = 0, scalar, *memory;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c - an audit library (LD_AUDIT) that shows a program another machine.
+ * refuse.c - an audit library (LD_AUDIT) that simulates another machine.
  *
  * REFUSE=peer  GPUs 0 and 1 have no access to each other's memory. The driver's
  *              functions that report or grant it are bound to the ones here, also

@@ -2,7 +2,7 @@
 /*
  * host.h - common start of this folder's test programs.
  *
- * Tests run in forked ranks (support/ranks.h); the cmocka program only counts.
+ * Tests run in forked ranks (support/ranks.h); the cmocka program itself only counts failed ranks.
  */
 #ifndef TEST_HOST_H
 #define TEST_HOST_H

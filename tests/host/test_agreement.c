@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks started with different settings: rank 0's apply to all, one line in all
- * the logs says which ranks and variables differ, results are right.
+ * Ranks started with different settings: rank 0's apply to all, one line in all logs together names the ranks and
+ * variables that differ, and results are right.
  */
 #include "host.h"
 
@@ -43,7 +43,7 @@ static void wishing_body(ranks_t *ranks)
         reduce_and_destroy(ranks, ranks_init(ranks), wishes->algorithm);
 }
 
-/* Run ranks with these settings; returns the logs of all. */
+/* Run ranks with these settings; returns all ranks' logs. */
 static void run(int nranks, const char *const (*set)[2], const char *algorithm, char *log)
 {
     char path[] = "/tmp/shunt-agreement-XXXXXX";
@@ -99,7 +99,7 @@ static void unset_on_rank_0(void **state)
     expect_one_line(log, "set them alike: SHUNT_ALGO (ranks 1, 3)\n");
 }
 
-/* The host device cannot follow `nccl`: rank 0's setting is another. */
+/* A rank with the policy `nccl`, which the host device cannot follow, gets rank 0's. */
 static void forwarding_on_one_rank(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void two_tables(void **state)
     unlink(path);
 }
 
-/* The same rows with other figures of the links, from which ranks could make different predictions. */
+/* Tables with the same rows but different figures of the links do not cause different predictions on the ranks. */
 static void two_links(void **state)
 {
     (void)state;

@@ -92,7 +92,7 @@ static call_t a_call(int collective, ncclComm_t comm, const void *send, void *re
                     .recv = recv};
 }
 
-/* NULL, never-made and destroyed handles. */
+/* NULL, invalid and destroyed handles are refused. */
 static void bad_handle(ncclComm_t comm)
 {
     float x = 1;
@@ -137,7 +137,7 @@ static void handles_body(ranks_t *ranks)
     CHECK_INVALID(ncclCommDestroy(gone));
 }
 
-/* Each bad argument alone, and pairs that show the order: type before operator, both before count 0. */
+/* Each bad argument is refused, and pairs of them in NCCL's order: type before operator, both before count 0. */
 static void all_reduce_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -189,14 +189,14 @@ static void all_reduce_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* More than one block a buffer. */
+/* Whether a buffer has more than one block. */
 static bool has_blocks(int collective, int nranks)
 {
     const coll_t k = {.collective = (alg_collective_t)collective, .c = {.count = 1, .nranks = nranks}};
     return coll_input_count(&k, 0) > 1 || coll_output_count(&k, 0) > 1;
 }
 
-/* What each collective refuses: root before type before operator before an empty call before buffers. */
+/* Each collective refuses bad arguments in NCCL's order: root, type, operator, then an empty call, then buffers. */
 static void refused(int collective, ncclComm_t comm, int nranks)
 {
     float send[8] = {1}, recv[8] = {9, 9, 9, 9, 9, 9, 9, 9};
@@ -237,7 +237,7 @@ static void refused(int collective, ncclComm_t comm, int nranks)
     CHECK(recv[0] == 9 && recv[7] == 9);
 }
 
-/* A NULL that a rank needs is refused there; one that it does not need is not. The root decides which. */
+/* A NULL buffer is refused on a rank that needs it, which depends on the root, and accepted on others. */
 static void null_buffers(int collective, ncclComm_t comm, int rank, int nranks)
 {
     float send[8] = {1}, recv[8] = {9};
@@ -273,7 +273,7 @@ static void each_collective_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* A user's operator in each collective that reduces. */
+/* Make each reducing collective with a user's operator. */
 static void own_operator(ncclComm_t comm, int nranks, const float *in, float *out, ncclRedOp_t op, float scalar)
 {
     CHECK_NCCL(ncclReduce(in, out, 1, ncclFloat32, op, nranks - 1, comm, NULL));
@@ -301,7 +301,7 @@ static void own_operators_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* A scalar in memory is read when the call runs; many operators live at once. */
+/* A scalar in memory is read when the call runs, and many operators can exist at once. */
 static void operators_body(ranks_t *ranks)
 {
     enum { MANY = 40 };
@@ -327,7 +327,7 @@ static void operators_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* A refused message, in a group too, leaves nothing behind. An empty one is valid otherwise. */
+/* A refused message, in a group, too, has no side effect; an empty message is valid otherwise. */
 static void messages_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

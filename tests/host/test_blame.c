@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Faults injected at random: one rank skips a call, swaps two, passes another count, type, operator or root, is late,
- * is stopped or is killed, in a random program of several communicators, in groups of its own or none. The one report
- * names that rank and the call. Without a fault there is no report.
+ * is stopped or is killed, in a random program of several communicators, in groups drawn for each rank or none. The
+ * only report must name that rank and the call. Without a fault there is no report.
  *
- * A rank at fault goes on when there is a report, so nothing depends on the machine's speed but that the other ranks
- * are not late themselves. So a draw that fails is repeated with a longer limit.
+ * A rank at fault continues after the report, so the result depends on the machine's speed only if other ranks are late
+ * themselves. So a draw that fails is repeated with a longer limit.
  */
 #include "host.h"
 
@@ -82,7 +82,7 @@ static bool is_rooted(const step_t *step)
     return step->form == REDUCE || step->form == BROADCAST;
 }
 
-/* As NCCL wants it (record_agree). Both types have 4 bytes. */
+/* Whether NCCL considers both calls equal (record_agree). Both types have 4 bytes. */
 static bool are_alike(const step_t *a, const step_t *b)
 {
     return a->form == b->form && a->count == b->count && (!is_rooted(a) || a->root == b->root) &&
@@ -102,7 +102,8 @@ static void draw_step(uint64_t *seed, const draw_t *draw, const step_t *before, 
         *step = (step_t){.form = ALL_REDUCE, .comm = before->comm, .count = step->count};
 }
 
-/* Of threads a report does not tell which one waits elsewhere, so there a group has calls of one communicator. */
+/* Draw the groups of all ranks. With threads a report does not name the one that waits elsewhere, so then a group has
+ * calls of one communicator. */
 static void draw_groups(uint64_t *seed, const draw_t *draw, program_t *program)
 {
     bool open = false;
@@ -116,7 +117,7 @@ static void draw_groups(uint64_t *seed, const draw_t *draw, program_t *program)
     }
 }
 
-/* The step's number on its communicator. */
+/* The number of a step among its communicator's steps. */
 static int number_of(const program_t *program, int at)
 {
     int number = 0;
@@ -125,7 +126,7 @@ static int number_of(const program_t *program, int at)
     return number;
 }
 
-/* The first step of the group that is open before step `at`; `at`: none is. */
+/* The first step of the group that is open before step `at`; `at` if none is. */
 static int group_of(const program_t *program, int at)
 {
     int first = at;
@@ -192,7 +193,8 @@ static bool inject(draw_t *draw, int at)
     return !are_alike(&draw->others, &own);
 }
 
-/* The others wait for the first call of the group that the late rank has not ended, or for a list from there on. */
+/* Set the expectation for a late rank: the others wait for the first call of its open group, or for a list from that
+ * call on. */
 static void expect_late(draw_t *draw)
 {
     const program_t *program = &draw->program[draw->faulty];
@@ -248,13 +250,13 @@ static void read_reports(const char *file, char text[TEXT_BYTES])
         fclose(from);
 }
 
-/* Rank r of every second communicator is rank n-1-r of all. */
+/* The rank on a communicator: in every second one the ranks are in reverse order. */
 static int rank_on(const draw_t *draw, int comm, int rank)
 {
     return comm % 2 == 0 ? rank : draw->nranks - 1 - rank;
 }
 
-/* The call as reports have it, compared where the text has its name. */
+/* A call's text as in reports, which is compared at its name. */
 static void call_text(const step_t *step, int number, bool whole, char *text, size_t capacity)
 {
     static const char *const names[FORMS] = {"all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast"};
@@ -325,7 +327,7 @@ static bool has_right_hang(const draw_t *draw, const char *text, hang_t *hang)
     return false;
 }
 
-/* One report is as expected. In a group ranks may wait on other communicators, too, for the same process first. */
+/* Whether one report is as expected. In a group, ranks may wait on other communicators, too, for the same process. */
 static bool are_right_hangs(const draw_t *draw, const char *text)
 {
     hang_t right, other;
@@ -357,7 +359,7 @@ static bool is_mismatch(const draw_t *draw, const char *line)
            strcmp(call[faulty], own) == 0 && strcmp(call[!faulty], others) == 0;
 }
 
-/* One report, of this fault; or none. */
+/* Whether there is exactly one report, of this fault, or none if none is expected. */
 static bool is_right(const draw_t *draw, const char *text)
 {
     const char *end = strchr(text, '\n');
@@ -380,7 +382,7 @@ static void wait_for_report(const draw_t *draw)
         check_failed(__FILE__, __LINE__, "there is a report", text);
 }
 
-/* A child wakes its parent after the report. */
+/* Stop this process; a child continues it after the report. */
 static void stop_until_report(const draw_t *draw)
 {
     const pid_t self = getpid(), child = fork();
@@ -516,7 +518,7 @@ static bool run_draw(draw_t *draw)
     return false;
 }
 
-/* Of every WORKERS draws one. */
+/* Run every WORKERS-th draw. */
 static int work(int worker)
 {
     int failed = 0;

@@ -13,7 +13,7 @@ enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
 
 typedef void (*visit_t)(const coll_t *k, void *context);
 
-/* Every root in turn: the pairing of counts and roots moves on from case to case. */
+/* Visit every root; the pairing of counts and roots changes from case to case. */
 static void visit_roots(coll_t *k, visit_t visit, void *context)
 {
     const bool rooted = coll_rooted(k);
@@ -119,15 +119,15 @@ static uint16_t pattern(int sender, int receiver, size_t i)
     return (uint16_t)(i * 40503u + (unsigned)sender * 977u + (unsigned)receiver * 131u);
 }
 
-/* `receiver` has what `sender` had for `whom`. */
+/* Check that the receiver `whom` has the data that `sender` had for it. */
 static void check_patterns(const uint16_t *got, size_t count, int sender, int whom)
 {
     for (size_t i = 0; i < count; i++)
         CHECK(got[i] == pattern(sender, whom, i));
 }
 
-/* Each type moves the same 128 KiB from every rank: all NaNs of the 16-bit types, half of them signalling; pairs of
- * patterns are floats and doubles with every exponent. */
+/* Data is moved bit for bit in each type: the same 128 KiB from every rank, with all NaNs of the 16-bit types, half of
+ * them signalling; pairs of patterns are floats and doubles with every exponent. */
 static void bits_of_type(ranks_t *ranks, ncclComm_t comm, ncclDataType_t type, uint16_t *send, uint16_t *recv)
 {
     const int n = ranks->nranks, rank = ranks->rank, root = (int)type % n;
@@ -187,7 +187,8 @@ static coll_t draw_coll(uint64_t *seed, int nranks)
     return k;
 }
 
-/* Each rank at its own addresses, and in place or not independently: the algorithm must not depend on them. */
+/* Results are right if each rank independently draws its addresses and works in place or not: the algorithm must not
+ * depend on these. */
 static void offsets_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {1, 2, 9, 15, 16, 17, 33, 127, 260, 1031, 5003};
@@ -213,7 +214,7 @@ static void offsets(void **state)
     host_run(RANKS_THREADS, 2, offsets_body, NULL);
 }
 
-/* More bytes than the scratch: each collective has an algorithm that serves them. */
+/* Calls of more bytes than the scratch are right: each collective has an algorithm that serves them. */
 static void large_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {100000, 262144, 700001};

@@ -64,7 +64,7 @@ static const char *algorithm_of_a_call(ncclComm_t comm)
     return decision.algorithm;
 }
 
-/* As `shunt tune` does: a policy for one communicator, from one call to the next. */
+/* A policy can be set for one communicator between two calls, as `shunt tune` does. */
 static void measuring_body(ranks_t *ranks)
 {
     shunt_communicator_t facts = {.size = sizeof(facts)}, cut = {.size = offsetof(shunt_communicator_t, machine)};
@@ -105,7 +105,7 @@ static void measuring_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(other));
 }
 
-/* Long broadcasts and reduces of three ranks and more have two crossings to try, though no row says so yet. */
+/* A policy can select the two-step algorithms for long broadcasts and reduces, which no row selects yet. */
 static void two_crossings_body(ranks_t *ranks)
 {
     enum { COUNT = 300000 };

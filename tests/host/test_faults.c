@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that die, never come, leave or stall; and abort. In each case the others
- * get an error and can clean up: nothing hangs.
+ * Ranks that die, never call, leave, stall or abort: in each case the others get an error and can clean up, and nothing
+ * hangs.
  *
- * Where an abort or the check of peers must end a wait, the library's limit is
- * longer than that of the run, so a call that returns was ended by what the test
- * is about.
+ * If an abort or the check of peers must end a wait, the library's limit is longer than the run's, so a call that
+ * returns was not ended by the limit.
  */
 #include "host.h"
 
@@ -36,7 +35,7 @@ static ncclResult_t sum(ncclComm_t comm, int nranks)
     return result;
 }
 
-/* The call fails, stays failed, and the communicator goes away. */
+/* Check that the call fails, later calls fail too, and the communicator can be destroyed or aborted. */
 static void expect_broken(ncclComm_t comm, int nranks, bool abort)
 {
     ncclResult_t async = ncclSuccess;
@@ -87,7 +86,7 @@ static void missing_at_init(void **state)
     fault_run(RANKS_THREADS, 2, 0, short_limit, never_arrives_body);
 }
 
-/* The survivors continue without the dead one. */
+/* The survivors make a new communicator without the dead rank. */
 static void start_over(ranks_t *ranks, int survivors)
 {
     ranks_shared_t *shared = ranks->shared;
@@ -147,7 +146,7 @@ static void killed(void **state)
         fault_run(RANKS_PROCESSES, 3, 1u << 2, NULL, killed_in_mid_call_body);
 }
 
-/* Alive, but does not make the call. */
+/* A rank that lives but does not make the call is detected by the time limit. */
 static void call_alone_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -161,7 +160,7 @@ static void call_alone_body(ranks_t *ranks)
     atomic_fetch_add(&ranks->shared->words[0], 1);
 }
 
-/* It has destroyed its communicator while the others go on: they detect that, without a limit. */
+/* The others detect, without a time limit, a rank that has destroyed its communicator. */
 static void peer_left_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -185,7 +184,7 @@ static void call_alone(void **state)
     fault_run(RANKS_THREADS, 3, 0, NULL, peer_left_body);
 }
 
-/* A slow rank does not count as dead. */
+/* A slow rank is not taken for dead. */
 static void stalled_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -227,7 +226,7 @@ static void abort_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
-/* The same for a waiting group. */
+/* An abort from another thread frees a waiting group. */
 static void abort_group_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -247,7 +246,7 @@ static void abort_group_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
-/* A non-blocking init whose peers never come can be aborted. */
+/* A non-blocking init whose peers never call can be aborted. */
 static void abort_init_body(ranks_t *ranks)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -299,7 +298,7 @@ static void late_message_body(ranks_t *ranks)
     atomic_fetch_add(&ranks->shared->words[0], 1);
 }
 
-/* Beside a collective that also waits. */
+/* An abort frees waiting messages beside a waiting collective. */
 static void abort_messages_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

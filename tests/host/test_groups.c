@@ -18,7 +18,7 @@ static coll_t random_coll(uint64_t *seed, int nranks)
     return k;
 }
 
-/* Many calls of all collectives over several communicators in one group. */
+/* Many calls of all collectives on several communicators in one group are right. */
 static void many_body(ranks_t *ranks)
 {
     ncclComm_t comms[MAX_COMMS];
@@ -134,7 +134,7 @@ static void parts(void **state)
     host_run(RANKS_THREADS, 3, parts_body, NULL);
 }
 
-/* Only the outermost end launches: before it, nothing has been written. */
+/* Only the outermost end launches: before it nothing has been written. */
 static void nested_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -249,7 +249,7 @@ static void simulated(void **state)
     host_run(RANKS_PROCESSES, 2, simulated_body, NULL);
 }
 
-/* One thread for all ranks of two communicators: init, calls on both, and destroy, each in a group. */
+/* One thread can serve all ranks of two communicators: inits, calls on both, and destroys, each in a group. */
 static void solo_body(ranks_t *ranks)
 {
     enum { SOLO = 4 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that comes when a call first needs it: in whatever order the ranks' first long calls come, beside short ones,
+ * Memory that is allocated when a call first needs it: for any order of the ranks' first long calls, beside short ones,
  * and if a rank is dead, has left, or is stopped.
  */
 #include "host.h"
@@ -40,7 +40,8 @@ static void call_all(ranks_t *ranks, ncclComm_t comm, size_t bytes, coll_t k, ui
     call_finish(&call, ranks->rank, ranks->nranks, hash);
 }
 
-/* Short and long calls of all collectives in turn: each kind has halves of its own, and one number. */
+/* Alternating short and long calls of all collectives are right, though each kind has halves of its own while calls
+ * have common numbers. */
 static void mixed_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -72,7 +73,7 @@ static void expect(const uint8_t *data, size_t bytes, int value)
         CHECK(data[i] == value);
 }
 
-/* Each rank issues the first long calls of four communicators in another order, beside short ones. */
+/* First long calls of four communicators in a different order on each rank complete, beside short ones. */
 static void crossed_body(ranks_t *ranks)
 {
     uint8_t(*data)[2][LONG] = malloc(sizeof *data * MOST_COMMS); /* a thread's own */
@@ -96,7 +97,7 @@ static void crossed_body(ranks_t *ranks)
     free(data);
 }
 
-/* One thread for all ranks: the first rank's call waits before the second's is made. */
+/* With one thread for all ranks, the first rank's call must not block until the second's is made. */
 static void solo_body(ranks_t *ranks)
 {
     static uint8_t data[MOST_COMMS][LONG];
@@ -113,7 +114,7 @@ static void solo_body(ranks_t *ranks)
     }
 }
 
-/* The next communicator takes the scratch with all that it has got. */
+/* The next communicator gets the scratch from the pool with all its pieces. */
 static void again_body(ranks_t *ranks)
 {
     static uint8_t data[LONG];
@@ -135,8 +136,8 @@ enum { LEAST_LIMIT_S = 58 }; /* of a meeting of the ranks (shim/comm/grow.c); th
 
 typedef enum absence { IS_DEAD, HAS_LEFT, IS_STOPPED } absence_t;
 
-/* The last rank is away when the others make their first long call, which then fails on all of them, and goes on
- * failing; short ones go on. Nobody else takes a call on the host device; on GPUs the real NCCL would. */
+/* If the last rank is absent at the others' first long call, that and later long calls fail on all ranks, but short
+ * ones succeed. On the host device no call can be forwarded; on GPUs the real NCCL would serve them. */
 static void absent_body(ranks_t *ranks)
 {
     static uint8_t data[LONG];
@@ -170,7 +171,8 @@ static void absent_body(ranks_t *ranks)
 
 /* ---- Suspending ----------------------------------------------------------------------------- */
 
-/* Two communicators, of which one is suspended and resumed, again and again, at other times on each rank. */
+/* Calls are right on two communicators while one is suspended and resumed repeatedly, at different times on each
+ * rank. */
 static void suspended_body(ranks_t *ranks)
 {
     static uint8_t data[LONG];
@@ -200,7 +202,7 @@ static void suspended_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comms[1]));
 }
 
-/* One thread for all ranks. */
+/* Suspending works with one thread for all ranks. */
 static void suspended_solo_body(ranks_t *ranks)
 {
     static uint8_t data[MOST_COMMS][SHORT];
@@ -224,7 +226,7 @@ static void suspended_solo_body(ranks_t *ranks)
         CHECK_NCCL(ncclCommDestroy(comms[i]));
 }
 
-/* One rank does not resume. */
+/* If one rank does not resume, the others do not hang. */
 static void unresumed_body(ranks_t *ranks)
 {
     uint8_t data[SHORT] = {0};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that wait too long, and ranks that call different things: each is reported once, with the rank that is to blame
- * and what it does. Where nothing is wrong, nothing is reported.
+ * Calls that wait too long, and ranks that call different things: each is reported once, with the rank at fault and
+ * what it does. Without a fault nothing is reported.
  *
- * A rank at fault waits for the report of its own fault before it goes on. On a busy machine a rank at work may be late
- * as well, and a true line says so; such lines, of other calls, are not judged.
+ * A rank at fault waits for the report of its fault before it continues. On a busy machine other ranks may be late as
+ * well and are reported rightly; such lines, on other calls, are ignored.
  */
 #include "host.h"
 
@@ -17,7 +17,7 @@ enum { TEXT_BYTES = 65536, SECONDS = 100, COUNT = 64 };
 
 static char g_file[64];
 
-/* All reports so far. */
+/* Read all reports so far. */
 static void read_reports(char text[TEXT_BYTES])
 {
     FILE *file = fopen(g_file, "r");
@@ -27,7 +27,7 @@ static void read_reports(char text[TEXT_BYTES])
         fclose(file);
 }
 
-/* How many times `part` is in `text`. */
+/* The number of occurrences of `part` in `text`. */
 static int count_of(const char *text, const char *part)
 {
     int count = 0;
@@ -38,7 +38,7 @@ static int count_of(const char *text, const char *part)
     return count;
 }
 
-/* The line around `at`; false if its end is not written yet. */
+/* Copy the line around `at`; false if its end is not written yet. */
 static bool line_at(const char *text, const char *at, char line[TEXT_BYTES])
 {
     const char *begin = at, *end = strchr(at, '\n');
@@ -51,7 +51,7 @@ static bool line_at(const char *text, const char *at, char line[TEXT_BYTES])
     return true;
 }
 
-/* Wait until each of `parts` is in a whole line; the list ends with NULL. */
+/* Wait until each of `parts` is in a complete line; the list ends with NULL. */
 static void wait_for_reports(const char *const *parts)
 {
     char text[TEXT_BYTES] = "", line[TEXT_BYTES];
@@ -72,7 +72,7 @@ static void wait_for_report(const char *part)
     wait_for_reports((const char *const[]){part, NULL});
 }
 
-/* Run it, and return the reports. `error`: ranks that call different things fail. */
+/* Run ranks and return the reports. `error`: the ranks fail, since they call different things. */
 static void hang_run(ranks_shape_t shape, int nranks, ranks_body_t body, const void *arg, const char *limit_ms,
                      bool error, char text[TEXT_BYTES])
 {
@@ -91,7 +91,7 @@ static void contains(const char *text, const char *part)
         fail_msg("no \"%s\" in: %s", part, text);
 }
 
-/* The one report of this call, which blames one rank. */
+/* The only report of this call, which blames one rank. */
 static void report_of(const char *text, const char *call, char line[TEXT_BYTES])
 {
     if (count_of(text, call) != 1)
@@ -141,7 +141,7 @@ static void a_rank_that_has_not_called_is_named(void **state)
 
 #define GROUPED_CALL "all-reduce #1 of 64 fp32 on a communicator of 2 ranks has waited "
 
-/* The call is queued in a group that has not ended: on this device it has not begun. */
+/* A call in a group that has not ended is reported as not begun. */
 static void grouped_body(ranks_t *ranks)
 {
     float in[COUNT] = {0}, out[COUNT];
@@ -168,7 +168,7 @@ static void a_call_that_has_not_begun_is_told_from_one_not_made(void **state)
 
 #define STOPPED_CALL "all-reduce #2 of 64 fp32 on a communicator of 3 ranks has waited "
 
-/* A child wakes its parent after the report. */
+/* A stopped rank is reported. Its child continues it after the report. */
 static void stopped_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -252,7 +252,8 @@ static void a_rank_that_waits_on_another_communicator_is_named_with_it(void **st
 #define ELSEWHERE_OF_3 "all-reduce #1 of 64 fp32 on a communicator of 3 ranks has waited "
 #define ELSEWHERE_OF_2 "all-reduce #1 of 64 fp32 on a communicator of 2 ranks has waited "
 
-/* Ranks 1 and 2 have a communicator that rank 0 has never seen. Rank 1 calls there, the others on that of all. */
+/* A rank that waits on another communicator is reported, even to rank 0, which has never seen that communicator: it
+ * belongs to ranks 1 and 2, of which rank 1 calls there. */
 static void elsewhere_body(ranks_t *ranks)
 {
     both_t both = {{ranks_init(ranks), NULL}, {ELSEWHERE_OF_3, ELSEWHERE_OF_2, NULL}};
@@ -279,7 +280,7 @@ static void a_later_communicator_of_a_peer_is_seen(void **state)
 
 #define MESSAGE_CALL "send #1 of 67,108,864 int8 on a communicator of 3 ranks has waited "
 
-/* Rank 0 sends more than a ring holds; rank 1 receives late; rank 2 has no part in it. */
+/* A late receive is reported: rank 0 sends more than a ring holds, rank 1 receives late, and rank 2 takes no part. */
 static void message_body(ranks_t *ranks)
 {
     enum { BYTES = 64 << 20 };
@@ -447,7 +448,7 @@ static void ranks_that_call_different_things_are_named_and_fail(void **state)
     }
 }
 
-/* As differing_body, by a program; `call` and `last` are the two calls. */
+/* As differing_body, but the calls are a program's; `call` and `last` are the two calls. */
 static void differing_program_body(ranks_t *ranks)
 {
     const program_t *program = ranks->arg;
@@ -487,7 +488,8 @@ static void lists_that_differ_are_named(void **state)
 
 /* ---- Nothing is wrong -------------------------------------------------------------------- */
 
-/* Bytes are moved under another type; calls are empty on one rank alone; a call is refused; messages differ. */
+/* No report for differences that are allowed: another type of the same size for moved bytes, calls that are empty on
+ * one rank, a refused call, messages. */
 static void allowed_body(ranks_t *ranks)
 {
     static float in[4 * COUNT], out[4 * COUNT];
@@ -518,7 +520,7 @@ static void allowed_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* No report, with so many processes, and with so many threads. */
+/* Check that there is no report with this many processes and with this many threads. */
 static void expect_silence(ranks_body_t body, int processes, int threads)
 {
     char text[TEXT_BYTES];
@@ -534,7 +536,7 @@ static void what_is_allowed_is_not_reported(void **state)
     expect_silence(allowed_body, 3, 4);
 }
 
-/* The ranks make the same calls, each in groups of its own. */
+/* No report if the ranks make the same calls in different groups. */
 static void grouping_body(ranks_t *ranks)
 {
     uint64_t calls = 3, groups = 100 + (uint64_t)ranks->rank;
@@ -561,7 +563,7 @@ static void groups_may_differ(void **state)
     expect_silence(grouping_body, 3, 3);
 }
 
-/* Rank 0's child stops all ranks for longer than the limit, and continues them. */
+/* No report if all ranks are stopped for longer than the limit, as by a debugger, and continued. */
 static void debugged_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -595,7 +597,7 @@ static void a_stop_of_all_ranks_is_not_reported(void **state)
     assert_string_equal(text, "");
 }
 
-/* A limit of 0 is none; without a record nothing is reported. */
+/* No report with a limit of 0, which is none, and without a record. */
 static void silent_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that count each other as ranks of several hosts (NCCL_HOSTID): how they
- * meet, what they compute, and what happens when one of them is gone.
+ * Ranks that are treated as ranks of several hosts (NCCL_HOSTID): how they meet, their results, and the effect when one
+ * of them is gone.
  *
  * The other programs of this folder also run on such hosts (CMakeLists.txt).
  */
@@ -63,7 +63,7 @@ static uint64_t compute(ranks_t *ranks, ncclComm_t comm, uint64_t *exact)
     return hash ^ *exact;
 }
 
-/* The last word is the hash of the first layout. */
+/* Results are right in all layouts; the last word is the hash of the first layout. */
 static void values_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -103,7 +103,7 @@ static void values(void **state)
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* The second host has a table, without rows for a network. */
+/* Ranks agree if only the second host has a table, which has no rows for a network. */
 static void one_table_body(ranks_t *ranks)
 {
     char path[] = "/tmp/shunt-table-XXXXXX";
@@ -194,7 +194,7 @@ static void expect_remote_error(ncclComm_t comm, int nranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
-/* The rank that dies has children, which hold copies of its sockets for longer. */
+/* A rank's death is detected although its children hold copies of its sockets. */
 static void killed_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -219,7 +219,7 @@ static void killed(void **state)
     run_layout(4, 2, NULL, 1u << 3, killed_body);
 }
 
-/* It stays away for longer than the limit, alive; its next call detects that the others have left. */
+/* A living rank that is absent for longer than the limit detects at its next call that the others have left. */
 static void stalled_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -244,7 +244,8 @@ static void *abort_it(void *comm)
     return NULL;
 }
 
-/* Rank 0 never calls; an abort on each of the others frees its call. The limit is longer than that of the run. */
+/* An abort on each of the other ranks frees its call, which rank 0 never makes. The library's limit is longer than the
+ * run's. */
 static void aborted_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -276,7 +277,7 @@ static void init_fails(ranks_t *ranks, ncclUniqueId id, const char *text)
         check_failed(__FILE__, __LINE__, text, ncclGetLastError(NULL));
 }
 
-/* The process that made the id has ended, and its listener with it. */
+/* Make an id in a process that then ends, and with it its listener. */
 static void make_id_of_the_dead(ranks_t *ranks)
 {
     set_host(ranks);
@@ -307,7 +308,7 @@ static bool has_six(void)
     return bound;
 }
 
-/* The error of ranks that could not meet names the place where they tried. */
+/* The error of ranks that could not meet names the address where they tried. */
 static void interface_body(ranks_t *ranks)
 {
     const char *family = getenv("NCCL_SOCKET_FAMILY");
@@ -335,7 +336,7 @@ static void socket_variables(void **state)
     run_layout(2, 1, none, 0, interface_body);
 }
 
-/* A changed id has no listener: the ranks wait for each other only on this host. */
+/* With a modified id, which has no listener, the ranks only wait for each other on this host. */
 static void spoilt_id_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -344,7 +345,7 @@ static void spoilt_id_body(ranks_t *ranks)
     init_fails(ranks, id, "1 of 2 ranks came");
 }
 
-/* One that never comes. */
+/* A rank that never calls gives the others an error. */
 static void missing_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -354,7 +355,7 @@ static void missing_body(ranks_t *ranks)
     ranks_barrier(ranks);
 }
 
-/* Two ranks with the same number. */
+/* Two ranks with the same number give an error. */
 static void twice_body(ranks_t *ranks)
 {
     ncclComm_t comm = NULL;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that have done their part and leave: by the end of their process, by a
- * destroy, by both. The others are not disturbed unless they need more of a rank
- * that is gone.
+ * Ranks that leave after their part, by the end of their process, a destroy, or both: the others are not disturbed
+ * unless they still need a rank that is gone.
  *
- * The library's limit is longer than that of the run, so no call ends by it.
+ * The library's limit is longer than the run's, so it ends no call.
  */
 #include "host.h"
 
@@ -53,7 +52,7 @@ static void wait_for_end_of(ranks_t *ranks, int rank)
         usleep(1000);
 }
 
-/* Ranks 2, 3 and 4 leave, each in its way, while rank 0 waits for rank 1. */
+/* Ranks 2, 3 and 4 leave in different ways while rank 0 waits for rank 1: its wait must not end. */
 static void messages_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -109,7 +108,7 @@ static void expect_sum(const float *out, int call, int nranks)
     }
 }
 
-/* No rank stays longer than its own part takes, and some are slow. */
+/* Results are right if every rank leaves directly after its part, and some are slow. */
 static void hurry_body(ranks_t *ranks)
 {
     static float in[HURRY], out[HURRY];

@@ -17,7 +17,7 @@ static void use(ncclComm_t comm, int rank, int nranks, uint64_t seed)
     call_run(comm, rank, &c, shape, &hash);
 }
 
-/* System resources of a process: open files, and mappings of shared memory. */
+/* The number of open files of the process; below: of its mappings of shared memory. */
 static int open_files(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -41,7 +41,8 @@ static int shared_mappings(void)
     return count;
 }
 
-/* One rank counts at a time: counting opens a file, and threads see each other's. */
+/* Count files and mappings, one rank at a time: counting opens a file, which other threads of the process would
+ * count. */
 static void look(ranks_t *ranks, int *files, int *mappings)
 {
     for (int r = 0; r < ranks->nranks; r++) {
@@ -124,7 +125,7 @@ static void check_started(ncclResult_t result)
         CHECK_NCCL(result);
 }
 
-/* Non-blocking: init returns at once, polling the state completes it. Also a split, and a call. */
+/* A non-blocking init returns at once and completes when the state is polled; also a split, and a call. */
 static void non_blocking_body(ranks_t *ranks)
 {
     ncclUniqueId id = ranks_id(ranks);
@@ -172,7 +173,7 @@ static void non_blocking(void **state)
     host_run(RANKS_THREADS, 2, non_blocking_body, NULL);
 }
 
-/* The ranks first poll one after another, each later than the one before by more than the limit for unseen ranks. */
+/* The ranks begin to poll one after another, each later than the one before by more than the limit for unseen ranks. */
 static void poll_in_turn(ranks_t *ranks, ncclComm_t comm)
 {
     ncclResult_t result;
@@ -218,8 +219,8 @@ static void late_polls(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* Rank 0 makes two communicators in a group, the others one after the other, and each waits for it longer than the
- * limit for unseen ranks. */
+/* Rank 0 makes two communicators in a group, the others one after the other, each later than the limit for unseen
+ * ranks: no init may fail. */
 static void grouped_inits_body(ranks_t *ranks)
 {
     ncclUniqueId id[2];
@@ -254,7 +255,7 @@ static void grouped_inits(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* One thread, all ranks, no group: only non-blocking communicators allow that. */
+/* One thread can init all ranks without a group if the communicators are non-blocking. */
 static void non_blocking_solo_body(ranks_t *ranks)
 {
     enum { SOLO = 3 };
@@ -294,7 +295,7 @@ static void non_blocking_solo(void **state)
     host_run(RANKS_SOLO, 1, non_blocking_solo_body, NULL);
 }
 
-/* Several ids for one communicator; only the whole list names it. */
+/* A communicator can be made with several ids; only the whole list identifies it. */
 static void scalable_body(ranks_t *ranks)
 {
     ncclUniqueId ids[3];
@@ -331,7 +332,7 @@ static void finalize(void **state)
     host_run(RANKS_THREADS, 2, finalize_body, NULL);
 }
 
-/* One rank leaves at once, the others later: destroy waits for no rank. */
+/* A destroy waits for no rank: one rank leaves at once, the others later. */
 static void early_leaver_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -342,7 +343,7 @@ static void early_leaver_body(ranks_t *ranks)
     atomic_store(&ranks->shared->words[0], 1);
 }
 
-/* Exits with a live communicator: nothing may hang or fail at exit. */
+/* An exit with a live communicator neither hangs nor fails. */
 static void left_behind_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

@@ -12,7 +12,7 @@ static message_t make(int from, int to, size_t count, ncclDataType_t type, uint6
     return (message_t){.from = from, .to = to, .count = count, .type = type, .seed = seed};
 }
 
-/* This rank's end, if it has one. */
+/* Run this rank's end of a message, if it has one. */
 static void run_end(const message_t *m, int rank, ncclComm_t comm, size_t offset)
 {
     if (m->from == rank || m->to == rank)
@@ -21,8 +21,8 @@ static void run_end(const message_t *m, int rank, ncclComm_t comm, size_t offset
 
 /* ---- Sizes, types, addresses ------------------------------------------------------------------- */
 
-/* Alone, each from and to every rank. Not the longest with the thread sanitizer: they only fill the rings more often.
- */
+/* Single messages of all sizes arrive between all ranks. The longest are skipped with the thread sanitizer: they only
+ * fill the rings more often. */
 static void sizes_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {0,   1,   2,    3,    7,    15,    16,    17,     31,     33,      127,     128,
@@ -42,7 +42,7 @@ static void sizes_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Data of only ones, which equals armed memory. */
+/* Data of only one-bits, which equals armed memory, arrives. */
 static void ones_body(ranks_t *ranks)
 {
     enum { MOST = 300000 };
@@ -74,7 +74,7 @@ static void sizes(void **state)
 
 /* ---- One way --------------------------------------------------------------------------------- */
 
-/* A short send ends before its receive. */
+/* A short send ends before its receive is made. */
 static void early_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -89,7 +89,7 @@ static void early_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Thousands of one pair, with different groups at each end: in order, and of all lengths. */
+/* Thousands of messages of one pair, of all lengths, arrive in order with different groups at each end. */
 static void queued_body(ranks_t *ranks)
 {
     enum { MESSAGES = 3000, MOST_GROUP = 700 };
@@ -115,7 +115,7 @@ static void queued_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Unreceived messages end with their communicator: the next one, which may get its memory, is clean. */
+/* Unreceived messages end with their communicator: the next one, which may get its memory, does not receive them. */
 static void left_behind_body(ranks_t *ranks)
 {
     for (uint64_t round = 0; round < 4; round++) {
@@ -155,7 +155,7 @@ static void run_group(message_end_t *ends, int count)
         message_finish(&ends[i]);
 }
 
-/* Each to the next one, as in nccl-tests. */
+/* Each rank sends to the next one, as in nccl-tests. */
 static void ring(ncclComm_t comm, int rank, int n, size_t count)
 {
     message_end_t ends[2];
@@ -197,7 +197,7 @@ static void exchanges_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Rank 0 groups calls that the others make one by one, in either order. */
+/* Calls that rank 0 groups complete if the others make them one by one, in either order. */
 static void opposite_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -240,7 +240,8 @@ static void sum(ncclComm_t comm, int nranks)
     CHECK(out == 3 * nranks);
 }
 
-/* A group on rank 0; the others receive before the collective, and send after it, or the other way round. */
+/* Messages beside a collective complete: rank 0 groups them, the others receive before the collective and send after
+ * it, or the reverse. */
 static void beside_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -277,7 +278,7 @@ static void beside_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* The same messages on two communicators, which rank 0 groups. */
+/* The same messages on two communicators complete if rank 0 groups them. */
 static void two_communicators_body(ranks_t *ranks)
 {
     ncclComm_t comm[2] = {ranks_init(ranks), ranks_init(ranks)};

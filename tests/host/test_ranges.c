@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVTX ranges: a tool sees each call once, by NCCL's name and with its bytes, in NCCL's domain; and nothing where NCCL
+ * NVTX ranges: a tool gets each call once, with NCCL's name and the call's bytes, in NCCL's domain; and none if NCCL
  * has none.
  */
 #include "host.h"
@@ -30,7 +30,7 @@ static void calls_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Returns what the tool has written; empty: it was never loaded. */
+/* Return the ranges that the tool has written; empty: it was never loaded. */
 static void ranges_run(const char *tool, const char *disable, char text[TEXT_BYTES])
 {
     const char *const env[] = {
@@ -77,7 +77,7 @@ static void nvtx_disable(void **state)
     assert_string_equal(text, "");
 }
 
-/* The calls go on. */
+/* Calls succeed without a tool. */
 static void without_a_tool_there_are_none(void **state)
 {
     (void)state;

@@ -21,7 +21,8 @@ static void round_trip(void **state)
     }
 }
 
-/* Between neighbours a and b: below the middle gives a, above it b, the middle the even one. */
+/* Rounding is to nearest even: below the middle of neighbours a and b to a, above it to b, the middle to the even
+ * one. */
 static void nearest_even(void **state)
 {
     static const ncclDataType_t types[] = {ncclFloat16, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
@@ -81,7 +82,7 @@ static void integers(void **state)
     assert_int_equal(third, -1);
 }
 
-/* What has several right results elsewhere has one here. */
+/* Reductions that have several right results in NCCL have a single one here. */
 static void one_result(void **state)
 {
     (void)state;
@@ -109,7 +110,7 @@ static void one_result(void **state)
     assert_int_equal(small, 0x7b);
 }
 
-/* A wrong element must be detected: this tests the checker itself. */
+/* The checker itself detects a wrong element. */
 static void faults_are_seen(void **state)
 {
     data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, 5, 40, 4};

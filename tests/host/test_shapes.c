@@ -48,7 +48,7 @@ static void counts(void **state)
     host_run(RANKS_PROCESSES, 8, counts_body, NULL);
 }
 
-/* Each rank at its own addresses: the choice of algorithm must not depend on them. */
+/* Results are right if each rank draws its own addresses, on which the choice of algorithm must not depend. */
 static void offsets_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {1, 2, 9, 15, 16, 17, 33, 127, 260, 1031};
@@ -84,7 +84,7 @@ static void offsets(void **state)
     host_run(RANKS_THREADS, 2, offsets_body, NULL);
 }
 
-/* The host device cannot forward: a large call works, or fails clearly and alike on every rank. */
+/* A large call, which the host device cannot forward, either works or fails with the same clear error on every rank. */
 static void large_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {100000, 262144, 300001, 1048577, 2500000};

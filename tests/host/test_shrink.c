@@ -17,7 +17,7 @@ static void use(ncclComm_t comm, int nranks, int rank)
     CHECK(out == (float)nranks);
 }
 
-/* Shrink by one rank; the others continue in its order. */
+/* Shrink by one rank; the others keep their order. */
 static void without(ranks_t *ranks, ncclComm_t parent, int gone)
 {
     ncclComm_t child = NULL;
@@ -28,7 +28,7 @@ static void without(ranks_t *ranks, ncclComm_t parent, int gone)
     CHECK_NCCL(ncclCommDestroy(child));
 }
 
-/* Many communicators: not with the default of 80 MB each. */
+/* Run with little memory per communicator, since there are many and the default is 80 MB each. */
 static void run(ranks_shape_t shape, int nranks, ranks_body_t body)
 {
     static const char *const small[] = {"SHUNT_SCRATCH_BYTES", "1M", NULL};
@@ -36,7 +36,7 @@ static void run(ranks_shape_t shape, int nranks, ranks_body_t body)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* One parent, shrunk without each rank in turn: the ranks have then taken part in different shrinks. */
+/* One parent can be shrunk without each rank in turn, although the ranks have then taken part in different shrinks. */
 static void in_turn_body(ranks_t *ranks)
 {
     ncclComm_t parent = ranks_init(ranks);
@@ -62,7 +62,7 @@ static void *twin_split(void *argument)
     return NULL;
 }
 
-/* Two children of the same ranks live side by side, and are split at the same time. */
+/* Two children of the same ranks coexist and can be split at the same time. */
 static void racing_twins_body(ranks_t *ranks)
 {
     ncclComm_t parent = ranks_init(ranks), pair[2][2] = {{NULL}};
@@ -86,8 +86,7 @@ static void twins(void **state)
         run(RANKS_PROCESSES, 4, racing_twins_body);
 }
 
-/* A shrink that is refused on one rank ends on the others when their time is up. Then the parent can be shrunk again.
- */
+/* If one rank refuses a shrink, it ends on the others at their time limit, and the parent can be shrunk again. */
 static void refused_body(ranks_t *ranks)
 {
     ncclComm_t parent = ranks_init(ranks), child = NULL;

@@ -29,7 +29,7 @@ static uint64_t use(ncclComm_t comm, uint64_t seed)
     return hash;
 }
 
-/* Odd and even, in reverse order. */
+/* A split by odd and even ranks with reversed keys gives communicators in reverse order. */
 static void colours_body(ranks_t *ranks)
 {
     ncclComm_t parent = ranks_init(ranks), child = NULL;
@@ -51,7 +51,7 @@ static void colours(void **state)
     host_run(RANKS_THREADS, 5, colours_body, NULL);
 }
 
-/* Rank 0 takes part and gets nothing; equal keys keep the parent's order. */
+/* Rank 0, which takes part without a colour, gets no communicator; equal keys keep the parent's order. */
 static void no_colour_body(ranks_t *ranks)
 {
     ncclComm_t parent = ranks_init(ranks), child = parent;
@@ -76,7 +76,7 @@ static void no_colour(void **state)
     host_run(RANKS_THREADS, 3, no_colour_body, NULL);
 }
 
-/* Down to single ranks, and then the parents end before their children. */
+/* Repeated splits down to single ranks work, and parents can be destroyed before their children. */
 static void deep_body(ranks_t *ranks)
 {
     ncclComm_t comms[4];
@@ -104,7 +104,7 @@ static void deep(void **state)
     host_run(RANKS_THREADS, 4, deep_body, NULL);
 }
 
-/* Several children of one parent alive at once, of overlapping ranks. */
+/* Several children of one parent, with overlapping ranks, work at once. */
 static void siblings_body(ranks_t *ranks)
 {
     enum { CHILDREN = 5 };
@@ -146,7 +146,7 @@ static void *splitter_main(void *argument)
     return NULL;
 }
 
-/* Two threads of each rank split two parents at the same time. */
+/* Two threads of each rank can split two parents at the same time. */
 static void concurrent_body(ranks_t *ranks)
 {
     pthread_t threads[2];
@@ -169,7 +169,7 @@ static void concurrent(void **state)
     host_run(RANKS_THREADS, 2, concurrent_body, NULL);
 }
 
-/* One thread that is all ranks splits in a group. */
+/* One thread can split all ranks in a group. */
 static void solo_body(ranks_t *ranks)
 {
     enum { SOLO = 4 };
@@ -219,7 +219,7 @@ static ncclComm_t init_mode(ranks_t *ranks, int blocking)
     return comm;
 }
 
-/* Rank 0 blocks, the others do not: each keeps its mode, and its children inherit it. */
+/* Blocking rank 0 and the non-blocking others keep their modes, which their children inherit. */
 static void mixed_modes_body(ranks_t *ranks)
 {
     const bool blocks = ranks->rank == 0;
@@ -237,7 +237,7 @@ static void mixed_modes_body(ranks_t *ranks)
         CHECK_NCCL(ncclCommDestroy(comm[i]));
 }
 
-/* A configuration without a mode has NCCL's default, whatever the parent's mode. */
+/* A configuration without a mode gives NCCL's default, whatever the parent's mode. */
 static void default_mode_body(ranks_t *ranks)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -262,7 +262,7 @@ static void modes(void **state)
     host_run(RANKS_PROCESSES, 2, default_mode_body, NULL);
 }
 
-/* A split that is refused on one rank ends on the others when their time is up. Then the parent can be split again. */
+/* If one rank refuses a split, it ends on the others at their time limit, and the parent can be split again. */
 static void refused_body(ranks_t *ranks)
 {
     ncclComm_t parent = ranks_init(ranks), child = NULL;

@@ -10,7 +10,7 @@ typedef struct stress {
     int stall_one_in; /* a rank sleeps a little before one call in this many; 0: never */
 } stress_t;
 
-/* `seed`, the same on all ranks, decides the calls; the rank decides buffers and times. */
+/* Make random calls: `seed`, the same on all ranks, determines the calls, and the rank its buffers and times. */
 static void stress(ncclComm_t comm, int rank, int nranks, uint64_t seed, const stress_t *how, uint64_t *hash)
 {
     uint64_t shared = seed, own = seed * 31 + (uint64_t)rank + 1;
@@ -100,7 +100,7 @@ static void side_by_side(void **state)
     host_run(RANKS_THREADS, 3, side_by_side_body, NULL);
 }
 
-/* One thread, two communicators of the same ranks, used in turn. */
+/* One thread can alternate between two communicators of the same ranks. */
 static void in_turn_body(ranks_t *ranks)
 {
     ncclComm_t first = ranks_init(ranks), second = ranks_init(ranks);

@@ -10,7 +10,7 @@ enum { COUNTS = sizeof(counts) / sizeof(counts[0]), CALLS_A_CASE = 3 };
 
 typedef void (*visit_t)(const data_case_t *c, void *context);
 
-/* Each type, operator and kind with a few counts, which change from case to case. */
+/* Visit each type, operator and kind of data with a few counts, which change from case to case. */
 static void visit_all(int nranks, visit_t visit, void *context)
 {
     data_case_t c = {.nranks = nranks};

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variables of docs/settings.md whose effect shows on the host device, each from
- * outside, as a program sees it. tests/tools/test_variables.py lists where the
- * others are tested.
+ * Variables of docs/settings.md that have an effect on the host device, each as visible to a program.
+ * tests/tools/test_variables.py lists the tests of the others.
  */
 #include "host.h"
 
@@ -77,7 +76,7 @@ static void algo_body(ranks_t *ranks)
     CHECK(strcmp(decision.source, strcmp(setting->value, "nccl") == 0 ? "host device" : "policy") == 0);
 }
 
-/* (The host device cannot forward, so it does not follow `nccl`.) */
+/* SHUNT_ALGO selects the algorithm. (The host device cannot forward, so `nccl` has no effect.) */
 static void algo(void **state)
 {
     (void)state;
@@ -94,7 +93,7 @@ static void algo(void **state)
         run("SHUNT_ALGO", &settings[i], 2, algo_body);
 }
 
-/* A policy that asks for many blocks, under a cap. */
+/* A cap limits a policy with many blocks. */
 static void max_ctas_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
@@ -110,7 +109,8 @@ static void max_ctas(void **state)
     run("NCCL_MAX_CTAS", &(setting_t){"2", "2"}, 2, max_ctas_body);
 }
 
-/* The log prints the size; a message of 2 MiB fits, or does not (between two ranks bulk copies need little). */
+/* The log prints the scratch's size, and a message of 2 MiB fits or does not. (Bulk copies between two ranks need
+ * little scratch.) */
 static void scratch_bytes_body(ranks_t *ranks)
 {
     enum { LARGE = 1 << 19 };
@@ -142,7 +142,7 @@ static void scratch_bytes(void **state)
     run("SHUNT_SCRATCH_BYTES", &(setting_t){"16777216", " scratch_kib=16384 "}, 3, scratch_bytes_body);
 }
 
-/* A rank that never comes. */
+/* If a rank never calls, the call ends at SHUNT_TIMEOUT_MS. */
 static void timeout_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
@@ -162,7 +162,7 @@ static void timeout_ms(void **state)
     run("SHUNT_TIMEOUT_MS", &(setting_t){"300", "within 300 ms"}, 1, timeout_body);
 }
 
-/* Ranks set to be on other hosts reach each other as such. */
+/* Ranks with different host ids are treated as on different hosts. */
 static void host_id_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
@@ -185,7 +185,7 @@ static void host_id(void **state)
     run("NCCL_HOSTID", &(setting_t){"host", "network-2"}, 2, host_id_body);
 }
 
-/* Every rank makes the id. */
+/* Every rank makes the same id. */
 static void comm_id_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
@@ -222,7 +222,7 @@ static void comm_id(void **state)
         run("NCCL_COMM_ID", &(setting_t){wrong[i], "NCCL_COMM_ID"}, 1, comm_id_body);
 }
 
-/* The variable counts, whatever the configuration says. */
+/* The variable overrides the configuration. */
 static void comm_blocking_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
@@ -261,7 +261,7 @@ static int open_sockets(void)
     return count;
 }
 
-/* Only the maker of the id listens. Ranks of one host need no listener. */
+/* Only the process that makes the id listens, at the given port; ranks of one host need no listener. */
 static void listen_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;

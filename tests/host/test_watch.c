@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `shunt watch` from outside: it shows the ranks of a host's processes, the one to blame first; a reader that is killed
- * and a process that dies harm nobody.
+ * `shunt watch` as a program: it prints the ranks of a host's processes, the rank to blame first; a killed reader or a
+ * dead process has no effect on others.
  */
 #include "host.h"
 
@@ -11,7 +11,7 @@
 
 enum { TEXT_BYTES = 1 << 20, COMMUNICATORS = 12, COUNT = 64 };
 
-/* The output of a command; returns its exit status. */
+/* Read the output of a command; returns its exit status. */
 static int output_of(const char *command, char text[TEXT_BYTES])
 {
     FILE *pipe = popen(command, "r");
@@ -35,7 +35,7 @@ static int count_of(const char *text, const char *part)
     return count;
 }
 
-/* The last rank makes its call when rank 0 has seen the others wait for it. */
+/* The last rank makes its call after rank 0 has seen in `shunt watch` that the others wait for it. */
 static void many_body(ranks_t *ranks)
 {
     static char text[TEXT_BYTES];
@@ -81,7 +81,7 @@ static void all_ranks_are_shown_and_who_is_late(void **state)
     host_run(RANKS_PROCESSES, 8, many_body, NULL);
 }
 
-/* A reader that is killed at any time, while calls are made. */
+/* Calls are not disturbed by a reader that is killed at any time. */
 static void killed_reader_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

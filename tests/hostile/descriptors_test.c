@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * descriptors_test.c - programs whose descriptors are not what a library may expect: the standard ones closed, as in a
- * daemon, or broken pipes; all closed after an init; the log's number given to a file of the program.
+ * descriptors_test.c - programs with unusual descriptors: the standard ones are closed, as in a daemon, or broken
+ * pipes; all are closed after an init; the log's number is reused for a file of the program.
  *
- * Where descriptor 2 is closed, a rank can only tell by its exit status that it failed.
+ * With descriptor 2 closed, a rank can report a failure only by its exit status.
  */
 #define _GNU_SOURCE
 #include "../host/host.h"
@@ -81,7 +81,8 @@ static void closed_standard_descriptors(void **state)
         run(closed_body, &which, talkative);
 }
 
-/* The ranks' settings differ, of which a line tells at the default level. */
+/* The log reaches its file with closed descriptors: the ranks' settings differ, which is logged at the default
+ * level. */
 static void at_the_default_level_body(ranks_t *ranks)
 {
     const int which = 4;
@@ -106,7 +107,7 @@ static void closed_stderr_at_the_default_level(void **state)
     run(at_the_default_level_body, NULL, quiet);
 }
 
-/* A pipe or a socket whose reader is gone: nobody sees the log, and nobody dies of it. */
+/* A log into a pipe or a socket without a reader does not end the program. */
 static void unread_body(ranks_t *ranks)
 {
     int ends[2];
@@ -158,7 +159,8 @@ static bool is_empty(int descriptor)
     return fstat(descriptor, &info) == 0 && info.st_size == 0;
 }
 
-/* As Python and Go open files: close-on-exec, which a stderr is not. */
+/* The library does not write to a file of the program with number 2, which unlike a stderr is close-on-exec, as Python
+ * and Go open files. */
 static void number_two_body(ranks_t *ranks)
 {
     close(STDERR_FILENO);
@@ -174,7 +176,7 @@ static void a_file_with_stderrs_number(void **state)
     run(number_two_body, NULL, talkative);
 }
 
-/* A program that becomes a daemon closes all descriptors, whoever has them open, and opens its own. */
+/* Calls work after a program has closed all descriptors, also the library's, and opened its own, as a daemon does. */
 static void closes_all_body(ranks_t *ranks)
 {
     enum { MOST = 64 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frozen_test.c - a program whose clock stands still, as libfaketime makes it: waits end all the same.
+ * frozen_test.c - a program whose clock does not advance, as with libfaketime: waits still end.
  *
- * The program's clock_gettime comes before libc's, for the library, too.
+ * The program's clock_gettime replaces libc's, for the library, too.
  */
 #define _GNU_SOURCE
 #include "../host/host.h"

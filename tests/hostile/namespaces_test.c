@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * namespaces_test.c - ranks that share /dev/shm but cannot open each other's /proc/<pid>/fd: in user namespaces or pid
- * namespaces of their own, of users that may not be traced, or whose first thread has ended.
+ * namespaces_test.c - ranks that share /dev/shm but cannot open each other's /proc/<pid>/fd: ranks in separate user or
+ * pid namespaces, of users that may not be traced, or whose first thread has ended.
  *
  * Namespaces and other users need root, or a kernel that lets users make namespaces; without, cases are skipped.
  */
@@ -59,7 +59,7 @@ static bool put(const char *path, const char *text)
     return done;
 }
 
-/* A user namespace in which the user has its own number, with further namespaces. */
+/* Enter a user namespace in which the user keeps its number, and further namespaces. */
 static bool own_users(int further)
 {
     char users[64], groups[64];
@@ -120,7 +120,7 @@ static void user_namespaces_of_a_user(void **state)
     run(own_users_of_a_user_body);
 }
 
-/* The first process of a pid namespace; this one waits for it, and ends as it ends. */
+/* Continue as the first process of a new pid namespace; the caller waits for it and exits with its status. */
 static bool in_new_pids(void)
 {
     int status = -1;
@@ -145,7 +145,7 @@ static void pid_namespaces(void **state)
     run(own_pids_body);
 }
 
-/* /proc is still that of the outer one: other processes have the ranks' numbers there. */
+/* Ranks meet in a pid namespace with the outer /proc, in which other processes have the ranks' numbers. */
 static void one_pid_namespace_with_the_old_proc(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .body = works};
@@ -160,7 +160,7 @@ static void one_pid_namespace_with_the_old_proc(void **state)
     assert_int_equal(status, 0);
 }
 
-/* There, too, a dead rank is noticed. */
+/* A dead rank is noticed in these namespaces, too. */
 static void dies_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -197,7 +197,7 @@ static void undumpable_body(ranks_t *ranks)
     works(ranks);
 }
 
-/* A launcher that gives up root without an exec. */
+/* Ranks meet under a launcher that gives up root without an exec. */
 static void became_a_user_body(ranks_t *ranks)
 {
     become(STRANGER);
@@ -229,7 +229,7 @@ static void no_rights_of_a_user_body(ranks_t *ranks)
     no_rights_body(ranks);
 }
 
-/* Files are made without any rights. */
+/* Ranks meet with a umask under which files have no rights. */
 static void umask_0777(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void other_users(void **state)
 
 /* ---- Programs whose first thread has ended ----------------------------------------------------- */
 
-/* Whether the thread of this process's number is a zombie; the others go on. */
+/* Whether the first thread is a zombie while others run. */
 static bool first_thread_ended(void)
 {
     char text[512] = "";

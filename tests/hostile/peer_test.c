@@ -2,13 +2,11 @@
 /*
  * peer_test.c - a rank whose peer sends wrong data.
  *
- * Rank 0 is the library. Rank 1 is this test: it knows the steps of a set-up, and
- * in each round posts copies of rank 0's records, cut, torn or made up; or offers
- * wrong memory; or decides the verdict too early; or overwrites the whole segment
- * while rank 0 reads it. Rank 0 fails in each case, but for a verdict that comes
- * after its proof, which it must believe; with a segment overwritten it may do either.
- * It can end what it got, and does not crash. (It runs under the address sanitizer
- * too.)
+ * Rank 0 is the library. Rank 1 is this test: it knows the steps of a set-up, and in each round posts copies of rank
+ * 0's records, cut, torn or made up; or offers wrong memory; or decides the verdict too early; or overwrites the whole
+ * segment while rank 0 reads it. Rank 0 must fail in each case, except for a verdict after its proof, which it must
+ * accept; with an overwritten segment either is right. It can release what it has, and does not crash. (Also runs under
+ * the address sanitizer.)
  */
 #define _GNU_SOURCE
 #include "../host/host.h"

@@ -51,7 +51,7 @@ const char *__asan_default_options(void)
 
 /* ---- The copy ----------------------------------------------------------------------- */
 
-/* Prints the settings with a source other than the system's own file; returns their number. */
+/* Print the settings with a source other than the system's own file; returns their number. */
 static int obeyed(void)
 {
     int count = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * surroundings_test.c - the library where the system refuses its requests: each
- * case ends with right results or with errors, and with messages that say why.
+ * surroundings_test.c - the library on systems that refuse its requests: each case ends with right results, or with
+ * errors and messages that give the reason.
  *
  * Private mounts need root, or a kernel that lets users make namespaces; without,
  * those cases are skipped.
@@ -54,7 +54,7 @@ static int cover(const char *folder, const char *options)
     return mount("tmpfs", folder, "tmpfs", 0, options) == 0 ? 0 : -errno;
 }
 
-/* Run in a child, so that its mounts and limits end with it; 0 if it returned 0. */
+/* Run a body in a child, so that its mounts and limits end with the child; 0 if it returned 0. */
 static int in_child(int (*body)(const void *), const void *argument)
 {
     int status = -1;
@@ -83,7 +83,7 @@ typedef struct covered {
     ranks_body_t body;
 } covered_t;
 
-/* All ranks see one covered folder. */
+/* Run ranks that share one covered folder. */
 static int run_covered(const void *argument)
 {
     const covered_t *covered = argument;
@@ -115,7 +115,7 @@ static void works_body(ranks_t *ranks)
     works(ranks_init(ranks), ranks->nranks);
 }
 
-/* The init fails, and its error contains one of these words. */
+/* Check that the init fails and that its error contains one of these words. */
 static void fails(ranks_t *ranks, const char *word, const char *other)
 {
     ncclUniqueId id = ranks_id(ranks);
@@ -151,7 +151,7 @@ static void shm_is_full(void **state)
     under("/dev/shm", "size=16k,mode=1777", full_body);
 }
 
-/* The default of containers is enough: only the rendezvous is there. */
+/* The default size of a container's /dev/shm is enough: it only has to hold the rendezvous. */
 static void shm_is_small(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void shm_is_closed(void **state)
     under("/dev/shm", "size=1m,mode=0755", closed_body);
 }
 
-/* Containers with an IPC namespace each: they count as different hosts. */
+/* Containers with separate IPC namespaces are treated as different hosts. */
 static void shm_is_not_shared(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = apart_body};
@@ -175,8 +175,8 @@ static void shm_is_not_shared(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* They share a kernel and its /dev/shm, and yet do not meet there: as two machines cloned from one snapshot, which have
- * one boot id. */
+/* Ranks of different users communicate, although they share a boot id and cannot meet in /dev/shm, like two machines
+ * cloned from one snapshot. */
 static void users_body(ranks_t *ranks)
 {
     ncclComm_t comm, child = NULL;
@@ -200,7 +200,7 @@ static void users_are_hosts(void **state)
 
 /* ---- /proc, limits, homes ------------------------------------------------------------------ */
 
-/* Peers' memory is sent where it cannot be opened through /proc. */
+/* Without access to /proc, peers' memory is sent as descriptors. */
 static void no_proc_body(ranks_t *ranks)
 {
     works_body(ranks);
@@ -248,7 +248,7 @@ static uint32_t names_in(const char *folder, const char *prefix)
     return count;
 }
 
-/* At each limit the init works, or says why not, and leaves no name. The limits of rank 1 let it go on. */
+/* At each limit of open files the init works or fails with a reason, and leaves no name. Rank 1 has no such limits. */
 static void few_files_body(ranks_t *ranks)
 {
     struct rlimit before, few;
@@ -288,7 +288,7 @@ static void limits(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* As seccomp filters of containers answer for system calls that they do not know. */
+/* Make a system call fail as seccomp filters of containers do for unknown ones. */
 static void forbid(uint32_t call)
 {
     struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -315,7 +315,7 @@ static void memfd_is_forbidden(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* Two ranks on two hosts, and no interface on which they could meet. */
+/* Two ranks on two hosts without a common interface get an error. */
 static void no_interface_body(ranks_t *ranks)
 {
     char log[] = "/tmp/shunt-interface-XXXXXX", text[4096] = "";
@@ -344,7 +344,7 @@ static void homeless_body(ranks_t *ranks)
     works_body(ranks);
 }
 
-/* A home of another user, as in a container run under an unknown user id: no log line about it. */
+/* A home folder of another user, as in a container with an unknown user id, causes no log line. */
 static void foreign_home_body(ranks_t *ranks)
 {
     char log[] = "/tmp/shunt-home-XXXXXX";
@@ -384,7 +384,7 @@ static void homes(void **state)
 
 /* ---- Deaths ----------------------------------------------------------------------------------- */
 
-/* Only the check of peers can end the wait: the time limit is longer than that of the run. */
+/* The check of peers notices a death: the time limit is longer than the run's. */
 static void death_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks), next = NULL;
@@ -412,7 +412,7 @@ static void death_in_mid_call(void **state)
         assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* A whole run dies in its init; the next one with the same id finds its segment and is not disturbed. */
+/* A run whose ranks all die in the init does not disturb the next one with the same id, which finds its segment. */
 static void dies_in_init_body(ranks_t *ranks)
 {
     ncclComm_t comm = NULL;
@@ -450,7 +450,7 @@ static void crashed_run(void **state)
 
 /* ---- Another user -------------------------------------------------------------------------------- */
 
-/* Open all files in a folder with this prefix; returns how many there are, fails if one could be opened. */
+/* Try to open all files in a folder with this prefix; returns their number, fails if one could be opened. */
 static int pry(const char *folder, const char *prefix)
 {
     int seen = 0;
@@ -468,7 +468,7 @@ static int pry(const char *folder, const char *prefix)
     return seen;
 }
 
-/* Ranks 0 and 1 make communicators as one user; rank 2 is another user and tries to open every file. */
+/* Rank 2, as another user, cannot open any file of the communicators of ranks 0 and 1. */
 static void stranger_body(ranks_t *ranks)
 {
     enum { SEEN = 4 };
@@ -514,7 +514,7 @@ static void stranger_gains_nothing(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* The path that a split's segment would have if it followed from the name of its parent's, which everyone sees. */
+/* The path of a split's segment if it were derived from the public name of its parent's. */
 static bool path_of_child(const char *prefix, char path[128])
 {
     struct {
@@ -534,7 +534,7 @@ static bool path_of_child(const char *prefix, char path[128])
     return found;
 }
 
-/* Ranks 0 and 1 make a communicator and split it; meanwhile another user looks at the names and makes a file first. */
+/* Ranks 0 and 1 can split a communicator while another user reads the names and creates files in advance. */
 static void squatter_body(ranks_t *ranks)
 {
     enum { MADE, SQUATTED, ENDED };
@@ -567,7 +567,7 @@ static void squatter_body(ranks_t *ranks)
     close(file);
 }
 
-/* In a folder of their own, so that no name of another program is taken for theirs. */
+/* Run in a separate folder, so that no other program's name is mistaken for the ranks'. */
 static int run_squatter(const void *argument)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .body = squatter_body};

@@ -32,7 +32,7 @@ def make_hosts():
     for i, name in enumerate(NAMES):
         done = done and ip("-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", veth[i])
         done = done and ip("-n", name, "link", "set", veth[i], "up") and ip("-n", name, "link", "set", "lo", "up")
-    return veth if done else False  # the system says only within a second that they run: ranks take them before
+    return veth if done else False  # no wait: ranks must use ports that the kernel does not report as running yet
 
 
 def remove_hosts():
@@ -41,7 +41,7 @@ def remove_hosts():
 
 
 def start(rank, path, library, act, **variables):
-    """On the host of its number."""
+    """Start a rank on the host with its number."""
     environment = {**os.environ, "SHUNT_DEVICE": "host", "RANK": str(rank), "NRANKS": "2", "ID": path,
                    "SHUNT_SCRATCH_BYTES": "4M", **variables}
     inside = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$0" "$@"']

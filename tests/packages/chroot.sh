@@ -18,7 +18,7 @@ leave() {
     rm -rf --one-file-system "$root"
 }
 trap leave EXIT
-# Debian has no keys of Ubuntu's, and Debian 12's debootstrap has no script for noble.
+# Debian lacks Ubuntu's keys, and Debian 12's debootstrap lacks a script for noble.
 case "${1:-}" in
 jammy | noble)
     system=(--no-check-gpg --components=main,universe "$1" "$root" http://archive.ubuntu.com/ubuntu

@@ -17,7 +17,7 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 
 def checkout(folder, files):
-    """A repository with one script of the project's, and these files."""
+    """Make a repository with one of the project's scripts and these files."""
     scripts = pathlib.Path(folder, "scripts")
     scripts.mkdir()
     for name in ("check", "nccl-header", "wheel_files.py", "setup", "bench", "package", "common.sh",
@@ -37,7 +37,8 @@ def run(folder, *command, **variables):
 
 
 def check():
-    """Each fault is a line; a checkout without faults passes; --fix adds only licence lines."""
+    """scripts/check prints a line for each fault and none for a checkout without faults; --fix only adds licence
+    lines."""
     if shutil.which("git") is None:
         print("skipped: no git")
         sys.exit(77)
@@ -64,7 +65,8 @@ def check():
 
 
 def header():
-    """Takes the header beside an activated environment's PyTorch, but not one that is too old."""
+    """scripts/nccl-header takes the header beside an activated environment's PyTorch, but not one that is too
+    old."""
     with tempfile.TemporaryDirectory() as folder:
         inside = "lib/python3.9/site-packages/nvidia/nccl/include/nccl.h"
         for name, code in (("old", 22703), ("new", 22907)):
@@ -73,10 +75,10 @@ def header():
             path.write_text(f"#define NCCL_VERSION_CODE {code}\n")
         checkout(folder, {"README.md": "x\n"})
         taken = pathlib.Path(folder, ".deps/nvidia/nccl/include/nccl.h")
-        # No index: nothing can be downloaded.
+        # Without an index nothing can be downloaded.
         nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "CONDA_PREFIX": ""}
         done = run(folder, "scripts/nccl-header", VIRTUAL_ENV=f"{folder}/old", **nowhere)
-        assert (done.returncode == 0) == taken.exists(), done.stderr  # this Python may have a wheel of its own
+        assert (done.returncode == 0) == taken.exists(), done.stderr  # this Python may have an NCCL wheel
         taken.unlink(missing_ok=True)
         done = run(folder, "scripts/nccl-header", VIRTUAL_ENV=f"{folder}/old", CONDA_PREFIX=f"{folder}/new",
                    PIP_NO_INDEX="1", PIP_FIND_LINKS="")
@@ -84,7 +86,7 @@ def header():
 
 
 def fakes(folder, **programs):
-    """A folder of shell scripts, to be put into PATH."""
+    """Make a folder of shell scripts, to be put into PATH."""
     path = pathlib.Path(folder, "bin")
     path.mkdir(exist_ok=True)
     for name, text in programs.items():
@@ -95,12 +97,13 @@ def fakes(folder, **programs):
 
 
 def bench():
-    """scripts/bench compiles for the GPUs here, as far as Shunt and nvcc can, and measures in graphs where there are some."""
+    """scripts/bench compiles for this machine's GPUs, as far as Shunt and nvcc support them, and measures graphs
+    if there are GPUs."""
     with tempfile.TemporaryDirectory() as folder:
         checkout(folder, {"README.md": "x\n"})
         pathlib.Path(folder, "scripts/setup").write_text("#!/bin/sh\n")
         pathlib.Path(folder, "build").mkdir()
-        # More text than a pipe holds: who stops reading early ends `shunt info` by a signal.
+        # The text exceeds a pipe's capacity: a reader that stops early ends `shunt info` by a signal.
         fakes(pathlib.Path(folder, "build"), shunt=f"""
             echo "$*" >>{folder}/benches
             [ "$1" != info ] || {{ cat {folder}/device; yes | head -n 500000; }}""")
@@ -132,7 +135,7 @@ def bench():
 
 
 def package():
-    """scripts/package says so where the built tree serves only some GPUs."""
+    """scripts/package reports a built tree that supports only some GPUs."""
     with tempfile.TemporaryDirectory() as folder:
         checkout(folder, {"README.md": "x\n"})
         path = fakes(folder, cmake="", python3="exit 1")
@@ -152,7 +155,8 @@ def package():
 
 
 def setup():
-    """On a machine without a compiler or Python: an ordinary user gets one line, and --build asks for less."""
+    """scripts/setup on a machine without a compiler or Python: an ordinary user gets one line; --build needs
+    fewer packages."""
     with tempfile.TemporaryDirectory() as folder:
         checkout(folder, {"README.md": "x\n"})
         path = pathlib.Path(folder, "bin")
@@ -183,7 +187,8 @@ def setup():
 
 
 def setup_detours():
-    """Sources that cannot be updated, an active Python without pip, an older cmake in front: no dead ends."""
+    """scripts/setup succeeds with sources that cannot be updated, an active Python without pip, and an older
+    cmake first in PATH."""
     with tempfile.TemporaryDirectory() as folder:
         checkout(folder, {"README.md": "x\n"})
         common = pathlib.Path(folder, "scripts/common.sh")
@@ -216,7 +221,7 @@ def setup_detours():
         asked = pathlib.Path(folder, "apt.log").read_text()
         assert "install" in asked and "python3-pip" in asked and "DPkg::Lock::Timeout" in asked, asked
         assert done.returncode == 0 and "cannot" not in done.stderr, done.stderr
-        # Where a Python in PATH has pip, none is installed.
+        # No pip is installed if a Python in PATH has one.
         shutil.rmtree(pathlib.Path(folder, ".deps"))
         pathlib.Path(folder, "apt.log").write_text("")
         done = setup_now()
@@ -263,7 +268,8 @@ def skips():
 
 
 def test():
-    """scripts/test: what each length builds; a build that fails does not stop the others; a skip that is not listed."""
+    """scripts/test builds what each length names, continues after a failed build, and reports a skip that is not
+    listed."""
     with tempfile.TemporaryDirectory() as folder:
         checkout(folder, {"README.md": "x\n", "tests/skips/everywhere": "plain gpu.*\n* box\n", "tests/skips/no-nvcc": "# none\n"})
         pathlib.Path(folder, "report").write_text(REPORT)

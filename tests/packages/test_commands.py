@@ -20,14 +20,14 @@ COMMANDS = json.loads(pathlib.Path(BUILD, "compile_commands.json").read_text())
 
 
 def old_header():
-    """An older nccl.h in the compiler's search path is not taken in place of the one that CMake chose."""
+    """An older nccl.h in the compiler's search path does not replace the one that CMake chose."""
     one = next(entry for entry in COMMANDS if entry["file"].endswith("/tools/base/tool.c"))
     words = shlex.split(one["command"])
     at = words.index("-o")
     del words[at:at + 2]
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "nccl.h").write_text("#error an older nccl.h\n")
-        # CPATH is searched before every -isystem folder, as CUDA's own is if it comes first among these.
+        # CPATH is searched before every -isystem folder, as CUDA's own folder is if it is the first of these.
         done = subprocess.run([*words, "-E"], cwd=one["directory"], capture_output=True, text=True, check=False,
                               env=dict(os.environ, CPATH=folder))
     assert done.returncode == 0, done.stderr
@@ -35,7 +35,7 @@ def old_header():
 
 
 def warnings():
-    """Warnings are shown; they are errors only where that was asked for."""
+    """Warnings are printed, and are errors only on request."""
     wanted = WERROR in ("ON", "TRUE", "1")
     for entry in COMMANDS:
         if "-Wall" in entry["command"] and "/tests/" not in entry["file"]:
@@ -44,7 +44,7 @@ def warnings():
 
 
 def without_cmocka():
-    """Where cmocka is missing, as on many machines with GPUs, the tests that need it are not built, and count as skipped."""
+    """Without cmocka, as on many machines with GPUs, the tests that need it are not built, and count as skipped."""
     source = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["cmake", "-S", source, "-B", folder, "-DSHUNT_CUDA=OFF", "-DSHUNT_TESTS=ON",
@@ -57,7 +57,8 @@ def without_cmocka():
 
 
 def installed():
-    """The command runs from any folder; its manual page is compressed, the same bytes each time; bash's completion loads."""
+    """The installed command runs from any folder, its compressed manual page is reproducible, and bash's
+    completion loads."""
     source = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["cmake", "--install", BUILD, "--prefix", folder], capture_output=True, text=True, check=False)
@@ -68,7 +69,7 @@ def installed():
         assert names >= {"bin/shunt", "include/shunt.h", *(f"share/{name}" for name in share)}, names
         page = pathlib.Path(folder, "share/man/man1/shunt.1.gz").read_bytes()
         assert gzip.decompress(page) == pathlib.Path(source, "docs/shunt.1").read_bytes()
-        assert page[3] == 0 and page[4:8] == bytes(4), page[:10]  # neither name nor time
+        assert page[3] == 0 and page[4:8] == bytes(4), page[:10]  # gzip's header has neither name nor time
         done = subprocess.run([f"{folder}/bin/shunt", "info"], capture_output=True, text=True, check=False,
                               env=dict(os.environ, SHUNT_DEVICE="host"))
         assert done.returncode == 0 and os.path.realpath(folder) in done.stdout.splitlines()[0], done

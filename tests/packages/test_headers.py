@@ -113,7 +113,7 @@ def main():
     headers = here() if CASE == "here" else index()
     found = units()
     assert headers and len(found) > 20, (headers, len(found))
-    # Emulated GPUs have a cuda_runtime.h of their own; a build with all tests has them.
+    # A build with all tests has the emulated GPUs' own cuda_runtime.h.
     cache = pathlib.Path(BUILD, "CMakeCache.txt").read_text(encoding="utf-8")
     emulated = any("/emulator/" in runtime for runtime, *_ in found)
     assert emulated or "SHUNT_ALL_TESTS:BOOL=ON" not in cache, len(found)

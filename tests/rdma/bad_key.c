@@ -3,9 +3,8 @@
  * bad_key.c - libibverbs whose writes have a wrong key as soon as bad_key_on is
  * set. Loaded by SHUNT_IBV_SO.
  *
- * All else is libibverbs's own: this library depends on it, so dlsym finds its
- * functions here too. Posts go through a table of the device, so opening the
- * device is the function that is replaced.
+ * All other functions are libibverbs's: this library depends on it, so dlsym also finds them here. Posts are made
+ * through a table in the device, so only the function that opens a device is replaced.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_test.c - ranks that take each other for ranks of two hosts (NCCL_HOSTID), each host with an RDMA device of its
- * own (RDMA_DEVICES): what they compute, by which way it goes, and what happens when a wire is cut, a key is wrong, or
- * a rank dies.
+ * hosts_test.c - ranks that are treated as ranks of two hosts (NCCL_HOSTID), each host with its own RDMA device
+ * (RDMA_DEVICES): their results, the transport used, and the effect of a cut link, a wrong key or a dead rank.
  *
- * In scripts/rdma-vm on real verbs; elsewhere with made-up devices, without wires and keys. They meet over the loopback
- * (NCCL_SOCKET_IFNAME), so what the wire counts is RDMA.
+ * Runs in scripts/rdma-vm on real verbs; elsewhere with fake devices, without cut links and wrong keys. The ranks meet
+ * over the loopback (NCCL_SOCKET_IFNAME), so the link's counters count only RDMA.
  */
 #include "tests/host/host.h"
 
@@ -36,7 +35,7 @@ static int host_of(const ranks_t *ranks)
     return ranks->rank / (ranks->nranks / 2);
 }
 
-/* As NCCL_IB_HCA names it. */
+/* Write the name of the rank's device, as in NCCL_IB_HCA. */
 static void name_device(const ranks_t *ranks, char name[32])
 {
     const char *devices = getenv("RDMA_DEVICES");
@@ -62,7 +61,7 @@ static ncclComm_t init_host(ranks_t *ranks)
     return ranks_init(ranks);
 }
 
-/* Once a process: what its log says, which is removed. */
+/* Check that this process's log reports RDMA, and remove the log. Only once per process. */
 static void expect_rdma(const ranks_t *ranks)
 {
     char device[32], log[64], line[512], wanted[64];
@@ -93,7 +92,7 @@ static uint64_t wire_bytes(const ranks_t *ranks)
     return bytes;
 }
 
-/* They meet: a rank may have its results before all that it owes is sent. */
+/* Check the sent bytes, after a barrier: a rank may have its results before it has sent all its data. */
 static void expect_sent(ranks_t *ranks, uint64_t before, uint64_t bytes)
 {
     ranks_barrier(ranks);
@@ -169,7 +168,7 @@ static ncclResult_t sum(ncclComm_t comm)
     return result;
 }
 
-/* The warning and the last error name what the device said. */
+/* Check that the warning and the last error contain the device's message. */
 static void expect_named(ncclComm_t comm, const char *what)
 {
     if (!strstr(ncclGetLastError(comm), what))
@@ -214,7 +213,7 @@ static void cut_wire(void **state)
     run_hosts(2, quick, 0, cut_wire_body);
 }
 
-/* A write of rank 0's fails. */
+/* A failed write of rank 0 gives all ranks an error. */
 static void failed_write_body(ranks_t *ranks)
 {
     if (ranks->rank == 0)
@@ -235,7 +234,7 @@ static void failed_write(void **state)
     run_hosts(2, patient, 0, failed_write_body);
 }
 
-/* Rank 0 writes with a wrong key; rank 1 sees that rank 0 is gone. */
+/* Rank 0, which writes with a wrong key, gets an error, and rank 1 sees that rank 0 is gone. */
 static void bad_key_body(ranks_t *ranks)
 {
     ncclComm_t comm = init_host(ranks);

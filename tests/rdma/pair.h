@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair.h - two RDMA devices of one machine, with a queue pair on each, connected
- * to each other.
+ * pair.h - a connected pair of queue pairs on two RDMA devices of one machine.
  *
- * For tests of RDMA's own guarantees; none of the project's code is in it. The
- * devices are those of scripts/rdma-vm. Every failure of a set-up fails the test.
+ * For tests of RDMA's guarantees, without the project's code. The devices are those of scripts/rdma-vm. Every failure
+ * of the set-up fails the test.
  */
 #ifndef SHUNT_TESTS_RDMA_PAIR_H
 #define SHUNT_TESTS_RDMA_PAIR_H
@@ -28,11 +27,12 @@ typedef struct pair {
     pair_end_t end[2]; /* rxe0, rxe1 */
 } pair_t;
 
-/* An unanswered packet is sent again after 4.096 us * 2^timeout, `retries` times. */
+/* Open the pair. An unacknowledged packet is sent again after 4.096 us * 2^timeout, `retries` times. */
 void pair_open(pair_t *pair, uint8_t timeout, uint8_t retries);
 void pair_close(pair_t *pair);
 
-/* Writes `bytes` at `from` of the own memory to `to` of the other end's, with a completion if `signalled`. */
+/* Write `bytes` from offset `from` of the own memory to offset `to` of the other end's, with a completion if
+ * `signalled`. */
 void pair_write(pair_t *pair, int from_end, uint64_t from, uint64_t to, uint32_t bytes, uint32_t key, int signalled);
 uint32_t pair_key(const pair_t *pair, int of_end);
 

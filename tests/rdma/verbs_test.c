@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guarantees that the project relies on when it puts data and a flag by RDMA,
- * checked on real verbs: writes of one queue pair arrive in order, and a write
- * that may not or cannot arrive ends in a completion with an error. Runs in
+ * The guarantees that the project relies on when it puts data and a flag by RDMA, checked on real verbs: writes of one
+ * queue pair arrive in order, and a write that is not permitted or cannot arrive completes with an error. Runs in
  * scripts/rdma-vm.
  */
 #include "pair.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The choice for each collective, with a registry in which all have their
- * algorithms: how bytes are counted, which calls a policy and a row apply to, the
- * built-in rows, what is served where nothing may be forwarded.
+ * The choice for each collective, with a registry of all algorithms: how bytes are counted, which calls a policy and a
+ * row apply to, the built-in rows, and what is served if nothing may be forwarded.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,7 +115,8 @@ static void expect(alg_collective_t collective, uint64_t bytes, const char *name
         fail_msg("%s, %llu bytes: %s, not %s", alg_collective_name(collective), (unsigned long long)bytes, found, name);
 }
 
-/* As many as 32 large blocks have, in whatever blocks: they are what a call takes of a GPU. */
+/* Check that a call has at most the threads of 32 large blocks, in blocks of any size: they determine its share of a
+ * GPU. */
 static void expect_few_threads(alg_collective_t collective, uint64_t bytes)
 {
     const sel_choice_t choice = choose(collective, ALG_INT8, bytes);
@@ -219,7 +219,7 @@ static void aligned_calls(void **state)
     assert_true(alg_call_is_aligned(&call));
 }
 
-/* The real NCCL's multicast helps it with three collectives. */
+/* Three collectives are forwarded with multicast, which makes the real NCCL faster for them. */
 static void multicast(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static uint8_t index_of(alg_collective_t collective, const char *name)
     return i;
 }
 
-/* A row applies only to its collective; one with another collective's algorithm applies to none. */
+/* A row applies only to its collective; a row with another collective's algorithm applies to none. */
 static void tuned_rows(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static void tuned_rows(void **state)
     expect(ALG_ALL_REDUCE, 1024, "oneshot");
 }
 
-/* The two ends of a message may have different types of as many bytes. */
+/* A message's bytes decide its route, since its two ends may have different types with the same number of bytes. */
 static void bytes_decide_a_messages_route(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void bytes_decide_a_messages_route(void **state)
     }
 }
 
-/* The host device, and a deterministic plan, serve every collective at every size. */
+/* The host device and a deterministic plan serve every collective at every size. */
 static void nothing_forwarded(void **state)
 {
     (void)state;
@@ -350,7 +350,8 @@ static void nothing_forwarded(void **state)
     }
 }
 
-/* What the table leaves to NCCL is served by the fastest algorithm; a switch with multicast changes nothing. */
+/* In a deterministic plan calls that the table forwards are served by the fastest algorithm; a switch with multicast
+ * changes nothing. */
 static void deterministic(void **state)
 {
     (void)state;
@@ -368,7 +369,7 @@ static void deterministic(void **state)
     expect(ALG_REDUCE, 64 * MIB, "nccl");
 }
 
-/* Types that no kernel adds are moved all the same. */
+/* Types that no kernel adds on old GPUs are still moved. */
 static void old_gpus(void **state)
 {
     (void)state;
@@ -382,7 +383,7 @@ static void old_gpus(void **state)
     assert_int_equal(sel_choose(&plan, &none).reason, SEL_FORWARD_COLLECTIVE);
 }
 
-/* Without measurements: short messages in one crossing, long ones never, nothing on unequal links. */
+/* Without measurements short messages in one crossing are taken, long ones never, and none on unequal links. */
 static void predictions(void **state)
 {
     (void)state;
@@ -414,7 +415,7 @@ static void predictions(void **state)
     }
 }
 
-/* The longest policy and tables for all collectives at once fit a plan, and its rows cover every size. */
+/* The longest policy and tables for all collectives together fit a plan, and its rows cover every size. */
 static void the_most(void **state)
 {
     (void)state;

@@ -43,7 +43,7 @@ static FILE *open_results(const char *name)
     return file;
 }
 
-/* gpus,bytes,type,algorithm,blocks,threads,us,... */
+/* Read lines of gpus,bytes,type,algorithm,blocks,threads,us,... */
 static void read_sweep(void)
 {
     char line[LINE_BYTES];
@@ -56,7 +56,7 @@ static void read_sweep(void)
     fclose(file);
 }
 
-/* ranks,mode,place,bytes,count,type,op,algorithm,us,algbw,busbw,wrong,nccl_us,ratio */
+/* Read lines of ranks,mode,place,bytes,count,type,op,algorithm,us,algbw,busbw,wrong,nccl_us,ratio */
 static void read_nccl(const char *name)
 {
     char line[LINE_BYTES];
@@ -150,7 +150,7 @@ static void near_the_best(void **state)
     assert_true(cost_over_best(4) <= 0.10);
 }
 
-/* No gain is claimed where little is known of the link, and none for messages that fill it. */
+/* The model predicts no gain for links with few known figures, and none for messages that saturate the link. */
 static void unsure(void **state)
 {
     (void)state;
@@ -192,7 +192,7 @@ static sel_topology_t measured(sel_link_t link, uint32_t nranks, uint32_t gigaby
                             .measured = {.bytes_per_us = gigabytes * 1000, .gpus = 4, .one_way_ns = one_way_ns}};
 }
 
-/* Figures measured here replace the nominal ones, and serve for links that have none. */
+/* Measured figures replace the nominal ones, and are used for links that have none. */
 static void measured_links(void **state)
 {
     (void)state;
@@ -226,7 +226,8 @@ static void measured_links(void **state)
     assert_int_equal(last_taken(&old), 0);
 }
 
-/* One-shot crosses once, two-shot twice: the later a word arrives, the longer one-shot is faster. */
+/* On links with a long latency one-shot, which crosses once, is chosen for longer messages than two-shot, which crosses
+ * twice. */
 static void late_links(void **state)
 {
     (void)state;
@@ -252,8 +253,8 @@ static const alg_algorithm_t *choose_shm(const sel_topology_t *topology, int col
     return sel_cost_choose(topology, &map, (alg_collective_t)collective, bytes).algorithm;
 }
 
-/* Through the host's memory: short all-reduces, of other collectives what has the lead, long messages only if they were
- * measured; and no algorithm of a kind of memory that the communicator lacks. */
+/* Through host memory the model takes short all-reduces, other collectives with a sufficient gain, and long messages
+ * only if they were measured; and it never chooses an algorithm for a memory that the communicator lacks. */
 static void through_the_host(void **state)
 {
     (void)state;
@@ -273,8 +274,8 @@ static void through_the_host(void **state)
     }
 }
 
-/* With the figures of H200 the model is close to the measurements there (selector/measured/shm-*-2-h200.csv): what it
- * takes was faster than NCCL. */
+/* With the figures of H200 the model is close to the measurements (selector/measured/shm-*-2-h200.csv), and every call
+ * that it takes was faster than NCCL. */
 static void near_the_host(void **state)
 {
     (void)state;
@@ -310,7 +311,7 @@ static void near_the_host(void **state)
     assert_true(rows >= 80 && taken >= 20);
 }
 
-/* On four GPUs, of which NCCL's times alone are known: what is taken should take less. */
+/* On four GPUs, for which only NCCL's times are known, the model predicts a gain for every call that it takes. */
 static void four_through_the_host(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The estimates for machines that nobody has measured are modest: with the built-in rows hidden, the model takes no
- * call that a file of results shows slower than the real NCCL. Rows apply to the machines they were measured on.
+ * The estimates for machines without measurements are conservative: with the built-in rows hidden, the model takes no
+ * call that is slower than the real NCCL in a file of results. Rows apply only to the machines on which they were
+ * measured.
  *
  * usage: estimates_test FOLDER_OF_RESULTS...
  */
@@ -196,7 +197,7 @@ static bool leads(const sel_topology_t *topology, alg_collective_t collective, u
     return sel_cost_fastest(topology, &map, collective, bytes, &time) != NULL;
 }
 
-/* Every size that is taken has the lead: the ends of the bands, and sizes between. */
+/* Every size that is taken has the required gain: the ends of the bands, and sizes between. */
 static void a_lead_in_the_whole_band(void **state)
 {
     (void)state;
@@ -233,8 +234,9 @@ static bool takes(const sel_topology_t *topology, alg_collective_t collective, c
     return false;
 }
 
-/* On more than four GPUs, and on three and four of other generations than sm_90, neither groups of rooted collectives
- * in two steps were measured nor long messages. On three and four of sm_90 both lose from some size on. */
+/* The model takes no call of a kind that was never measured: on more than four GPUs, and on three and four of
+ * generations other than sm_90, neither groups of rooted collectives in two steps nor long messages. On three and four
+ * of sm_90 both are slower from some size on. */
 static void nothing_that_never_ran(void **state)
 {
     (void)state;
@@ -253,7 +255,7 @@ static void nothing_that_never_ran(void **state)
     assert_true(takes(&two, ALG_SEND_RECV, "pairs", (24u << 20) + 1));
 }
 
-/* Two hosts of one and of two GPUs were measured, up to 1 MB. */
+/* Between two hosts, which were measured with one and two GPUs up to 1 MB, only such calls are taken. */
 static void two_hosts(void **state)
 {
     (void)state;
@@ -278,7 +280,7 @@ static uint64_t last_taken(const sel_topology_t *topology)
     return last;
 }
 
-/* More links, or more multiprocessors to fill them, never take less. */
+/* With more links, or more multiprocessors to use them, the model never takes fewer calls. */
 static void links_and_multiprocessors(void **state)
 {
     (void)state;
@@ -294,7 +296,7 @@ static void links_and_multiprocessors(void **state)
 }
 
 /* Rows of HGX boards with H100 or H200 serve these alone: each row decides there, and none on H20 and H800. */
-/* Of a class and collective each row reaches further than the one before; the last one has no end. */
+/* The rows of a class and collective are in ascending order, and the last one has no limit. */
 static void rows_ascend(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs that reach each other over PCIe, without NVLink: what is served where nobody has run `shunt tune`, held against
- * times that others published, and through which memory.
+ * GPUs that reach each other over PCIe, without NVLink: what is served without `shunt tune`, compared with times that
+ * others published, and through which memory.
  *
  * usage: pcie_test RESULTS_FOLDER
  */
@@ -46,8 +46,8 @@ static double predicted(const sel_topology_t *topology, alg_collective_t collect
     return time;
 }
 
-/* What a decode step needs is served on any number of GPUs, with nothing set: an all-reduce of 4 KB. Long messages wait
- * for `shunt tune`. */
+/* An all-reduce of 4 KB, as in a decode step, is taken on any number of GPUs without settings. Long messages are
+ * forwarded until `shunt tune` has run. */
 static void untuned_pcie(void **state)
 {
     (void)state;
@@ -67,8 +67,8 @@ static void untuned_pcie(void **state)
     }
 }
 
-/* What is served takes half of the time that others published for NCCL, and more than what they published for kernels
- * like ours. */
+/* The predicted time of each taken call is at most half of NCCL's published time (over host memory, 1/1.15 of it), and
+ * not below that of published kernels like Shunt's. */
 static void near_the_published(void **state)
 {
     (void)state;
@@ -108,8 +108,8 @@ static void near_the_published(void **state)
     assert_true(rows >= 15 && taken >= 6);
 }
 
-/* `shunt tune` has the last word: the rows that it measured are of one memory. Without rows, its figures are the
- * model's. */
+/* Rows of `shunt tune` have priority, with the memory in which they were measured. Without rows, the model uses its
+ * figures. */
 static void tuned_pcie(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void tuned_pcie(void **state)
     }
 }
 
-/* An algorithm that the user names brings its memory. Over NVLink nothing does. */
+/* An algorithm in a policy determines the memory, except over NVLink. */
 static void asked_memory(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The choice: valid and invalid policies, plans of the built-in table and of a
- * policy, caps, calls that do not fit, calls that are never forwarded.
+ * The choice: valid and invalid policies, plans from the built-in table and from a policy, caps, calls that do not fit,
+ * calls that are never forwarded.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +101,7 @@ static void bad_policies(void **state)
         "nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl", NULL, 0));
 }
 
-/* Any bytes: no crash, and a refusal names a fault. */
+/* Arbitrary bytes as a policy cause no crash, and a refusal names a fault. */
 static void noise(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void noise(void **state)
     }
 }
 
-/* Rows cover every size once, and grow. */
+/* A plan's rows cover every size once, in ascending order. */
 static void plans_are_whole(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void policy_wins(void **state)
     assert_string_equal(name_of(&plan, 4096), "oneshot");
 }
 
-/* A policy's grid, or the default one; whole warps on a GPU, one thread on the host. */
+/* The grid is the policy's or the default one, with whole warps on a GPU and one thread on the host. */
 static void grids(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static sel_plan_t tuned_plan(const sel_topology_t *topology, const char *policy,
     return plan;
 }
 
-/* Precedence: policy, tuned table, built-in rows, cost model, the real NCCL. */
+/* The order of precedence is: policy, tuned table, built-in rows, cost model, the real NCCL. */
 static void precedence(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void precedence(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
 }
 
-/* A table's figures of the links reach the model under the same condition as its rows reach the plan. */
+/* The model uses a table's figures of the links under the same condition as the plan uses its rows. */
 static void measured_links(void **state)
 {
     (void)state;
@@ -303,8 +303,8 @@ static void measured_links(void **state)
     }
 }
 
-/* The file of a kind of GPU is found on every machine with such GPUs, and in every job: figures of other links, of
- * unknown ones, or of fewer GPUs count only where the switch gives each GPU its own. */
+/* Figures of other links, of unknown ones, or of fewer GPUs apply only if a switch gives each GPU its own links: a GPU
+ * kind's file is found on every machine with such GPUs, and in every job. */
 static void measured_elsewhere(void **state)
 {
     (void)state;
@@ -326,7 +326,7 @@ static void measured_elsewhere(void **state)
     }
 }
 
-/* Where every size goes to the real NCCL there is nothing to set up; but who names a policy may change it later. */
+/* No communicator is set up if every size is forwarded, except with a policy, which the program may change later. */
 static void served(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void served(void **state)
     assert_false(sel_plan_serves(&tuned));
 }
 
-/* Kinds of types have rows of their own. */
+/* Each kind of type uses its own rows. */
 static void kinds(void **state)
 {
     (void)state;
@@ -382,7 +382,7 @@ static void kinds(void **state)
     assert_string_equal(choose(&plan, ALG_INT32, 64).algorithm->name, "oneshot");
 }
 
-/* A table of another NCCL: its rows for NCCL hold, ours only where the model sees its larger lead. */
+/* From a table of another NCCL, rows for NCCL apply, but Shunt's only if the model predicts the larger gain. */
 static void another_nccl(void **state)
 {
     (void)state;
@@ -421,7 +421,7 @@ static void another_nccl(void **state)
     assert_int_equal(sel_plan_measurement(&plan), SEL_NOT_MEASURED);
 }
 
-/* Rows of another process may contain anything. */
+/* Rows from another process with arbitrary contents do no harm. */
 static void foreign_rows(void **state)
 {
     (void)state;
@@ -461,7 +461,8 @@ static void expect_reductions_taken(const sel_topology_t *topology)
     }
 }
 
-/* With SHUNT_DETERMINISTIC every reduction of every type and size, whatever the links, the memory and the ranks. */
+/* With SHUNT_DETERMINISTIC every reduction of every type and size is taken, whatever the links, the memory and the
+ * ranks. */
 static void deterministic(void **state)
 {
     (void)state;
@@ -489,7 +490,7 @@ static void nothing_forwarded(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
-/* The same for algorithms of the host's memory. */
+/* Measured figures of host memory are used under the same condition. */
 static void measured_host(void **state)
 {
     (void)state;
@@ -511,7 +512,8 @@ static void measured_host(void **state)
     }
 }
 
-/* An algorithm of one memory is not chosen for the other, by row, policy or need. */
+/* An algorithm for one memory is not chosen for the other: neither by a row, nor by a policy, nor if none may be
+ * forwarded. */
 static void host_memory(void **state)
 {
     (void)state;
@@ -571,7 +573,8 @@ static void limits(void **state)
     assert_int_equal(choose(&plan, ALG_BFLOAT16, 8).reason, SEL_TAKEN);
 }
 
-/* No launch asks for more threads than its kernel was built for: more values in registers, fewer threads. */
+/* No launch has more threads than its kernel was compiled for: kernels that keep more values in registers have
+ * fewer. */
 static void shape_fits_kernels(void **state)
 {
     (void)state;
@@ -597,7 +600,7 @@ static void shape_fits_kernels(void **state)
     }
 }
 
-/* The maximum that an algorithm reports fits its scratch, for every type and number of ranks. */
+/* The largest message that an algorithm reports fits its scratch, for every type and number of ranks. */
 static void scratch_holds_it(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table as text: valid input, refused input and the position of the fault, and
- * that written text is read back the same.
+ * The table as text: valid input, refused input with the position of the fault, and written text that is read back
+ * unchanged.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static void rows(void **state)
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
 }
 
-/* The first format distinguished eager from captured calls: rows only for eager calls are left out. */
+/* In files of the first format, which distinguished eager from captured calls, rows for eager calls are skipped. */
 static void first_format(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void host_line(void **state)
     assert_int_equal(file.host.link, SEL_LINK_PHB);
 }
 
-/* A wrong row is reported with its position, and does not affect others. */
+/* A wrong row is reported with its position, and the others still apply. */
 static void wrong_rows(void **state)
 {
     (void)state;

@@ -62,7 +62,7 @@ static void *poll_in_thread(void *comm)
     return NULL;
 }
 
-/* A step may read the application's pointers, so an abort waits for it, whatever happens to the time of day. */
+/* An abort waits for a running step, which may read the application's pointers, even if the time of day changes. */
 static void waits_for_a_step(void **state)
 {
     (void)state;

@@ -46,7 +46,7 @@ static void threads_attach(void **state)
     comms_destroy(comms, N);
 }
 
-/* The ranks' views are combined: one that differs changes the class on all of them. */
+/* The ranks' views are combined: a different one on a single rank changes the class on all. */
 
 static void same_gpu(void **state)
 {
@@ -76,7 +76,7 @@ static void pool_is_used(void **state)
     comms_destroy(comms, N);
 }
 
-/* A rank without Shunt joins only the real NCCL: no rank waits for it here. */
+/* No rank waits in Shunt's set-up for a rank without Shunt, which joins only the real NCCL. */
 static void a_rank_without_shunt(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void non_blocking(void **state)
     comms_destroy(comms, N);
 }
 
-/* NCCL has set the handle when an init returns, and does not touch the program's variable again: it may be gone. */
+/* After an init has returned, the program's handle variable, which may be gone, is not accessed. */
 static void the_handle_may_move(void **state)
 {
     (void)state;
@@ -167,8 +167,8 @@ static void *begin_in_thread(void *comms)
     return NULL;
 }
 
-/* A thread that has not begun the set-ups polls one after the other until it is ready, at any times: of these set-ups
- * only polled ones proceed. While the ranks live, they meet, at the latest in the first call. */
+/* Set-ups complete if a thread that has not begun them polls one after the other at any times. Only polled ones
+ * proceed; the ranks meet at the latest in the first call. */
 static void late_polls(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void late_polls(void **state)
     comms_destroy(comms, N);
 }
 
-/* Rank 0 polls more often than the others, whose programs poll once a second: who is told that it is ready is, and its
- * first call does not wait for the others' next polls. */
+/* If rank 0 polls often and the others once a second, a rank that is told that it is ready is, and its first call does
+ * not wait for the others' next polls. */
 static void seldom_polls(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void *init_singly(void *argument)
     return NULL;
 }
 
-/* Rank 0 makes both in a group, whose end waits for both: rank 1 must come to the second meanwhile. */
+/* Rank 0 makes both in a group, whose end waits for both; rank 1 must reach the second meanwhile. */
 static void grouped_against_single(bool apart)
 {
     ncclComm_t mine[2], theirs[2];
@@ -294,7 +294,7 @@ static void *begin_unseen(void *comm)
     return ncclCommInitRankConfig(comm, 2, unseen_id, 1, &config) == ncclInProgress ? NULL : comm;
 }
 
-/* A rank that continues when its program calls again, and whose death would not be seen, may have died. */
+/* The wait has a limit for a rank that continues only in its program's calls and whose death could not be seen. */
 static void an_unseen_rank_that_is_away_has_a_limit(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void an_unseen_rank_that_is_away_has_a_limit(void **state)
     comms_destroy(comms, 2);
 }
 
-/* One rank polls, the other's init returns without waiting, and its first call waits instead. */
+/* A rank that polls attaches with one whose init returns without waiting and whose first call waits instead. */
 static void blocking_beside_polled(void **state)
 {
     (void)state;

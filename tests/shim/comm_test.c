@@ -58,7 +58,7 @@ static void finds_added_handles(void **state)
         drop(i);
 }
 
-/* Many handles, one after the other: neither the table nor a miss may grow with them. */
+/* The table and the cost of a miss do not grow with the number of handles that were made and removed. */
 static void many_handles_do_not_fill_the_table(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exit_test.c - a process exits while its communicators live: kernels that wait are told to leave, or the end of CUDA
- * would wait for them, and an abort during the exit takes nothing from other threads.
+ * exit_test.c - a process exits with live communicators: waiting kernels are ended, as CUDA's exit handler would
+ * otherwise wait for them, and an abort during the exit frees nothing that other threads use.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,8 @@ static bool is_stopped(int rank)
     return comm && __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* As CUDA, which began before the communicators, and so ends after Shunt's handler. */
+/* Wait for kernels as CUDA's exit handler does. CUDA was initialised before the communicators, so its handler runs
+ * after Shunt's. */
 static void wait_for_kernels(void)
 {
     for (int r = 0; r < N; r++)

@@ -652,7 +652,7 @@ static void count_stuck(shim_comm_t *comm, void *unused)
     atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && (forwarded || waits(comm)));
 }
 
-/* As the driver's frees: each waits for all kernels. */
+/* Waits for all kernels, as each free of the driver does. */
 void alg_scratch_reap(void)
 {
     shim_comm_each_held(count_stuck, NULL);

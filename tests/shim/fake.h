@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake.h - fakes of the folders around a set-up: a real NCCL whose ranks are threads
- * or one thread, GPUs, and scratch that fails where a test says so.
+ * fake.h - fakes of the folders around a set-up: a real NCCL whose ranks are threads or one thread, GPUs, and scratch
+ * that fails as a test requests.
  */
 #ifndef SHUNT_TESTS_SHIM_FAKE_H
 #define SHUNT_TESTS_SHIM_FAKE_H
@@ -66,12 +66,12 @@ extern atomic_bool fake_stopped;          /* the monotonic clock stands: no limi
 extern _Thread_local unsigned fake_ticks; /* this many readings of it in this thread find it 0.1 s later each */
 extern _Thread_local unsigned fake_pids;  /* this thread's rank runs in a pid namespace of its own; 0: the test's */
 
-/* What the real ncclGroupEnd waits for. */
+/* Wait until the communicator is ready, as the real ncclGroupEnd does. */
 void fake_wait_ready(ncclComm_t comm);
 
-/* Initial state: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
+/* Set the initial state: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
 void fake_reset(void);
-/* Of the real NCCL, as ncclGetVersion says. Before other threads run. */
+/* Set the real NCCL's version as returned by ncclGetVersion. Call before other threads run. */
 void fake_real_version(int version);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grow_test.c - pieces of scratch in random orders: ranks ask for pieces at any time and in any order, or not at all,
- * end, suspend and resume; memory fails on some. What must hold: a rank may use a piece only if every rank has armed
- * and mapped it, and all ranks get the same answer. The ranks are threads of one process, with memory of the host; the
- * thread under test is the library's.
+ * end, suspend and resume; memory fails on some. A rank may use a piece only if every rank has armed and mapped it, and
+ * all ranks must get the same answer. The ranks are threads of one process, with memory of the host; the thread under
+ * test is the library's.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -172,7 +172,7 @@ static void end_rank(shim_comm_t *comm)
     shim_comm_collect();
 }
 
-/* Its job may still hold the state. */
+/* End a world, whose job may still use the state. */
 static void end_world(world_t *w)
 {
     for (uint32_t r = 0; r < w->nranks; r++)
@@ -217,7 +217,7 @@ static void run_all(world_t *w, void *(*run)(void *))
         pthread_join(thread[r], NULL);
 }
 
-/* No rank has the answer yes where another one has no, in this world. */
+/* Check that in this world no rank has the answer yes and another one no. */
 static void assert_alike(const world_t *w)
 {
     uint32_t yes = 0, no = 0;
@@ -277,7 +277,7 @@ static void memory_fails(void **state)
     }
 }
 
-/* Before the others ask, or while they do: none waits until its limit. */
+/* If a rank ends before or while the others ask, none waits until its time limit. */
 static void a_rank_ends(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void *suspend_and_resume(void *argument)
     return NULL;
 }
 
-/* All pieces come again on all ranks, or on none. */
+/* After a suspend all pieces return on all ranks, or on none. */
 static void suspends(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_test.c - set-up of communicators whose ranks, on made-up GPUs, are on several hosts: who attaches as what,
- * and that all ranks decline where one cannot. Each rank is a process; the listener is that of one more: this one stays
- * without threads, for the thread sanitizer has none in children of a process with threads.
+ * hosts_test.c - set-up of communicators whose ranks, on fake GPUs, are on several hosts: which attach and how, and
+ * that all ranks decline if one cannot attach. Each rank is a process, and another one has the listener: the test's
+ * process stays without threads, as the thread sanitizer supports none in children of a process with threads.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -263,7 +263,7 @@ static void without_rdma(int rank)
     setenv("NCCL_IB_DISABLE", "1", 1);
 }
 
-/* The program wants its connections encrypted. */
+/* Make the program require encrypted connections, so that all ranks decline. */
 static void encrypted(int rank)
 {
     (void)rank;
@@ -281,7 +281,7 @@ static void networks(void **state)
     run((trial_t){2, 1, encrypted, false, 0, 0, false});
 }
 
-/* An id carries an invitation where ranks may meet; but one that every rank makes for itself has to be the same. */
+/* An id contains an invitation if ranks may meet, but not an id that every rank makes itself, which must be equal. */
 static void comm_id(void **state)
 {
     (void)state;

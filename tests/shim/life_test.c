@@ -27,7 +27,7 @@ static void split_all(ncclComm_t *comms, ncclComm_t *children, const int *colors
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
-/* A split that keeps all ranks. */
+/* Split all ranks' communicators into one of the same ranks. */
 static void copy_all(ncclComm_t *comms, ncclComm_t *children)
 {
     static const int one[N];
@@ -66,7 +66,7 @@ static void splits(void **state)
     ncclCommDestroy(again[3]);
 }
 
-/* Children that share resources share the abort; others live on. */
+/* An abort also ends children that share resources, but no other communicators. */
 static void an_abort_ends_communicators_that_share(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void an_abort_ends_communicators_that_share(void **state)
     }
 }
 
-/* A revoked communicator shares its resources with none: its replacement lives on. */
+/* A revoked communicator shares its resources with none: its replacement is not ended with it. */
 static void a_revoked_communicator_shares_nothing(void **state)
 {
     (void)state;
@@ -134,7 +134,7 @@ static void split_of_unknown(void **state)
     assert_int_equal(ncclCommDestroy(child), ncclSuccess);
 }
 
-/* The child of a non-blocking parent appears later, when the parent is polled. */
+/* The child of a non-blocking parent is attached when it appears, as the parent is polled. */
 static void late_split(void **state)
 {
     (void)state;
@@ -176,7 +176,8 @@ static void refused_destroy_keeps_state(void **state)
     assert_int_equal(ncclCommAbort(NULL), ncclSuccess);
 }
 
-/* Whatever the error: NCCL has refused it before it began, and the calls of before may still run. */
+/* A destroy that NCCL refuses in a group, with any error, has not begun: the state stays, as earlier calls may still
+ * run. */
 static void a_destroy_refused_in_a_group_keeps_state(void **state)
 {
     (void)state;
@@ -223,8 +224,8 @@ static void abort_stops_kernels(void **state)
     assert_int_equal(fake.pooled, 2);
 }
 
-/* An abort from another thread that ends the wait of a destroy or a finalize frees the handle: no thread may use it
- * then. */
+/* If another thread's abort ends the wait of a destroy or a finalize, it frees the handle, which no thread may use
+ * afterwards. */
 static void abort_in_a_drain(void **state)
 {
     (void)state;
@@ -243,7 +244,7 @@ static void abort_in_a_drain(void **state)
     comms_destroy(comms + 2, N - 2);
 }
 
-/* The same where that thread is slow between the stop of our kernels and the rest. */
+/* The same if that thread is delayed between the stop of Shunt's kernels and the rest. */
 static void half_an_abort_in_a_drain(void **state)
 {
     (void)state;
@@ -263,8 +264,8 @@ static void half_an_abort_in_a_drain(void **state)
     comms_destroy(comms + 2, N - 2);
 }
 
-/* Kernels of all of them wait for a dead peer, in one thread: freeing memory of the first would wait for the kernels of
- * the others, which this thread has yet to abort. */
+/* One thread can abort communicators one after another while all their kernels wait for a dead peer: freeing memory of
+ * the first would wait for the kernels of the others. */
 static void aborts_one_after_another(void **state)
 {
     (void)state;
@@ -282,7 +283,7 @@ static void aborts_one_after_another(void **state)
     assert_int_equal(fake.stuck, 0);
 }
 
-/* A graph may run at any time without notice: the memory that it keeps is bounded by the next init. */
+/* The memory that graphs keep, since they may run at any time, is bounded from the next init on. */
 static void graphs_keep_little(void **state)
 {
     (void)state;
@@ -306,8 +307,8 @@ static void graphs_keep_little(void **state)
     comms_destroy(comms + 1, N - 1);
 }
 
-/* Of the real NCCL's kernels on a communicator that is forwarded no event tells: one may wait for a rank that waits for
- * this thread. As with graphs, little is kept for that. */
+/* Kernels of the real NCCL on a forwarded communicator, whose end no event reports, count as running: one may wait for
+ * a rank that waits for this thread. As with graphs, little memory is kept for that. */
 static void forwarded_kernels_count_as_running(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static void forwarded_kernels_count_as_running(void **state)
     comms_destroy(comms + 2, N - 2);
 }
 
-/* So do those of a communicator whose relative a shrink has stopped: its calls are forwarded from then on. */
+/* So do the kernels of a communicator whose relative a shrink has stopped: its calls are forwarded from then on. */
 static void stopped_relatives_count_as_running(void **state)
 {
     (void)state;
@@ -348,7 +349,8 @@ static void stopped_relatives_count_as_running(void **state)
     comms_destroy(comms + 1, N - 1);
 }
 
-/* And however much there is to free, an abort does not wait: the next one may be that of the forwarded communicator. */
+/* An abort does not wait to free memory, however much there is: the next one may be that of the forwarded
+ * communicator. */
 static void aborts_before_that_of_a_forwarded_one(void **state)
 {
     (void)state;
@@ -379,8 +381,8 @@ static void *settle_in_thread(void *handle)
     return NULL;
 }
 
-/* Nor does a poll or a first call that ends a set-up, even if memory is short: its thread may be the one that aborts
- * the forwarded communicator. */
+/* Nor does a poll or a first call that completes a set-up, even with little memory: its thread may be the one that
+ * aborts the forwarded communicator. */
 static void set_ups_before_the_abort_of_a_forwarded_one(bool in_call, int error)
 {
     enum { TOO_MANY = 12 };
@@ -429,7 +431,8 @@ static void first_calls_before_the_abort_of_a_forwarded_one(void **state)
     set_ups_before_the_abort_of_a_forwarded_one(true, 0);
 }
 
-/* A free may wait for a kernel of a peer that waits for this rank in the real init. */
+/* Nothing is freed before the real init, as a free may wait for a kernel whose peer waits for this rank in the real
+ * init. */
 static void nothing_is_freed_before_the_real_init(void **state)
 {
     (void)state;
@@ -501,7 +504,7 @@ static void finalize(void **state)
     assert_int_equal(fake.pooled, N);
 }
 
-/* A non-blocking one is finalized when its calls have ended, Shunt's too. */
+/* A non-blocking communicator is finalized after its calls have ended, including Shunt's. */
 static void finalize_without_blocking(void **state)
 {
     (void)state;
@@ -518,7 +521,7 @@ static void finalize_without_blocking(void **state)
     comms_destroy(comms, N);
 }
 
-/* Children without a setting of their own mix graphs and eager work as their parents do. */
+/* Children without a setting for mixing graphs and eager work inherit their parents'. */
 static void graph_mixing_is_inherited(void **state)
 {
     (void)state;
@@ -538,7 +541,7 @@ static void graph_mixing_is_inherited(void **state)
     }
 }
 
-/* NCCL refuses to revoke during a finalize: Shunt's kernels, which it waits for, must end normally. */
+/* A revoke during a finalize, which NCCL refuses, does not stop Shunt's kernels, for which the finalize waits. */
 static void a_refused_revoke_stops_nothing(void **state)
 {
     (void)state;
@@ -563,8 +566,8 @@ static void a_refused_revoke_stops_nothing(void **state)
     assert_int_equal(fake.pooled, N - 1);
 }
 
-/* NCCL keeps an order among communicators, for children without the setting too. The field is newer than the nccl.h of
- * the build: it comes seven words after nvlsCTAs. */
+/* Communicators with NCCL's launch order are forwarded, also children without the setting. The field is newer than the
+ * build's nccl.h: it is seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
 {
     (void)state;
@@ -590,7 +593,8 @@ static void launch_order_is_forwarded(void **state)
     }
 }
 
-/* How few multiprocessors NCCL takes is its own affair: of registered memory, say, copy engines move it all. */
+/* A CTA policy is forwarded to NCCL, since only NCCL decides how few multiprocessors it uses: for registered memory
+ * copy engines can do all the work. */
 static void a_cta_policy_is_forwarded(void **state)
 {
     (void)state;

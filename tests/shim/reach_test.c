@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reach_test.c - set-up by what the GPUs reach: links and machines are combined over
- * the ranks, and all ranks take one kind of memory.
+ * reach_test.c - set-ups with different links between GPUs: links and machines are combined over the ranks, and all
+ * ranks use one kind of memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +89,7 @@ static void try_memory(alg_memory_t memory)
     comms_destroy(comms, N);
 }
 
-/* Without peer access, the host's memory; over NVLink the real NCCL may have better. */
+/* Without peer access host memory is used, but not with NVLink, over which the real NCCL may be faster. */
 static void no_peer_access(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void no_peer_access(void **state)
     comms_try(SHIM_COMM_FORWARD);
 }
 
-/* Bridges between pairs, or two sockets: some GPUs reach each other, and all go through the host's memory. */
+/* If only some GPUs reach each other, by bridges or on one socket, all use host memory. */
 static void some_peer_access(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void expect_peers(alg_memory_t memory, bool peers)
     comms_destroy(comms, N);
 }
 
-/* Over PCIe the host's memory may be the better way; peer access is what is left if it fails. */
+/* Over PCIe host memory may be the first choice; peer access is used if it fails. */
 static void host_memory_first(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void host_memory_first(void **state)
     expect_peers(ALG_MEMORY_PEER, false);
 }
 
-/* The next communicator of a team that goes through the host's memory takes its idle scratch. */
+/* The next communicator of a team that uses host memory takes its idle scratch. */
 static void host_memory_from_the_pool(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void host_memory_from_the_pool(void **state)
     }
 }
 
-/* NCCL_P2P_LEVEL is about distance. */
+/* NCCL_P2P_LEVEL limits peer access by distance. */
 static void peer_level(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void peer_level(void **state)
     unsetenv("NCCL_SHM_DISABLE");
 }
 
-/* Of GPUs of which some pairs have bridges, too: the distance between the others counts. */
+/* With bridges between some pairs, NCCL_P2P_LEVEL applies to the distance between the others. */
 static void peer_level_with_bridges(void **state)
 {
     (void)state;
@@ -230,7 +230,7 @@ static void vmm_is_sent(void **state)
     comms_destroy(comms, N);
 }
 
-/* Memory shared by IPC with a rank of another pid namespace could never be freed. */
+/* IPC memory is not shared with a rank of another pid namespace, as it could never be freed. */
 static void other_pid_namespaces(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void other_pid_namespaces(void **state)
     unsetenv("NCCL_CUMEM_ENABLE");
 }
 
-/* The idle scratch of such a team is VMM memory, whose descriptors were sent when it was made. */
+/* The idle scratch of such a team, which is VMM memory with descriptors sent when it was made, is reused. */
 static void other_pid_namespaces_and_the_pool(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void other_pid_namespaces_and_the_pool(void **state)
     comms_destroy(comms, N);
 }
 
-/* Scratch that no call would use is not made, nor an idle one kept. */
+/* Scratch that no call would use is not allocated, nor kept when idle. */
 static void nothing_to_serve(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static void nothing_to_serve(void **state)
     comms_destroy(comms, N);
 }
 
-/* There are no kernels for them, of any memory; one such GPU is enough. */
+/* A communicator with an old GPU, for which no memory has kernels, is declined. */
 static void old_gpus(void **state)
 {
     (void)state;

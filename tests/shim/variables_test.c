@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * variables_test.c - variables of docs/settings.md that decide whether and how a
- * communicator of GPUs attaches: on fake GPUs, each in a process of its own.
+ * variables_test.c - variables of docs/settings.md that decide whether and how a communicator of GPUs attaches: on fake
+ * GPUs, each case in a process of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,8 @@ static void expect_forwarded(const char *variable, const char *value, const char
     expect((scenario_t){.set = {variable, value}, .phase = SHIM_COMM_FORWARD, .reason = reason});
 }
 
-/* Plugins that the real NCCL opens unasked, by their default names. */
+/* Plugins that the real NCCL opens by their default names do not prevent an attach; those whose work Shunt bypasses get
+ * a warning. */
 static void default_plugins(void **state)
 {
     (void)state;
@@ -141,7 +142,7 @@ static void enable(void **state)
     expect((scenario_t){.set = {"SHUNT_ENABLE", "0"}, .phase = UNKNOWN});
 }
 
-/* What the user requests of NCCL and Shunt lacks is forwarded to NCCL. */
+/* Choices that the user makes explicitly and Shunt lacks are forwarded to NCCL. */
 static void explicit_choices(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void explicit_choices(void **state)
     expect_attached("NCCL_CTA_POLICY", "thrift");
 }
 
-/* The variable overrides the configuration, if NCCL knows its value; life_test.c, a_cta_policy_is_forwarded, tests the
+/* The variable overrides the configuration if NCCL knows its value; a_cta_policy_is_forwarded in life_test.c tests the
  * effect. */
 static int policies(void *argument)
 {
@@ -205,7 +206,7 @@ static void cta_policy(void **state)
     assert_int_equal(child_run(policies, NULL, log, sizeof(log)), 0);
 }
 
-/* Those of two H200, with a policy. A name is never cut. */
+/* The log names the sources of the rules, for two H200 with a policy, and truncates no name. */
 static void sources_of_rules(void **state)
 {
     (void)state;
@@ -249,8 +250,8 @@ static void no_peer_access(void **state)
     expect_attached("NCCL_P2P_DISABLE", "0");
 }
 
-/* Containers that share /dev/shm meet, but processes of one may not see the other's: memory is sent. If that fails,
- * too, NCCL serves, and one line says so. */
+/* Containers that share /dev/shm meet, but their processes may not open each other's memory, so descriptors are sent.
+ * If that fails, too, NCCL serves, and one line reports it. */
 static void containers(void **state)
 {
     (void)state;
@@ -268,7 +269,8 @@ static void containers(void **state)
                         .warnings = 1});
 }
 
-/* Only the network is left, which is NCCL's. */
+/* With NCCL_P2P_DISABLE and NCCL_SHM_DISABLE only the network is left, which is NCCL's; the latter alone has no
+ * effect. */
 static void shm_disable(void **state)
 {
     (void)state;
@@ -283,7 +285,7 @@ static void shm_disable(void **state)
     expect_attached("NCCL_SHM_DISABLE", "1");
 }
 
-/* Where VMM memory is refused, or the user has switched it off, IPC memory is used. */
+/* IPC memory is used if VMM memory is refused, or the user has disabled it. */
 static void cumem_enable(void **state)
 {
     (void)state;
@@ -300,7 +302,7 @@ static void cumem_enable(void **state)
         expect(refused);
 }
 
-/* Between two GPUs NCCL uses multicast from 2.28.7 on. */
+/* NCCL_NVLS_ENABLE changes the choice for two GPUs from NCCL 2.28.7 on, which uses multicast there. */
 static void nvls_enable(void **state)
 {
     (void)state;
@@ -312,7 +314,7 @@ static void nvls_enable(void **state)
     expect(multicast);
 }
 
-/* The notes in a folder, and the text of the last one; removes them. */
+/* Count and remove the notes in a folder; `text` gets the last one's. */
 static int take_notes(const char *folder, char *text, size_t capacity)
 {
     int notes = 0;
@@ -336,7 +338,7 @@ static int take_notes(const char *folder, char *text, size_t capacity)
     return notes;
 }
 
-/* A note is left where `shunt run` started the program and no table decides; never under LD_PRELOAD alone. */
+/* A note is left if `shunt run` started the program and no table applies; never under LD_PRELOAD alone. */
 static void tune(void **state)
 {
     (void)state;
@@ -375,7 +377,7 @@ static void tune(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* It reaches the plan; tests/selector, nothing_forwarded, tests its effect. */
+/* SHUNT_DETERMINISTIC is passed to the plan; nothing_forwarded in tests/selector tests its effect. */
 static void deterministic(void **state)
 {
     (void)state;
@@ -387,7 +389,8 @@ static void deterministic(void **state)
     expect_attached("SHUNT_DETERMINISTIC", "0");
 }
 
-/* What pins NCCL for the sake of the bits is satisfied by SHUNT_DETERMINISTIC, and else says what that would gain. */
+/* A variable that pins NCCL for reproducible bits has no effect with SHUNT_DETERMINISTIC, and otherwise the log names
+ * what that setting would gain. */
 static void pins(void **state)
 {
     (void)state;
@@ -422,7 +425,7 @@ static void pins(void **state)
             .set = {others[i][0], others[i][1]}, .phase = SHIM_COMM_ATTACHED, .blocks = 0, .multicast = -1});
 }
 
-/* What is forwarded all the same is named once. */
+/* Calls that are forwarded despite SHUNT_DETERMINISTIC are logged once. */
 static void forwarded_all_the_same(void **state)
 {
     (void)state;
@@ -464,7 +467,7 @@ static void max_ctas(void **state)
     expect(capped);
 }
 
-/* They override the configuration; life_test.c, an_abort_ends_communicators_that_share, tests the effect. */
+/* The variables override the configuration; an_abort_ends_communicators_that_share in life_test.c tests the effect. */
 static int share(void *argument)
 {
     const char *value = argument;
@@ -493,7 +496,8 @@ static void share_resources(void **state)
     assert_int_equal(child_run(share, "1", log, sizeof(log)), 0);
 }
 
-/* The field is newer than the nccl.h of the build: it comes three words after nvlsCTAs. */
+/* The variable overrides the configuration, whose field is newer than the build's nccl.h: it is three words after
+ * nvlsCTAs. */
 static int mixing(void *argument)
 {
     (void)argument;

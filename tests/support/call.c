@@ -37,7 +37,7 @@ static void prepare_in_place(call_t *call, size_t offset)
     call->input_hash = rest_hash(call);
 }
 
-/* A buffer that this rank does not use. */
+/* Whether the call gets a buffer, although this rank does not use it. */
 static bool is_given(const call_t *call)
 {
     return (call->k.c.seed + (uint64_t)call->rank) % 2 == 0;

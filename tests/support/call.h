@@ -31,21 +31,21 @@ typedef struct call {
     cudaStream_t stream;
 } call_t;
 
-/* Makes buffers and operator; call_issue then makes the call (which in a group does nothing yet). */
+/* Make buffers and operator. call_issue then makes the call, which in a group does not run yet. */
 void call_prepare_coll(call_t *call, ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape);
 ncclResult_t call_issue(call_t *call);
 /* The same with another operator, which is not destroyed. */
 ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op);
-/* Check the output, and fold it into *hash if all ranks get the same. Of an all-reduce every `shards`-th element from
- * `shard` on is compared with the reference (other ranks compare the rest: their outputs must have the same hash).
- * Frees. */
+/* Check the output, and add it to *hash if all ranks get the same. Of an all-reduce every `shards`-th element from
+ * `shard` on is compared with the reference; other ranks, whose outputs must have the same hash, compare the rest.
+ * Frees the call. */
 void call_finish(call_t *call, int shard, int shards, uint64_t *hash);
-/* The call never ran: the output is untouched. Frees. */
+/* Check that the output is untouched, as the call never ran. Frees the call. */
 void call_cancelled(call_t *call);
 
-/* All of it, blocking. */
+/* Prepare, issue, wait and finish. */
 void call_run_coll(ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape, uint64_t *hash);
-/* One thread for all ranks: one group. */
+/* The same for all ranks in one thread, in one group. */
 void call_run_solo_coll(const ncclComm_t *comms, const coll_t *k, call_shape_t shape);
 
 /* The same for an all-reduce. */
@@ -53,7 +53,7 @@ void call_prepare(call_t *call, ncclComm_t comm, int rank, const data_case_t *c,
 void call_run(ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape, uint64_t *hash);
 void call_run_solo(const ncclComm_t *comms, const data_case_t *c, call_shape_t shape);
 
-/* Every rank posts a hash; all must be equal. A barrier. */
+/* Check that the hashes of all ranks are equal. A barrier. */
 void call_agree(ranks_t *ranks, uint64_t hash);
 /* The same among ranks of a subset: `leader` is the world rank of one of them. */
 void call_agree_with(ranks_t *ranks, int leader, uint64_t hash);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock_back.h - a system's clock that is set back, for programs linked with --wrap=clock_gettime.
+ * clock_back.h - a system clock that is set back, for programs linked with --wrap=clock_gettime.
  */
 #ifndef SHUNT_TESTS_CLOCK_BACK_H
 #define SHUNT_TESTS_CLOCK_BACK_H

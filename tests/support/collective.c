@@ -70,7 +70,7 @@ void coll_fill(const coll_t *k, uint32_t rank, void *input)
     data_fill(&c, (int)rank, input);
 }
 
-/* `count` elements that `sender` had from element `first` on. */
+/* Check `count` elements that `sender` had from element `first` on. */
 static bool same_bits(const coll_t *k, uint32_t sender, size_t first, const uint8_t *output, char *fault,
                       size_t fault_bytes)
 {

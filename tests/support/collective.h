@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.h - the inputs and results of each collective, for tests of kernels
- * and of the library: sizes, inputs, and the check of an output.
+ * collective.h - sizes, inputs and the check of an output of each collective, for tests of kernels and of the library.
  *
  * A data_case_t's count is that of NCCL's entry point; its operator applies to
  * collectives that reduce.
@@ -20,10 +19,10 @@ typedef struct coll {
     data_case_t c;
 } coll_t;
 
-/* Whether it has an operator, or a root. (The library's own functions for this are not public.) */
+/* Whether the collective has an operator; below: a root. (The library's own functions for this are not public.) */
 bool coll_reduces(const coll_t *k);
 bool coll_rooted(const coll_t *k);
-/* Every rank gets the same. */
+/* Whether every rank gets the same output. */
 bool coll_alike(const coll_t *k);
 /* Elements of the rank's buffer; 0: this rank does not use it. */
 size_t coll_input_count(const coll_t *k, uint32_t rank);
@@ -32,7 +31,7 @@ size_t coll_output_count(const coll_t *k, uint32_t rank);
  * of the output in the input. */
 ptrdiff_t coll_in_place_at(const coll_t *k, uint32_t rank);
 void coll_fill(const coll_t *k, uint32_t rank, void *input);
-/* On a fault: false, one line in `fault`. Moved data is compared bit for bit. */
+/* Check an output; moved data is compared bit for bit. On a fault: false, and one line in `fault`. */
 bool coll_right(const coll_t *k, uint32_t rank, const void *output, char *fault, size_t fault_bytes);
 
 #endif

@@ -194,7 +194,7 @@ bool data_right_on(const data_case_t *c, const int *host_of, const void *output,
     return true;
 }
 
-/* Ranks below `rank` are placed on hosts of `each` ranks; try all placements of the others. */
+/* The ranks below `rank` are placed on hosts of `each` ranks; try all placements of the others. */
 static bool right_for_some(const data_case_t *c, int *host_of, int rank, int each, const uint8_t *output, size_t first,
                            size_t step)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.h - inputs that any rank can make for every other, the check of an output,
- * and buffers with guards.
+ * data.h - inputs that any rank can compute for all ranks, the check of an output, and buffers with guards.
  *
  * An element is a pure function of case, rank and index, so a rank needs no data
  * of the others to know the expected result.
@@ -41,18 +40,18 @@ uint32_t data_escaped(uint64_t bits);
 /* 0 .. limit-1 */
 uint64_t data_below(uint64_t *state, uint64_t limit);
 
-/* Rank's input, `count` elements at any address. */
+/* Write a rank's input, `count` elements, to any address. */
 void data_fill(const data_case_t *c, int rank, void *input);
-/* Rank's scalar for REF_PREMUL: one element. */
+/* Write a rank's scalar for REF_PREMUL: one element. */
 void data_scalar(const data_case_t *c, int rank, void *scalar);
 /* Check elements first, first + step, ... of an output. On a fault: false, one line in `fault`. */
 bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
                 char *fault, size_t fault_bytes);
-/* The same, strictly, of an all-reduce of several hosts (ref_right_on_hosts). */
+/* The same with REF_STRICT for an all-reduce of several hosts (ref_right_on_hosts). */
 bool data_right_on(const data_case_t *c, const int *host_of, const void *output, size_t first, size_t step, char *fault,
                    size_t fault_bytes);
-/* The same if it is unknown which ranks are on which host: some placement, with as many on each host, makes all these
- * elements right. */
+/* The same if the placement of ranks is unknown: true if some placement, with as many ranks on each host, makes all
+ * these elements right. */
 bool data_right_on_hosts(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
                          size_t fault_bytes);
 /* Fold bytes into a hash. */
@@ -69,9 +68,9 @@ typedef struct data_buffer {
     size_t offset;
 } data_buffer_t;
 bool data_buffer_make(data_buffer_t *buffer, size_t size, size_t offset);
-/* The guards are unchanged. */
+/* Whether the guards are unchanged. */
 bool data_buffer_guarded(const data_buffer_t *buffer);
-/* Nothing has been written at all. */
+/* Whether nothing has been written. */
 bool data_buffer_untouched(const data_buffer_t *buffer);
 void data_buffer_free(data_buffer_t *buffer);
 

@@ -80,7 +80,7 @@ void alg_relay_destroy(alg_relay_t *relay)
     free(relay);
 }
 
-/* For the host device, which is not linked here. */
+/* A stub, since the host device is not linked. */
 void alg_hosts_destroy(alg_hosts_t *hosts)
 {
     (void)hosts;

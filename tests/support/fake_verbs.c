@@ -2,10 +2,10 @@
 /*
  * fake_verbs.c - in place of libibverbs.so.1 (SHUNT_IBV_SO): RDMA among the processes of one machine.
  *
- * This file is devices, memory and completions. A queue pair (fake_verbs_queue.c) has two threads, as a device has two
- * engines: one carries out what was posted, some time later, by a socket; the other one serves the peer's, and writes
- * into memory. Each address (GID) and queue pair has a socket of its own name. What a caller may not do ends the
- * program: objects left over, memory whose registration ends before the queue pair that wrote to it.
+ * This file has devices, memory and completions. A queue pair (fake_verbs_queue.c) has two threads, as a device has two
+ * engines: one sends posted requests, some time later, over a socket; the other one receives the peer's and writes into
+ * memory. Each address (GID) and queue pair has a socket with its own name. Misuse ends the program: leaked objects, or
+ * memory that is deregistered before the queue pair that wrote to it is destroyed.
  *
  * FAKE_VERBS, words with commas between: two (devices), down (its ports are), ib (InfiniBand), none (no device), memory
  * (none can be registered), first (the first write of each queue pair fails), lost

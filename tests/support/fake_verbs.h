@@ -26,7 +26,7 @@
 /* The word of FAKE_VERBS behind this name; NULL: it is not there. */
 const char *fake_option(const char *name);
 void fake_count(struct ibv_context *context, int by);
-/* Whether queue pairs of `pd` may reach the bytes; if so, queue pair `writer` (0: none) writes to them. */
+/* Whether queue pairs of `pd` may access the bytes; if so, records queue pair `writer` (0: none) as writing to them. */
 bool fake_may(uint32_t key, uint64_t at, uint64_t bytes, int access, const struct ibv_pd *pd, uint32_t writer);
 void fake_complete(struct ibv_cq *cq, const struct ibv_wc *one);
 bool fake_is_alive(uint32_t queue);

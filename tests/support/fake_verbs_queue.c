@@ -96,7 +96,7 @@ static bool move_all(int socket, void *bytes, size_t size, bool out)
     return true;
 }
 
-/* A flag is one store; data is not. */
+/* Write received bytes to memory: a flag with one store, other data with memcpy. */
 static void land(uint64_t to, const uint8_t *data, uint32_t bytes)
 {
     uint64_t word;
@@ -221,7 +221,7 @@ int fake_post(struct ibv_qp *qp, struct ibv_send_wr *write, struct ibv_send_wr *
     return error;
 }
 
-/* From now on the peer's writes come through. */
+/* Begin to receive the peer's writes. */
 static int begin_receiving(queue_t *queue, const struct ibv_qp_attr *attributes)
 {
     struct sockaddr_un name;

@@ -26,15 +26,15 @@ typedef struct message_end {
     uint64_t hash; /* of sent data */
 } message_end_t;
 
-/* A buffer at `offset` (a multiple of the type's size, up to 64), then the call, then the check, which frees. An empty
- * message has a NULL buffer. */
+/* Make a buffer at `offset` (a multiple of the type's size, up to 64); below: make the call, then check and free. An
+ * empty message has a NULL buffer. */
 void message_prepare(message_end_t *end, const message_t *m, bool sends, ncclComm_t comm, size_t offset);
 ncclResult_t message_issue(const message_end_t *end);
 /* The same with a copy of the buffer elsewhere, such as on a GPU. */
 ncclResult_t message_issue_at(const message_end_t *end, void *data, cudaStream_t stream);
 void message_finish(message_end_t *end);
 
-/* All of it, blocking. */
+/* All three steps, blocking. */
 void message_run(const message_t *m, bool sends, ncclComm_t comm, size_t offset);
 
 #endif

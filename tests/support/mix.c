@@ -71,7 +71,7 @@ static size_t draw_offset(uint64_t *own, ncclDataType_t type)
     return data_below(own, 16 / ref_bytes(type) + 1) * ref_bytes(type);
 }
 
-/* Its ends, one, two or none; returns how many. */
+/* Prepare this rank's ends of an event; returns their number, 0 to 2. */
 static int prepare(slot_t *slot, const event_t *event, const ncclComm_t *comms, int rank, uint64_t *own)
 {
     const ncclComm_t comm = comms[event->comm];
@@ -97,7 +97,7 @@ static int peer_of(const slot_t *slot)
     return slot->end.sends ? slot->end.m.to : slot->end.m.from;
 }
 
-/* Calls whose order matters. */
+/* Whether the order of two calls matters. */
 static bool ordered(const slot_t *a, const slot_t *b)
 {
     if (a->comm != b->comm || a->rank != b->rank || a->collective != b->collective)
@@ -105,7 +105,7 @@ static bool ordered(const slot_t *a, const slot_t *b)
     return a->collective || (a->end.sends == b->end.sends && peer_of(a) == peer_of(b));
 }
 
-/* Swap neighbours where allowed. */
+/* Swap neighbours whose order does not matter. */
 static void shuffle(slot_t **order, int calls, uint64_t *own)
 {
     for (int i = 0; i < 4 * calls; i++) {
@@ -205,7 +205,7 @@ static int draw_length(const mix_t *mix, int left, uint64_t *seed)
     return data_below(seed, 3) == 0 ? 1 : 1 + (int)data_below(seed, (uint64_t)most);
 }
 
-/* The calls of all ranks that this thread has. */
+/* Prepare the calls of all ranks of this thread. */
 static int prepare_all(slot_t *slot, const event_t *event, const mix_t *mix, const ncclComm_t *comms, int nranks,
                        uint64_t *own)
 {
@@ -238,7 +238,7 @@ void mix_run(const mix_t *mix, const mix_place_t *place, const ncclComm_t *comms
     }
 }
 
-/* Rank 0 decides, and all obey. */
+/* Whether time is left: rank 0 decides for all. */
 static bool has_time(ranks_t *ranks, double end)
 {
     _Atomic uint64_t *word = &ranks->shared->words[WORD_GO_ON];

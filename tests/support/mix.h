@@ -3,11 +3,10 @@
  * mix.h - random programs of messages and collectives, which each rank groups in
  * its own way.
  *
- * A program is a list of events that all ranks know. Each rank cuts the list into
- * groups by itself (a group of one is a call without a group), and within a group
- * makes its calls in any order that keeps the order of each pair's messages, and
- * that of the collectives. Such a program must end: of the events that have not
- * ended, both ends of the first one are always under way. Every event is checked.
+ * A program is a list of events that all ranks know. Each rank cuts the list into groups by itself (a group of one is a
+ * call without a group), and within a group makes its calls in any order that keeps the order of each pair's messages,
+ * and that of the collectives. Such a program must end: both ends of the first event that has not ended are always in
+ * progress. Every event is checked.
  */
 #ifndef TEST_MIX_H
 #define TEST_MIX_H
@@ -40,8 +39,8 @@ typedef struct mix_place {
     void (*get)(void *context, const data_buffer_t *buffer, const uint8_t *data);
 } mix_place_t;
 
-/* For all ranks of this thread: comms[c * nranks + rank], NULL for another thread's. `own` is its own seed.
- * place: NULL for the host's memory. */
+/* Run a program for all ranks of this thread: comms[c * nranks + rank] is NULL for another thread's rank. `own` is the
+ * thread's seed. place: NULL for host memory. */
 void mix_run(const mix_t *mix, const mix_place_t *place, const ncclComm_t *comms, int nranks, uint64_t own);
 /* That program, and in `seconds` by rank 0's clock others of further seeds; returns how many there were. */
 uint64_t mix_run_for(int seconds, const mix_t *mix, const mix_place_t *place, ranks_t *ranks, const ncclComm_t *comms,

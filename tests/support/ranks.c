@@ -40,7 +40,7 @@ double ranks_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The last one lets the others go on. */
+/* The last rank to arrive releases the others. */
 void ranks_leave(ranks_t *ranks)
 {
     ranks_shared_t *shared = ranks->shared;
@@ -108,7 +108,7 @@ static void run_threads(const ranks_plan_t *plan, ranks_shared_t *shared)
         pthread_join(threads[r], NULL);
 }
 
-/* RANKS_PER_HOST: the ranks of a run count each other as ranks of several hosts, this many on each. */
+/* With RANKS_PER_HOST set, treat the ranks as on several hosts, with this many on each. */
 static void set_host(int rank)
 {
     const char *per_host = getenv("RANKS_PER_HOST");
@@ -135,7 +135,7 @@ static void child_main(const ranks_plan_t *plan, int rank, ranks_shared_t *share
     exit(0); /* not _exit: the test includes the library's exit handlers and a leak checker's */
 }
 
-/* True when the process has ended; *right says whether as expected. */
+/* True when the process has ended; *right is set if it ended as expected. */
 static bool reap(const ranks_plan_t *plan, int rank, pid_t pid, bool *right)
 {
     int status;

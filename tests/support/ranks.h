@@ -56,12 +56,12 @@ typedef struct ranks_plan {
 
 /* Zeroed memory that forked ranks share with this process; lives as long as the process. */
 ranks_shared_t *ranks_share(void);
-/* Returns the number of ranks that did not end as expected, after a line each on stderr. */
+/* Run ranks; returns the number that did not end as expected, after a line each on stderr. */
 int ranks_run(const ranks_plan_t *plan);
 
 /* A barrier of all ranks. */
 void ranks_barrier(ranks_t *ranks);
-/* For a rank that ends early, of some that stay: it counts as arrived at the others' next barrier. */
+/* For a rank that ends before others: it counts as arrived at their next barrier. */
 void ranks_leave(ranks_t *ranks);
 /* A fresh unique id from rank 0, for all; a barrier. */
 ncclUniqueId ranks_id(ranks_t *ranks);

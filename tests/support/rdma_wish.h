@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma_wish.h - how tests of the network reach other ranks: by sockets, or, where SHUNT_IBV_SO or
- * RDMA_DEVICES is set, by RDMA. The ranks take the devices of RDMA_DEVICES ("rxe0,rxe1") in turn.
+ * rdma_wish.h - the transport for tests of the network: sockets or, if SHUNT_IBV_SO or RDMA_DEVICES is set, RDMA. Ranks
+ * use the devices of RDMA_DEVICES ("rxe0,rxe1") in turn.
  */
 #ifndef SHUNT_TESTS_RDMA_WISH_H
 #define SHUNT_TESTS_RDMA_WISH_H

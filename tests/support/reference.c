@@ -182,7 +182,7 @@ void ref_encode(ncclDataType_t type, double value, void *element)
     }
 }
 
-/* An average is over `all` values. */
+/* Reduce integers; an average divides by `all`. */
 static void reduce_integers(const ref_format_t *f, ref_op_t op, int n, int all, const uint8_t *inputs,
                             const uint8_t *scalars, void *result)
 {
@@ -211,7 +211,7 @@ static void reduce_integers(const ref_format_t *f, ref_op_t op, int n, int all, 
     store_bits(f, sum, result);
 }
 
-/* A number is greater than NaN, and +0 than -0. (fmax drops quiet NaN only.) */
+/* Whether x is greater: numbers are greater than NaN, and +0 than -0. (fmax drops only quiet NaNs.) */
 static bool greater(double x, double a)
 {
     if (isnan(a) || isnan(x))
@@ -264,7 +264,7 @@ static double term(ncclDataType_t type, ref_op_t op, int r, const uint8_t *input
     return ref_value(type, &rounded);
 }
 
-/* For averages every input is divided by this power of two before it is added. */
+/* The power of two by which every input of an average is divided before it is added. */
 static int share_of(ref_op_t op, int n)
 {
     int share = 1;
@@ -311,7 +311,7 @@ static bool same_value(ncclDataType_t type, const void *a, const void *b)
     return x == y || (isnan(x) && isnan(y));
 }
 
-/* Of several values the right result has one pattern. */
+/* Whether `got` is right. For more than one rank there is exactly one right bit pattern. */
 static bool right_result(ncclDataType_t type, ref_precision_t precision, int n, const void *expected, const void *got)
 {
     if (precision == REF_STRICT && n > 1)
@@ -319,7 +319,7 @@ static bool right_result(ncclDataType_t type, ref_precision_t precision, int n, 
     return same_value(type, expected, got);
 }
 
-/* The value that a host's ranks send, rounded: the sum, but for averages of floats the average, so that it stays in
+/* Compute the rounded value that a host sends: the sum, but the average for averages of floats, so that it stays in
  * range. */
 static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host_of, int host, const uint8_t *inputs,
                         const uint8_t *scalars, void *result)

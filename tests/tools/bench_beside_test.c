@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls beside products, on a device whose clock is a sum: products take 12 s, and
- * each call, Shunt's or NCCL's, adds its own time.
+ * Calls beside products, on a fake device whose clock adds up durations: products take 12 s, and each call of Shunt or
+ * NCCL adds its own time.
  */
 #include <setjmp.h>
 #include <stdarg.h>

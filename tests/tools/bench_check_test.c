@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The check of outputs in `shunt bench`, on collectives computed by their
- * definition, between threads: right ones pass in place and not, at any root, and
- * each fault is detected.
+ * The check of outputs in `shunt bench`, on collectives computed by their definition between threads: right outputs
+ * pass in place and out of place, at any root, and each injected fault is detected.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -195,7 +194,7 @@ static void right_ones(void **state)
     }
 }
 
-/* Inputs repeat, and blocks begin at any place in them. */
+/* Long outputs pass, although inputs repeat and blocks begin at any place in them. */
 static void long_ones(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parent of a measurement's ranks: it alone decides when they have waited too long. A rank's own limit would end
- * one whose peer a busy machine holds up.
+ * Only the parent of a measurement's ranks decides when they have waited too long: a rank's own limit would end calls
+ * whose peer is delayed by a busy machine.
  */
 #include <setjmp.h>
 #include <stdarg.h>

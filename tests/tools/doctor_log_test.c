@@ -37,7 +37,7 @@ static void entries(void **state)
     assert_string_equal(log.warnings.text[0], "a thing happened");
 }
 
-/* More reasons than are stored, and one that is too long. */
+/* More reasons than fit, and one that is too long, do no harm. */
 static void bounds(void **state)
 {
     (void)state;

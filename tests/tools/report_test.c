@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From statistics and measured times to the claims of `shunt run --report`: what
- * is added up, between which sizes a time is known, the gain of a captured call.
+ * The savings in `shunt run --report`, from statistics and measured times: which calls are added up, between which
+ * sizes a time is known, the gain of a captured call.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -13,7 +13,7 @@ import re
 import sys
 
 HOME = "transport/descriptor.c"
-ALONE = "shim/audit/audit.c"  # it uses nothing of the library; tests/audit has a broken stderr
+ALONE = "shim/audit/audit.c"  # uses nothing of the library; tests/audit tests a broken stderr
 OPENS = re.compile(r"(?<![.>\w])((open|openat|shm_open|memfd_create|socket|accept4?|pipe2?|eventfd|epoll_create1?|dup[23]?|socketpair|"
                    r"timerfd_create|signalfd|inotify_init1?|mkstemp|mkostemp)\(|F_DUPFD)")
 WRITES = re.compile(r"\b(write|writev|dprintf|vdprintf|perror|psignal)\(|\bf(printf|puts|write)\([^;]*std(out|err)\b|(?<!\w)printf\(")

@@ -18,13 +18,13 @@ import time
 from test_tools import LIMIT, SHUNT, expect, shunt
 
 CLIENT, STATIC, FAKE = sys.argv[5:8]
-# An address sanitizer's run time wants to be the first library of a process.
+# An address sanitizer's run time otherwise requires to be the first library of a process.
 SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
-LINGER = "2"  # seconds that a client sleeps, so that the doctor sees it
+LINGER = "2"  # seconds that a client sleeps, so that the doctor detects it
 
 
 def see(status, *words, command=(), limit=str(LIMIT), **variables):
-    """Runs the doctor; checks its exit status and words of its lines."""
+    """Run the doctor; check its exit status and that its lines contain these words."""
     arguments = ("--limit", limit, "--", *command) if command else ()
     done = shunt("doctor", *arguments, **SANITIZED, **variables)
     assert done.returncode == status, f"status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
@@ -60,10 +60,10 @@ def doctor_machine():
 def doctor_command():
     with tempfile.TemporaryDirectory() as folder:
         where = {"TMPDIR": folder}
-        # Counts of each process; the bench uses the most frequent size.
+        # Calls of each process are counted; the bench uses the most frequent size.
         see(0, "tools_client ran to its end", "ok     taken: 20 calls, forwarded 0, in 2 processes", "ok     8 KB all-reduces",
             command=(CLIENT, "libnccl.so.2", "2", "2048", "10"), **where)
-        # An NCCL by its path; the same without the preload; a statically linked one; none.
+        # Processes that open NCCL by its path, with and without the preload, have it linked statically, or have none.
         see(1, f"opened {os.path.realpath(FAKE)} by its path", "shunt run --audit -- CMD",
             command=(CLIENT, FAKE, "0", "0", "0", LINGER), **where)
         see(1, f"loaded {os.path.realpath(FAKE)}: it was started without", "behind its launcher",
@@ -83,7 +83,7 @@ NAMES = {"complete", "faults", "error", "shunt", "library", "nccl", "nccl_path",
 
 
 def found(status, *arguments, **variables):
-    """What the doctor finds, as JSON; each line of the text is a check of it."""
+    """The doctor's findings from its JSON, which has a check for each line of the text."""
     done = shunt("doctor", "--json", "-", *arguments, **SANITIZED, **variables)
     assert done.returncode == status, f"status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
     report = json.loads(done.stdout)
@@ -97,7 +97,8 @@ def found(status, *arguments, **variables):
 
 
 def doctor_json():
-    """The same as JSON, also without a library, of a command that fails, and where a signal ends the doctor."""
+    """The JSON has the text's facts, also without a library, with a command that fails, and if a signal ends the
+    doctor."""
     report, checks = found(0)
     assert {"library", "gpus", "shared_memory", "bench"} <= checks, checks
     assert report["faults"] == 0 and report["device"] == "host" and report["class"] == "host-4", report
@@ -128,7 +129,7 @@ def doctor_json():
 
 
 def lives(pid):
-    """A zombie does not: whoever inherits it may not reap it at once."""
+    """Whether a process lives. A zombie does not; its new parent may not reap it at once."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -136,12 +137,13 @@ def lives(pid):
 
 
 def doctor_leaves_nothing():
-    """What the command leaves behind is ended; so is all, and the folder removed, where a signal ends the doctor."""
+    """The doctor ends processes that the command leaves; if a signal ends the doctor, it ends all and removes
+    the folder."""
     with tempfile.TemporaryDirectory() as folder:
         where = {"TMPDIR": f"{folder}/tmp"}
         os.mkdir(where["TMPDIR"])
         file = pathlib.Path(folder, "pid")
-        # With job control, since a shell's background processes ignore SIGINT without.
+        # Uses job control, since a shell's background processes otherwise ignore SIGINT.
         see(1, "ran to its end", command=("bash", "-c", f"set -m; sleep 777 & echo $! >{file}"), **where)
         assert not lives(int(file.read_text()))
         for sent in (signal.SIGTERM, signal.SIGHUP):
@@ -157,7 +159,7 @@ def doctor_leaves_nothing():
 
 
 def doctor_colours():
-    """Colours on a terminal, but not on a dumb one, nor under NO_COLOR."""
+    """Colours are used on a terminal, but not on a dumb one, nor with NO_COLOR."""
     for term, no_color, coloured in (("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)):
         try:
             ours, theirs = pty.openpty()

@@ -17,7 +17,7 @@ import time
 from test_tools import LIMIT, SHUNT, expect, shunt
 
 CLIENT = sys.argv[5]
-# An address sanitizer's run time wants to be the first library of a process.
+# An address sanitizer's run time otherwise requires to be the first library of a process.
 SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0"}
 
 
@@ -26,7 +26,8 @@ def run(*command, **variables):
 
 
 def report():
-    """Counts of all processes; a saving only where it was measured; CMD's status; no files left behind."""
+    """The report counts all processes' calls and claims a saving only for measured sizes; the status is CMD's;
+    no files remain."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(f"{folder}/tmp")
         where = {"TMPDIR": f"{folder}/tmp", "SHUNT_CACHE_DIR": folder}
@@ -46,20 +47,20 @@ def report():
         rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
         assert [row[1:8] for row in rows] == [["64K-128K", "10", "-", "2.50", "us", "25.00", "us"]], done.stderr
         assert "25.00 us of GPU time saved" in done.stderr, done.stderr
-        # The same size of another type, number of ranks, or algorithm does not count.
+        # Measurements of another type, number of ranks, or algorithm do not count.
         for row in (f"allreduce,host-2,f2,65536,{algorithm}", f"allreduce,host-4,f4,65536,{algorithm}",
                     "allreduce,host-2,f4,65536,other", f"allreduce,host-2,f4,32768,{algorithm}"):
             times.write_text(text + row + ",10.000,12.500\n")
             done = run(*client, **where)
             assert "0.00 us of GPU time saved" in done.stderr and "measured 0 of the 10" in done.stderr, done.stderr
-        # A named table has its times beside it.
+        # The times of a table in SHUNT_TABLE are beside it.
         times.rename(f"{folder}/named.csv.times")
         done = run(*client, SHUNT_TABLE=f"{folder}/named.csv", **where)
         assert "measured 0 of the 10" in done.stderr, done.stderr
 
         report_json(client, folder, where)
 
-        # What a pinned program would gain; `--deterministic` gives it.
+        # The report names the gain for a pinned program, which `--deterministic` achieves.
         done = run(*client, NCCL_MAX_NCHANNELS="1", **where)
         assert "shunt: NCCL_MAX_NCHANNELS pins NCCL" in done.stderr, done.stderr
         done = shunt("run", "--report", "--deterministic", *client, NCCL_MAX_NCHANNELS="1", **SANITIZED, **where)
@@ -78,7 +79,7 @@ def report():
 
 
 def report_bench():
-    """The ranks of the command's own measurements leave their counts."""
+    """The ranks of `shunt bench` and `shunt tune` leave their counts, too."""
     small = ("-g", "2", "-b", "1K", "-e", "4K", "-f", "4")
     done = run(SHUNT, "bench", *small, "-n", "3", "-w", "0", "--rounds", "1")
     rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
@@ -92,7 +93,7 @@ def report_bench():
 
 
 def report_waits():
-    """The rank that all others wait for, how often and for how long; nobody where no rank is late."""
+    """The report names the rank for which the others wait, how often and how long; none if no rank is late."""
     late, calls, ranks = 3, 10, 4
     client = (CLIENT, "libnccl.so.2", str(ranks), "1024", str(calls), "0")
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +104,7 @@ def report_waits():
     assert done.returncode == 0 and len(lines) == 2 + len(told), done.stderr
     first = told[0]
     assert lines[2].split()[:5] == [first["communicator"], str(late), "of", str(ranks), str(first["waits"])], lines
-    # 100 ms each, less what is not seen at both ends. On a busy machine other ranks are late, too.
+    # Each wait is 100 ms, minus unseen parts at both ends. On a busy machine other ranks are late, too.
     assert first["rank"] == late and first["ranks"] == ranks, told
     assert (ranks - 1) * calls / 2 <= first["waits"] <= (ranks - 1) * calls, told
     assert first["waited_us"] >= 50000 * first["waits"], told
@@ -115,7 +116,8 @@ def report_waits():
 
 
 def report_json(client, folder, where):
-    """The same as JSON: in a file, or after the command's output; also of a command that makes no call."""
+    """The JSON has the report's facts, in a file or after the command's output, also for a command without
+    calls."""
     file = f"{folder}/report.json"
     done = shunt("run", "--report", "--json", file, "--", *client, SHUNT_TABLE=f"{folder}/named.csv", **SANITIZED, **where)
     assert done.returncode == 0 and "10 calls taken" in done.stderr, done.stderr
@@ -148,7 +150,8 @@ def report_json(client, folder, where):
 
 
 def report_signals():
-    """A signal to `shunt run` alone reaches the command; one that kills it is in the status; no folder stays."""
+    """A signal to `shunt run` alone reaches the command; a signal that kills the command is in the status; no
+    folder remains."""
     done = run("sh", "-c", "kill -KILL $$")
     assert done.returncode == 128 + signal.SIGKILL, done.returncode
     passed = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGALRM,
@@ -169,7 +172,7 @@ def report_signals():
         parent.communicate(timeout=LIMIT)
         assert parent.returncode == 128 + signal.SIGTERM, parent.returncode
         os.mkdir(f"{folder}/tmp")
-        for last in (signal.SIGTERM, signal.SIGUSR1):  # the second one ends a command that does not expect it
+        for last in (signal.SIGTERM, signal.SIGUSR1):  # SIGUSR1 ends a command that has no handler for it
             heard = [number for number in passed if number != last]
             parent = subprocess.Popen([SHUNT, "run", "--report", "--", sys.executable, "-S", "-c", hear,
                                        *map(str, map(int, heard))], env=dict(os.environ, TMPDIR=f"{folder}/tmp", **SANITIZED),
@@ -183,7 +186,7 @@ def report_signals():
             assert parent.returncode == 128 + last and "no process made a call" in said[1], (parent.returncode, said)
             assert os.listdir(f"{folder}/tmp") == []
         reading, writing = os.pipe()
-        os.close(reading)  # a report that nobody reads
+        os.close(reading)  # the report's pipe has no reader
         subprocess.run([SHUNT, "run", "--report", "true"], env=dict(os.environ, TMPDIR=f"{folder}/tmp", **SANITIZED),
                        stderr=writing, timeout=LIMIT, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
         assert os.listdir(f"{folder}/tmp") == []

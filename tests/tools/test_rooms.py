@@ -19,12 +19,12 @@ import sys
 ROW = re.compile(r"^\| `([\w/]+/)` \|[^|]*\|([^|]*)\|", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)', re.MULTILINE)
 SUFFIXES = {".c", ".h", ".S", ".cu", ".cuh", ".def"}
-# The log has settings, and reports wrong settings.
+# The log reads settings, and the settings log wrong values.
 EXCUSED = {("shim/base/log", "shim/base/settings")}
 
 
 def rows(design):
-    """The rows of the tables: what each folder may include."""
+    """What each folder may include, from the rows of the tables."""
     text = design.split("\n## Folders\n", 1)[1].split("\n## ", 1)[0]
     return {folder: re.findall(r"`([\w./]+)`", uses) for folder, uses in ROW.findall(text)}
 
@@ -125,7 +125,7 @@ def main():
     files, found = read(source, table)
     found += faults(table, files)
     if not found:
-        # The checks find these faults.
+        # The checks must detect these injected faults.
         for file, target in (("shim/base/log.c", "shim/comm/comm.h"), ("transport/lock.c", "algorithms/algorithm.h"),
                              ("selector/policy.c", "shim/base/log.h"), ("tools/run/run.c", "shim/comm/comm.h"),
                              ("selector/topology/xml.c", "selector/selector.h"),

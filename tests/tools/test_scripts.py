@@ -22,7 +22,7 @@ import time
 import xml.etree.ElementTree
 
 SOURCE = sys.argv[1]
-LIMIT = 800  # seconds, only against hanging
+LIMIT = 800  # seconds, to end a hang
 
 
 def plot(*arguments):
@@ -37,7 +37,7 @@ def plot_file(folder, name, rows, columns="ranks,mode,place,bytes,count,type,op,
 
 
 def curves(picture):
-    """The points of each line of the picture, panel by panel."""
+    """The points of each line in the picture, by panel."""
     found = {}
     for line in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}polyline"):
         points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
@@ -46,7 +46,8 @@ def curves(picture):
 
 
 def plots():
-    """Lines follow the numbers; the same files give the same picture; files that cannot be joined are reported."""
+    """scripts/plot draws lines by the numbers and the same picture from the same files, and reports files that
+    cannot be joined."""
     with tempfile.TemporaryDirectory() as folder:
         first = plot_file(folder, "a.csv", ["4,graph,out,1024,512,bfloat16,sum,oneshot,2,8,1.9",
                                             "4,graph,out,65536,512,bfloat16,sum,oneshot,4,8,2.5"])
@@ -61,13 +62,13 @@ def plots():
         assert sorted(lines) == ["NCCL", "Shunt", "floor"] and all(len(panels) == 2 for panels in lines.values()), lines
         (times, rates), (nccl_times, _) = lines["Shunt"], lines["NCCL"]
         assert len(times) == 3 and len(lines["floor"][0]) == 2, lines
-        assert times[0][1] > times[1][1] > times[2][1] and rates[0][1] > rates[1][1] > rates[2][1], times  # y grows down
+        assert times[0][1] > times[1][1] > times[2][1] and rates[0][1] > rates[1][1] > rates[2][1], times  # y increases downwards
         assert times[2] == nccl_times[2] and times[1][0] == nccl_times[1][0] and nccl_times[1] != times[1], lines
-        # Logarithmic: 2 to 4 is as far as 8 to 16; and equal steps of the size are equal steps to the right.
+        # The axes are logarithmic: 2 to 4 is as far as 8 to 16, and equal ratios of sizes have equal distances.
         assert abs((times[0][1] - times[1][1]) - (nccl_times[0][1] - nccl_times[1][1])) < 0.2, lines
         assert abs((times[1][0] - times[0][0]) / (times[2][0] - times[1][0]) - 6 / 4) < 0.01, times
 
-        # By collective: its name, and the factor of its bus bandwidth; files without the column are all-reduces.
+        # A collective has its name and the factor of its bus bandwidth; files without the column are all-reduces.
         columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
         titles = {"broadcast": "Broadcast, int8, out of place, 4 ranks", "reduce": "Reduce, int8 sum",
                   "allgather": "All-gather, int8,"}
@@ -83,7 +84,7 @@ def plots():
             assert done.returncode == 1 and "rows of several kinds: " in done.stderr, done.stderr
 
         eager = plot_file(folder, "c.csv", ["4,eager,out,1024,512,bfloat16,sum,oneshot,2,8,1.9"])
-        assert plot(eager, "-o", one).returncode == 0  # a single point
+        assert plot(eager, "-o", one).returncode == 0  # a single point is drawn
         for files, word in (((first, eager), "eager"), ((plot_file(folder, "d.csv", []),), "no rows"),
                             ((plot_file(folder, "e.csv", ["1"], "x"),), "e.csv"), (("/nowhere.csv",), "/nowhere.csv")):
             done = plot(*files, "-o", two)
@@ -91,7 +92,7 @@ def plots():
 
 
 def plot_sheet():
-    """A panel for each collective, on the same axes; forwarded sizes are shaded."""
+    """A sheet has a panel for each collective, on the same axes, with forwarded sizes shaded."""
     columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
     rows = ["4,graph,out,1024,512,bfloat16,none,push,2,8,4,allgather", "4,graph,out,65536,512,bfloat16,none,nccl,8,8,1,allgather",
             "4,graph,out,1024,512,bfloat16,sum,one,4,8,2,allreduce", "4,graph,out,65536,512,bfloat16,sum,one,8,16,2,allreduce"]
@@ -105,7 +106,7 @@ def plot_sheet():
         assert "1 KB 2.00x, 64 KB 2.00x" in text and "1 KB 4.00x<" in text, text
         shunt_lines, nccl_lines = (curves(picture)[name] for name in ("Shunt", "NCCL"))
         assert len(shunt_lines) == len(nccl_lines) == 2, text
-        # 8 us lie at one height in both panels, which begin at the same size.
+        # 8 us have the same height in both panels, which begin at the same size.
         assert shunt_lines[0][1][1] == shunt_lines[1][1][1] == nccl_lines[0][0][1] == nccl_lines[1][0][1], shunt_lines
         assert shunt_lines[1][0][0] - shunt_lines[0][0][0] == 250, shunt_lines
         for more, words in (("4,eager,out,1024,512,bfloat16,sum,one,4,8,2,reduce", "eager"),
@@ -118,7 +119,7 @@ def plot_sheet():
 
 
 def pictures():
-    """Every picture among the results is up to date with its CSV file."""
+    """Every picture of results is up to date with its CSV file."""
     names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
     found = [picture for name in names for picture in sorted(pathlib.Path(SOURCE, "docs/lab/results").glob(f"{name}-*.svg"))]
     assert found
@@ -139,7 +140,7 @@ def pictures():
 
 
 def script_module(name):
-    """A script of scripts/ as a module."""
+    """Load a script of scripts/ as a module."""
     sys.path.insert(0, f"{SOURCE}/scripts")
     loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), f"{SOURCE}/scripts/{name}")
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
@@ -244,7 +245,7 @@ def replay():
 
 
 def names_of_teams():
-    """Scripts that need GPUs are run nowhere else: what they take from scripts/teams.py exists."""
+    """The names that scripts use from scripts/teams.py exist: without GPUs no test runs these scripts."""
     sys.path.insert(0, f"{SOURCE}/scripts")
     import teams
 
@@ -356,7 +357,7 @@ def offenders():
             "4,graph,out,4096,512,double,max,a,12.4,,12.4",
             "4,graph,out,4096,1024,float,prod,a,12.4,0,",
             "4,graph,out+1,4094,2047,bfloat16,sum,a,14.9,0,15",
-            "3,graph,out,4096,2048,bfloat16,avg,a,90,0,",  # nothing to compare with
+            "3,graph,out,4096,2048,bfloat16,avg,a,90,0,",  # no row to compare with
             "4,eager,out,4096,2048,bfloat16,avg,a,90,0,"]
     broken = {"nccl": "4,graph,out,8192,2048,float,sum,a,10,0,9.79", "wrong": "4,graph,out,64,64,int8,sum,a,1,3,",
               "type": "4,graph,out,4096,1024,float,sum,a,11.1,0,", "skew": "4,graph,out+1,4092,1023,float,prod,a,19,0,"}
@@ -368,7 +369,7 @@ def offenders():
             lines = done.stdout.splitlines()
             assert done.returncode == 1 and len(lines) == 3 and lines[0].startswith(promise), (promise, done.stdout)
         assert lines[1].split("bench ")[1] == "-g 4 -b 4096 -e 4096 -d float -o prod --rounds 15 --graph --skew", lines
-        # By collective: the skewed row's blocks are one element shorter each.
+        # Each block of a collective's skewed row is one element shorter.
         columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us,ratio,collective"
         path = plot_file(folder, "moved.csv", ["4,graph,out,4096,512,bfloat16,none,push,10,0,9.81,,allgather",
                                                "4,graph,out+1,4088,511,bfloat16,none,push,16,0,16,,allgather"], columns)
@@ -377,14 +378,14 @@ def offenders():
         assert "nccl 0/2, type 0/0, skew 1/1, wrong 0/2" in done.stdout, done.stdout + done.stderr
         assert "-b 4096 -e 4096 -d bfloat16 --rounds 15 --collective allgather --graph --skew" in done.stdout, done.stdout
         table = run(folder, keep, "--table").stdout.splitlines()
-        assert table[2] == "| bfloat16 | 1.09, 1.09 | | | | |", table  # the first row's in place; nothing else compares
+        assert table[2] == "| bfloat16 | 1.09, 1.09 | | | | |", table  # only the first row, in place, has one to compare with
         assert table[4] == "| float | | | | 1.24, 1.24 | |", table
         assert subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", "/nowhere.csv"],
                               capture_output=True).returncode == 2
 
 
 def registers():
-    """scripts/registers: a table of every file; what differs from it is a line each; another nvcc's is no measure."""
+    """scripts/registers: a table of all files; a line for each difference; another nvcc's table is not compared."""
     with tempfile.TemporaryDirectory() as folder:
         nvcc, table = pathlib.Path(folder, "nvcc"), pathlib.Path(folder, "table.csv")
 
@@ -413,7 +414,7 @@ def registers():
 
 
 def plot_trace():
-    """scripts/plot-trace: a bar a call, in the row of its rank; a trace may lack its end."""
+    """scripts/plot-trace: a bar for each call in its rank's row; a trace may be cut off."""
     def call(rank, at, route, count):
         return json.dumps({"ph": "X", "name": f"ncclAllReduce {route}", "ts": at, "dur": 5, "pid": rank, "tid": 0,
                            "args": {"rank": rank, "bytes": count, "algorithm": "oneshot", "route": route}})
@@ -433,7 +434,7 @@ def plot_trace():
 
 
 def bench_needs_nvcc():
-    """scripts/bench where there are GPUs and no nvcc: an error before the set-up, unless the host device is asked for."""
+    """scripts/bench with GPUs but without nvcc: an error before the set-up, unless the host device is requested."""
     def run(folder, **variables):
         path = f"{folder}/bin:/usr/bin:/bin"
         if shutil.which("nvcc", path="/usr/bin:/bin"):
@@ -472,7 +473,7 @@ def fake_nvcc(folder, version):
 
 
 def common(command, **variables):
-    """What a function of scripts/common.sh prints."""
+    """The output of a function of scripts/common.sh."""
     done = subprocess.run(["bash", "-euc", f". scripts/common.sh; {command}"], cwd=SOURCE, capture_output=True, text=True,
                           timeout=LIMIT, env=dict(os.environ, **variables))
     assert done.returncode == 0, done.stderr
@@ -480,7 +481,8 @@ def common(command, **variables):
 
 
 def build_options():
-    """scripts/common.sh: an nvcc that is too old does not hide a good one; no build keeps the tests left out."""
+    """scripts/common.sh: an nvcc that is too old does not hide a good one, and no build keeps an earlier setting
+    without tests."""
     with tempfile.TemporaryDirectory() as folder:
         first, second = fake_nvcc(f"{folder}/bin", "11.5"), fake_nvcc(f"{folder}/cuda/bin", "12.4")
         places = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "CUDA_HOME": f"{folder}/cuda"}
@@ -494,11 +496,11 @@ def build_options():
     for preset in ("release", "quick", "asan"):
         said = common(f"cmake() {{ echo \"$@\"; }}; configure {preset}; configure {preset} {off}").splitlines()
         assert "-DSHUNT_TESTS=ON" in said[-2].split() and off not in said[-2], said
-        assert said[-1].split()[-1] == off, said  # the last one counts
+        assert said[-1].split()[-1] == off, said  # the last option applies
 
 
 def check_without_git():
-    """scripts/check where git refuses the checkout or is missing: one line that says what to do."""
+    """scripts/check prints one line with advice if git refuses the checkout or is missing."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder, "root")
         for path in ("scripts", ".git", "bin"):

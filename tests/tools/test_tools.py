@@ -26,12 +26,11 @@ import termios
 import time
 
 SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
-LIMIT = 800  # seconds, only against hanging: a sanitizer's build on a busy machine is slow
+LIMIT = 800  # seconds, to end a hang: a sanitizer's build on a busy machine is slow
 
 
 def shunt(*arguments, **variables):
-    # On a busy machine ranks may take longer to meet than the default allows.
-    # Not the tuned table of the user who runs this.
+    # On a busy machine ranks may take longer to meet than the default limit. The user's tuned table is not used.
     environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
     environment.update(variables)
     return subprocess.run([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
@@ -39,7 +38,7 @@ def shunt(*arguments, **variables):
 
 
 def names():
-    """A variable that looks like a setting and is none is named; settings and SHUNT_LIB are not."""
+    """A variable that looks like a setting but is none is reported; settings and SHUNT_LIB are not."""
     good = {"SHUNT_STATS": "", "SHUNT_IBV_SO": "", "SHUNT_DEBUG": "warn", "SHUNTED": "1"}
     for command in (("info",), ("run", "--", "true"), ("run", "--report", "--", "true")):
         lines = shunt(*command, SHUNT_STAT="1", SHUNT_="", **good).stderr.splitlines()
@@ -50,7 +49,7 @@ def names():
 
 
 def expect(done, status, *words):
-    """Checks the exit status, and words on stderr (or, on success, stdout)."""
+    """Check the exit status, and words on stderr (or, on success, stdout)."""
     text = done.stderr if status else done.stdout
     assert done.returncode == status, f"{done.args}: status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
     for word in words:
@@ -138,16 +137,16 @@ def run():
     environment = {"SHUNT_LIB": library}
     done = expect(shunt("run", "--", sys.executable, "-c", show, **environment), 0)
     assert done.stdout.split() == [library] * 3, done.stdout
-    # Before other preloaded libraries, and without the dashes. (An address sanitizer's run time must be the
-    # first library of a process.)
+    # Shunt is put before other preloaded libraries, also without the dashes. (An address sanitizer's run time must be
+    # the first library of a process.)
     done = expect(shunt("run", sys.executable, "-c", show, LD_PRELOAD=library,
                         ASAN_OPTIONS="verify_asan_link_order=0", **environment), 0)
     assert done.stdout.split()[0] == f"{library}:{library}", done.stdout
-    # The program's exit status is returned; arguments arrive unchanged.
+    # The program's exit status is returned, and its arguments arrive unchanged.
     expect(shunt("run", "--", "sh", "-c", "exit 7", **environment), 7)
     assert shunt("run", "--", "printf", "%s", "a  b", **environment).stdout == "a  b"
     expect(shunt("run", "--", "/nowhere/program", **environment), 127, "/nowhere/program")
-    # LD_PRELOAD cannot contain a blank.
+    # A path with a blank, which LD_PRELOAD cannot contain, is refused.
     blank = shutil.copy(library, os.path.join(folder.name, "a b.so"))
     expect(shunt("run", "true", SHUNT_LIB=blank), 1, "blank")
     folder.cleanup()
@@ -159,7 +158,8 @@ def info():
 
 
 def info_json():
-    """The text's facts as JSON, also of a library that cannot be opened; a file that cannot be written is a fault."""
+    """The JSON has the text's facts, also for a library that cannot be opened; a file that cannot be written is
+    a fault."""
     text = expect(shunt("info"), 0).stdout
     done = expect(shunt("info", "--json", "-"), 0)
     seen = json.loads(done.stdout)
@@ -174,7 +174,7 @@ def info_json():
     assert all(f"  {row}" in lines for rows in seen["tables"].values() for row in rows), seen
     assert seen["error"] is None and len(seen["gpus"]) == len(seen["links"]) == min(seen["gpu_count"], 16), seen
     with tempfile.TemporaryDirectory() as folder:
-        odd = os.fsdecode(b"a\xff\"b\\")  # no UTF-8
+        odd = os.fsdecode(b"a\xff\"b\\")  # not UTF-8
         assert expect(shunt("info", "--json", f"{folder}/info.json", SHUNT_CACHE_DIR=odd), 0).stdout
         found = json.loads(pathlib.Path(folder, "info.json").read_text(encoding="utf-8"))
         values = {setting["name"]: setting["value"] for setting in found["settings"]}
@@ -194,7 +194,7 @@ def topology():
     expect(shunt("info", "--topology"), 0, "GPUs:", "NICs:", "allreduce, host-4:")
     expect(shunt("info", "--topology", machines / "nvswitch-8-nics-8.xml"), 0, "nvswitch-sm90-8", "NVS18", "mlx5_7",
            "allreduce, nvswitch-sm90-8:")
-    # The written file is read back as the same machine.
+    # A written topology file is read back as the same machine.
     with tempfile.TemporaryDirectory() as folder:
         dump = os.path.join(folder, "dump.xml")
         first = expect(shunt("info", "--topology", machines / "cube-8.xml", "--dump", dump), 0, "bridges-sm70-8")
@@ -203,7 +203,7 @@ def topology():
         assert done.stdout == pathlib.Path(dump).read_text() and first.stdout in done.stderr, done
         pathlib.Path(dump).write_text('<system version="1">\n  <cpu numaid="x"/>\n</system>\n')
         expect(shunt("info", "--topology", dump), 1, "dump.xml:2:16: expected numaid")
-        # NCCL's own variable: devices' positions come from that file, and a malformed file is ignored.
+        # With NCCL_TOPO_FILE devices' positions are from that file, and a malformed file is ignored.
         done = expect(shunt("info", "--topology", NCCL_TOPO_FILE=dump), 0, "GPUs:")
         assert "dump.xml:2:16: expected numaid" in done.stderr, done.stderr
     expect(shunt("info", "--topology", "/nowhere/file.xml"), 1, "/nowhere/file.xml: No such file")
@@ -231,7 +231,7 @@ def documents():
 
 
 def completed(*words):
-    """What bash's completion offers for the last word."""
+    """The words that bash's completion offers for the last word."""
     script = 'source "$1"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _shunt; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "--norc", "-c", script, "bash", f"{SOURCE}/packaging/completion/shunt.bash", "shunt", *words],
                           cwd=f"{SOURCE}/docs", capture_output=True, text=True, timeout=LIMIT)
@@ -240,7 +240,8 @@ def completed(*words):
 
 
 def completions():
-    """bash's completion: commands, options, their values, files, and a program's command line; the others parse."""
+    """bash's completion offers commands, options, their values, files, and a program's command line; zsh's and
+    fish's parse."""
     names = re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE)
     assert completed("") == [*names, "help", "version", "--help", "--version"], completed("")
     for command in names:
@@ -279,7 +280,7 @@ def completions():
 
 
 def options():
-    """Every option of a command is in its help, and the reverse; there is one version."""
+    """Every option of a command is in its help, and every option in a help exists; there is one version."""
     for command in re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE):
         help_text = expect(shunt(command, "--help"), 0).stdout
         sources = [path for rest in ("", "_options") for path in pathlib.Path(SOURCE, "tools").glob(f"*/{command}{rest}.c")]
@@ -326,7 +327,8 @@ def bench_right():
 
 
 def bench_nccl_tests():
-    """The usual command lines of nccl-tests work, here with small sizes and few calls, or say in one line what differs."""
+    """The usual command lines of nccl-tests, here with small sizes and few calls, work or give one line on the
+    difference."""
     few = ("-n", "2", "-w", "0", "--rounds", "1")
 
     def rows_of(*line):
@@ -342,10 +344,10 @@ def bench_nccl_tests():
     assert len({(row["type"], row["op"]) for row in rows}) == len(rows) == 12 * 6, rows
     done = expect(shunt("bench", "-z", "1", "-G", "10"), 2, "(-G) needs a GPU")
     assert len(done.stderr.splitlines()) == 1, done
-    # Threads are processes, steps are added, calls are grouped, and each is waited for.
+    # -t gives processes, -i adds steps, -m groups calls, and -z waits for each.
     rows = rows_of("-t", "2", "-b", "8", "-e", "24", "-i", "8", "-m", "16", "-z", "1", "-p", "1", "-a", "3", *few)
     assert [row["bytes"] for row in rows] == ["8", "16", "24"] and all(row["wrong"] == "0" for row in rows), rows
-    # Both places, where a collective has both; the file's columns are the usual ones.
+    # Both places are measured if a collective has both; the file's columns are the usual ones.
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/rows.csv"
         for name, places in (("allreduce", ["out", "in"]), ("alltoall", ["out"])):
@@ -357,7 +359,7 @@ def bench_nccl_tests():
             assert kept[0]["ratio"] == "" and "ratio needs GPUs" in facts["no_ratio"], facts
     rows_of("--minbytes", "1K", "--maxbytes", "1K", "--iters", "2", "--warmup_iters", "0", "--ngpus", "2", "--op", "mulsum",
             "--datatype", "float", "--stepfactor", "2", "--agg_iters", "1", "--blocking", "0", "--cudagraph", "0")
-    # A size at which nothing can be measured says so.
+    # A size at which nothing can be measured is reported.
     small = ("--collective", "allgather", "-d", "float", "-g", "4", "-f", "2", *few)
     done = expect(shunt("bench", "-b", "4", "-e", "16", *small), 0, "# not_measured: allgather of float below 16 bytes\n")
     assert len([line for line in done.stdout.splitlines() if line[0] != "#"]) == 1, done
@@ -365,7 +367,7 @@ def bench_nccl_tests():
 
 
 def bench_collectives():
-    """Every collective with algorithms here: right, in place and not, at every root."""
+    """Every collective with algorithms here is right, in place and out of place, at every root."""
     known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
     assert "allreduce" in known, known
     small = ("-n", "3", "-w", "1", "--rounds", "1")
@@ -395,7 +397,7 @@ def csv_rows(path):
 
 
 def bench_choose():
-    """The time of the choice is measured at each size. It depends on the machine, so it is not checked."""
+    """The time of the choice is measured at each size; its value depends on the machine and is not checked."""
     with tempfile.TemporaryDirectory() as folder:
         expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "1M", "-n", "2", "--choose", "--csv", f"{folder}/rows.csv"), 0,
                "choice_ns")
@@ -404,8 +406,8 @@ def bench_choose():
 
 
 def on_terminal(*arguments, columns=80, term="xterm", interrupt=None):
-    """The command's output on stderr, when that is a terminal with a window of so many columns. With `interrupt` it gets
-    ^C there once the output matches that."""
+    """The command's output on stderr, if that is a terminal whose window has this many columns. With `interrupt`
+    the command gets ^C when the output matches that."""
     try:
         ours, theirs = pty.openpty()
     except OSError as error:
@@ -414,7 +416,7 @@ def on_terminal(*arguments, columns=80, term="xterm", interrupt=None):
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere", TERM=term)
 
-    def begin():  # a session whose terminal this is, so that ^C goes to all of its processes
+    def begin():  # makes this the terminal of a new session, so that ^C reaches all its processes
         os.setsid()
         fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 
@@ -440,7 +442,8 @@ def on_terminal(*arguments, columns=80, term="xterm", interrupt=None):
 
 
 def progress():
-    """A bar with an estimate on a terminal, within its window, removed at the end; no output elsewhere."""
+    """On a terminal a bar with an estimate is shown within the window, and removed at the end; elsewhere
+    nothing."""
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (("bench", "-g", "2", "-b", "1K", "-e", "16K", "-f", "2"),
                           ("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--table",
@@ -456,7 +459,8 @@ def progress():
 
 
 def interrupted():
-    """A bar moves within a measurement; after ^C no bar is left, nobody complains, and what was measured is whole."""
+    """The bar moves within a measurement; after ^C no bar remains, no error is printed, and the measured rows
+    are complete."""
     long = ("bench", "-g", "2", "-b", "4M", "-e", "4M", "-n", "10", "-w", "0", "--check", "0")
     parts = [int(part) for part in re.findall(r"(\d+)%", on_terminal(*long, "--rounds", "21"))]
     assert len({part for part in parts if 0 < part < 100}) >= 3 and parts == sorted(parts), parts
@@ -497,7 +501,7 @@ def bench_files():
         done = expect(shunt(*usual, "--json", "-"), 0)
         assert [row["bytes"] for row in json.loads(done.stdout)["rows"]] == [1024, 2048], done
         interrupted_json(f"{folder}/part.json")
-    for arguments in ((), ("--csv", "/dev/full")):  # a row not written is a fault, of the table on stdout too
+    for arguments in ((), ("--csv", "/dev/full")):  # a row that cannot be written is a fault, also on stdout
         with open("/dev/full" if not arguments else os.devnull, "wb") as out:
             done = subprocess.run([SHUNT, "bench", "-g", "2", "-b", "1K", "-e", "1K", "-n", "1", *arguments], stdout=out,
                                   stderr=subprocess.PIPE, text=True, timeout=LIMIT)
@@ -505,7 +509,7 @@ def bench_files():
 
 
 def interrupted_json(path):
-    """A run that ends early leaves the rows so far."""
+    """An interrupted run leaves valid JSON with the rows so far."""
     parent = subprocess.Popen([SHUNT, "bench", "-g", "2", "-b", "1K", "-e", "16M", "-f", "2", "-n", "100", "--json", path],
                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + LIMIT
@@ -521,7 +525,7 @@ def interrupted_json(path):
 
 
 def trace():
-    """Every call of a run is an event in the Trace Event Format; one file a process."""
+    """Every call of a run is an event in the Trace Event Format, in one file per process."""
     with tempfile.TemporaryDirectory() as folder:
         expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-w", "0", "--rounds", "1",
                      "-d", "float", "-o", "max", SHUNT_TRACE=f"{folder}/%h.%p.json"), 0)
@@ -539,7 +543,7 @@ def trace():
             end = events[1]["ts"]
             for call in calls:
                 args = call["args"]
-                assert call["ts"] >= end and call["dur"] > 0 and call["tid"] > 0, call  # one thread: one after the other
+                assert call["ts"] >= end and call["dur"] > 0 and call["tid"] > 0, call  # a thread's calls do not overlap
                 assert abs(call["dur"] * 1000 - args["host_ns"]) < 1, call
                 end = call["ts"] + call["dur"] - 0.001
                 assert (args["type"], args["op"], args["captured"], args["route"]) == ("float32", "max", False, "shunt"), call
@@ -555,7 +559,7 @@ def children(pid):
 
 
 def bench_dies():
-    """A killed rank ends the whole run, with a message, and leaves no process behind."""
+    """A killed rank ends the whole run with a message and leaves no process."""
     parent = subprocess.Popen([SHUNT, "bench", "-g", "3", "-n", "100000", "--rounds", "101", "-b", "64K", "-e", "64K"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + LIMIT
@@ -569,8 +573,8 @@ def bench_dies():
 
 
 def bench_launched():
-    """Ranks that a launcher starts, here of two hosts of two: rank 0 reports, and the others say nothing. What
-    launchers say of a rank is theirs."""
+    """Ranks that a launcher starts, here on two hosts with two each: rank 0 reports, and the others print
+    nothing. Each launcher names the ranks by its own variables."""
     launchers = [("RANK", "WORLD_SIZE", "LOCAL_RANK"),
                  ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
                  ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")]
@@ -592,7 +596,7 @@ def bench_launched():
 
 
 def call_bench(port, hello=b"", user=None):
-    """A caller of rank 0's port, from a process of its own: what it hears until the end of the connection."""
+    """Call rank 0's port from a separate process; returns what it receives until the connection ends."""
     script = ("import os, socket, sys, time\n"
               "user, port, hello = int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3])\n"
               "if user: os.setuid(user)\n"
@@ -612,8 +616,8 @@ def call_bench(port, hello=b"", user=None):
 
 
 def bench_strangers():
-    """Callers that say nothing hold no rank up; whoever knows what ranks say, but is another user or shows no secret,
-    is none. A rank that is refused says what it needs."""
+    """Silent callers delay no rank; a caller that knows the protocol, but is another user or lacks the secret,
+    is refused. A refused rank prints what it needs."""
     magic = 0x68636E65622D7374
     with tempfile.TemporaryDirectory() as folder:
         secrets = []
@@ -655,7 +659,7 @@ def bench_strangers():
 
 
 def bench_gpu():
-    """On GPUs, Shunt beside NCCL: eager, in place, captured; every type and operator."""
+    """`shunt bench` on GPUs, with NCCL: eager, in place, captured; every type and operator."""
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True) if shutil.which(
         "nvidia-smi") else None
     gpus = sum(line.startswith("GPU") for line in listed.stdout.splitlines()) if listed else 0
@@ -676,7 +680,7 @@ def bench_gpu():
         done = expect(shunt("bench", *arguments, *small), 0)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
         assert rows and all(row[8] == "0" and float(row[9]) > 0 for row in rows), done.stdout
-        assert gpus not in (2, 4) or any(row[4] != "nccl" for row in rows), done.stdout  # Shunt has rows
+        assert gpus not in (2, 4) or any(row[4] != "nccl" for row in rows), done.stdout  # Shunt has built-in rows for these
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (("--graph", "--floor"), ("--floor", "--host-time")):
             expect(shunt("bench", "-b", "1K", "-e", "64K", "-f", "64", *arguments, "--csv", f"{folder}/rows.csv"), 0)

@@ -19,7 +19,7 @@ import xml.etree.ElementTree
 from test_tools import LIMIT, SHUNT, csv_rows, expect, shunt
 
 HEAD = "# shunt table 2\n# machine: %s\n"
-HOST = "0" * 16  # the host device has no kind
+HOST = "0" * 16  # the host device has no fingerprint
 NAME = f"table-{HOST}.csv"
 QUICK = ("-n", "2", "-w", "1", "--rounds", "1")
 
@@ -29,20 +29,20 @@ def row(ranks=2, types="any", start=0, end="", algorithm="twoshot", grid="1,1", 
 
 
 def rows_of(path):
-    """The rows of a table, after a check of its header."""
+    """Check a table's header and return its rows."""
     lines = pathlib.Path(path).read_text().splitlines()
     assert lines[0] == "# shunt table 2" and lines[1].startswith("# machine: "), lines
     return [line.split(",") for line in lines if line.startswith("allreduce,")]
 
 
 def algorithms(*arguments, **variables):
-    """The algorithms that `shunt bench` prints for 1K and 4K, and the library's stderr."""
+    """The algorithms that `shunt bench` uses for 1K and 4K, and the library's stderr."""
     done = expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "4", *QUICK, *arguments, **variables), 0)
     return [line.split()[4] for line in done.stdout.splitlines() if not line.startswith("#")], done.stderr
 
 
 def tables():
-    """A table in the cache folder is used; a wrong one, or another machine's, is reported and not used."""
+    """A table in the cache folder is used; a malformed one, or another machine's, is reported and not used."""
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder, NAME)
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["oneshot", "oneshot"], "")
@@ -56,7 +56,7 @@ def tables():
         pathlib.Path(folder, "shunt").rename(pathlib.Path(folder, ".cache", "shunt"))
         assert algorithms(HOME=folder, XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
         assert algorithms(HOME="/dev/null", XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "oneshot"], "")
-        # Only floats of two bytes; a policy has precedence; the built-in table can be selected.
+        # A row for two-byte floats applies only to these; a policy has precedence; the built-in table can be selected.
         table.write_text(HEAD % HOST + row(types="f2"))
         assert algorithms(SHUNT_CACHE_DIR=folder)[0] == ["twoshot", "twoshot"]
         assert algorithms("-d", "int32", SHUNT_CACHE_DIR=folder)[0] == ["oneshot", "oneshot"]
@@ -75,19 +75,19 @@ def tables():
         table.write_text(HEAD % HOST + "# link: 0 GB/s\n" + row(end=2047))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["twoshot", "oneshot"], names
-        assert log.count("\n") == log.count(f"{table}:3:9: expected a rate from 0.1 to") == 2, log  # one a process
+        assert log.count("\n") == log.count(f"{table}:3:9: expected a rate from 0.1 to") == 2, log  # one line per process
         for text, words in (("nonsense\n", ":1:1: expected \"# shunt table 2\"; the built-in table is used"),
                             ("x" * (2 << 20), "not a file of at most 1 MiB; the built-in table is used")):
             table.write_text(text)
             names, log = algorithms(SHUNT_CACHE_DIR=folder)
             assert names == ["oneshot", "oneshot"] and f"{table}" in log and words in log, (names, log)
 
-        # The first format: rows for captured calls apply to all.
+        # In the first format rows for captured calls apply to all calls.
         table.write_text("# shunt table 1\n# machine: " + HOST + "\nallreduce,2,host-2,eager,any,0,,staged,1,1,s\n"
                          "allreduce,2,host-2,captured,any,0,2047,twoshot,1,1,s\n")
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["twoshot", "oneshot"], "")
 
-        # Another machine's, named or found; forced.
+        # Another machine's table is not used, whether named or found, unless forced.
         other = f"{folder}/other.csv"
         pathlib.Path(other).write_text(HEAD % "abc" + row())
         names, log = algorithms(SHUNT_TABLE=other)
@@ -95,7 +95,7 @@ def tables():
         assert algorithms(SHUNT_TABLE=other, SHUNT_TABLE_FORCE="1") == (["twoshot", "twoshot"], "")
         names, log = algorithms(SHUNT_TABLE=f"{folder}/none.csv")
         assert names == ["oneshot", "oneshot"] and "none.csv: No such file" in log, log
-        os.mkfifo(f"{folder}/pipe")  # never written to, and the library must not wait for it
+        os.mkfifo(f"{folder}/pipe")  # a pipe without a writer, for which the library must not wait
         names, log = algorithms(SHUNT_TABLE=f"{folder}/pipe")
         assert names == ["oneshot", "oneshot"] and "pipe: not a file" in log, log
         many = HEAD % HOST + "".join(row(start=i, end=i) for i in range(100)) + row(algorithm="staged")
@@ -128,14 +128,14 @@ def tune():
         # The old row stays for unmeasured types and larger messages.
         for r in rows:
             if r[7] == "7" and ("f2" in r[3] or "f4" in r[3]):
-                assert int(r[4]) == 5793, r  # half way from 4K to 8K, logarithmically
+                assert int(r[4]) == 5793, r  # half the logarithmic distance from 4K to 8K
         assert any(r[7] == "7" and r[3] == "f8" for r in rows), rows
-        assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # nothing beside it
+        assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # no other file remains
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
 
 
 def tune_json():
-    """The report as JSON, also where the time runs out; what was not measured says why."""
+    """The JSON has the report's facts, also if the time runs out, and a reason for what was not measured."""
     small = ("tune", "-g", "2", "-b", "1K", "-e", "2K", "--collective", "allreduce", "-d", "float")
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
@@ -153,7 +153,7 @@ def tune_json():
         done = shunt(*small, "--check", "--table", table, "--json", f"{folder}/check.json")
         told = json.loads(pathlib.Path(folder, "check.json").read_text())
         assert told["table"] is None and done.returncode == (told["slower"] > 0), (done, told)
-        for seconds in ("3", "12", "48", "192"):  # a slow machine has no result early
+        for seconds in ("3", "12", "48", "192"):  # a slow machine has its first result later
             done = shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", seconds, "--table", table, "--json", "-")
             if done.returncode == 0:
                 break
@@ -166,7 +166,7 @@ def tune_json():
 
 
 def tune_collectives():
-    """Every collective with algorithms here; those that only move data once, for all types."""
+    """Every collective with algorithms here is measured; those that only move data once, for all types."""
     known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.csv"
@@ -177,11 +177,12 @@ def tune_collectives():
 
 
 def tune_check():
-    """The verdict on a table follows from the measurements; an empty table is never slower."""
+    """--check's verdict on a table follows from the measurements; an empty table is never slower."""
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
-        # On the host a block is a thread that the call makes: sixteen should cost more than they gain, but this
-        # machine may be busy. The measurement decides; a figure within a hundredth of the limit is rounded.
+        # On the host a block is a thread that the call creates, so sixteen should cost more than they gain, but this
+        # machine may be busy. So the expected verdict is that of the measurement, unless a figure is within a hundredth
+        # of the limit, which rounding hides.
         pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
         case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float",
                 "--collective", "allreduce", "--table", table)
@@ -202,7 +203,7 @@ PROGRAM = ("bench", "-g", "2", "-b", "1K", "-e", "1K", *QUICK)
 
 
 def first_start(folder, *command, **variables):
-    """A command whose programs leave notes in a folder."""
+    """Start a command whose programs leave notes in a folder."""
     environment = dict(os.environ, SHUNT_CACHE_DIR=folder, SHUNT_TUNE="1", SHUNT_TIMEOUT_MS="600000", HOME=folder,
                        **variables)
     return subprocess.Popen([SHUNT, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -210,7 +211,7 @@ def first_start(folder, *command, **variables):
 
 
 def first_run(folder, *command, output=None, **variables):
-    """The same, until it ends: what it said."""
+    """The same, but wait for its end; returns its output."""
     process = first_start(folder, *command, **variables)
     out, error = process.communicate(timeout=LIMIT)
     assert process.returncode == 0 and output in (None, out), (out, error)
@@ -218,7 +219,7 @@ def first_run(folder, *command, output=None, **variables):
 
 
 def first_files(folder):
-    """Kinds of the files in a folder."""
+    """The kinds of files in a folder."""
     return sorted(name.split("-")[0] for name in os.listdir(folder) if not name.startswith("."))
 
 
@@ -227,7 +228,8 @@ def first_note(folder):
 
 
 def first_table(folder, said):
-    """Whether there is a table. On a machine too busy to measure anything in time, there is a line and the note instead."""
+    """Whether there is a table. A machine that is too busy to measure in time leaves a line and the note
+    instead."""
     assert said.count(MEASURING) == 1 and len(said.splitlines()) == 2, said
     if MEASURED in said:
         assert f"the table is {folder}/{NAME}\n" in said and "table" in first_files(folder), said
@@ -238,7 +240,7 @@ def first_table(folder, said):
 
 
 def first_again(folder):
-    """Whether a run that was to be killed had ended before, as on a busy machine: then there is its note again."""
+    """Whether a run ended before it was killed, as on a busy machine; its note is then restored."""
     if first_files(folder) != ["table"]:
         return False
     pathlib.Path(folder, NAME).unlink()
@@ -247,14 +249,14 @@ def first_again(folder):
 
 
 def tune_first():
-    """A program that meets no table leaves a note; the next `shunt run` measures before its program, once."""
+    """A program without a table leaves a note; the next `shunt run` measures before its program, once."""
     with tempfile.TemporaryDirectory() as folder:
         nothing = (folder, "run", "--", "echo", "program")
         assert first_run(*nothing, output="program\n") == "" and first_files(folder) == []
         log = first_run(folder, *PROGRAM, SHUNT_DEBUG="info")
         assert "no table of class host-2" in log and "`shunt tune` measures it, and so does the next `shunt run`" in log, log
         assert first_files(folder) == ["wanted"] and first_note(folder).read_text() == "host-2 0 -\n"
-        # Killed: neither a table nor a lock is left, so the next run measures.
+        # A killed run leaves neither a table nor a lock, so the next run measures.
         killed = None
         while killed is None or first_again(folder):
             killed = first_start(*nothing)
@@ -262,8 +264,8 @@ def tune_first():
             killed.kill()
             killed.communicate(timeout=LIMIT)
         assert first_files(folder) == ["wanted"], first_files(folder)
-        # The ranks of a job: one of them measures, all start their programs, which alone write to stdout. The program's
-        # settings are not measured with.
+        # One rank of a job measures, then all start their programs; only these write to stdout. The measurement ignores
+        # the program's settings.
         start = time.monotonic()
         ranks = [first_start(*nothing, SHUNT_DEBUG="info", SHUNT_STATS="1", NCCL_ALGO="Ring") for _ in range(8)]
         said = [rank.communicate(timeout=LIMIT) for rank in ranks]
@@ -277,7 +279,7 @@ def tune_first():
         assert "# measured: host-2, nccl 0\n" in table.read_text()
         first_run(folder, *PROGRAM)
         assert "wanted" not in first_files(folder) and first_run(*nothing) == ""
-        # Another NCCL's table: measured anew, once for each version.
+        # A table of another NCCL version causes one new measurement for each version.
         table.write_text(table.read_text().replace("host-2, nccl 0", "host-2, nccl 22809"))
         assert "was measured with another NCCL" in first_run(folder, *PROGRAM, SHUNT_DEBUG="info")
         if first_table(folder, first_run(*nothing)):
@@ -286,7 +288,7 @@ def tune_first():
             table.write_text(table.read_text().replace("".join(lines), "".join(reversed(lines))))
             first_run(folder, *PROGRAM)
             assert "wanted" not in first_files(folder), first_files(folder)
-        # A note of a class that these GPUs do not have: once.
+        # A note of a class that these GPUs do not have is followed once.
         table.unlink()
         first_run(folder, *PROGRAM)
         first_note(folder).write_text("other-2 0 -\n")
@@ -295,7 +297,7 @@ def tune_first():
 
 
 def children(process):
-    """None of one that has ended."""
+    """The children of a process; none if it has ended."""
     try:
         return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
@@ -303,7 +305,7 @@ def children(process):
 
 
 def gone(processes):
-    """Whether they end within some seconds; dead ones that nobody has waited for count as gone."""
+    """Whether the processes end within some seconds; zombies count as ended."""
     def lives(process):
         try:
             return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
@@ -316,7 +318,8 @@ def gone(processes):
 
 
 def tune_first_ends():
-    """Whenever it is killed, all its processes end, and no half table stays. One that hangs is ended in time."""
+    """If `shunt run` is killed at any time, all its processes end, and no partial table remains. A hanging
+    measurement is ended in time."""
     with tempfile.TemporaryDirectory() as folder:
         nothing = (folder, "run", "--", "true")
         first_run(folder, *PROGRAM)
@@ -343,7 +346,7 @@ def tune_first_ends():
         assert stuck.returncode == 0 and len(error.splitlines()) == 1 and "took too long" in error, error
         assert gone(measuring + ranks) and first_files(folder) == ["wanted"], first_files(folder)
         print(f"one that hangs: {time.monotonic() - start:.1f} s")
-        # Some sizes of some collectives are no table.
+        # Measurements of only some collectives give no table.
         first_note(folder).write_text("host-2 0 -\n")
         slow = first_start(*nothing)
         assert MEASURING in slow.stderr.readline()
@@ -354,7 +357,7 @@ def tune_first_ends():
             os.kill(rank, signal.SIGSTOP)
         error = slow.communicate(timeout=LIMIT)[1]
         assert FAILED in error and "the time ran out after" in error and first_files(folder) == ["wanted"], error
-        # One that is stopped (Ctrl-Z) delays another for a time, which is said.
+        # A stopped run (Ctrl-Z) delays another one for a limited time, which is reported.
         first_note(folder).write_text("host-2 0 -\n")
         stopped = first_start(*nothing)
         assert MEASURING in stopped.stderr.readline()
@@ -370,18 +373,18 @@ def tune_first_ends():
 
 
 def tune_first_fails():
-    """What keeps `shunt run` from measuring: a line, or none, and the program runs."""
+    """Whatever prevents `shunt run` from measuring gives one line or none, and the program runs."""
     with tempfile.TemporaryDirectory() as folder:
         nothing = (folder, "run", "--", "true")
         for variables in ({"SHUNT_TUNE": "0"}, {"SHUNT_TUNE": "auto"}, {"SHUNT_ALGO": "oneshot"}):
             expect(shunt(*PROGRAM, **{"SHUNT_CACHE_DIR": folder, "SHUNT_TUNE": "1", **variables}), 0)
             assert first_files(folder) == [], (variables, first_files(folder))
-        # The ranks of `shunt tune` have SHUNT_ALGO=builtin, whatever their parent has read, and so leave none.
+        # The ranks of `shunt tune` leave no notes, since they have SHUNT_ALGO=builtin, whatever their parent has read.
         expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "1K", "--collective", "allreduce", SHUNT_CACHE_DIR=folder,
                      SHUNT_TUNE="1"), 0)
         assert first_files(folder) == ["table"], first_files(folder)
         pathlib.Path(folder, NAME).unlink()
-        # Turned off.
+        # Measuring is disabled by a setting.
         first_run(folder, *PROGRAM)
         assert first_run(folder, "run", "--no-tune", "--", "sh", "-c", "echo $SHUNT_TUNE$SHUNT_RUN", output="0\n") == ""
         assert first_run(folder, "run", "--", SHUNT, "run", "--", "sh", "-c", "echo $SHUNT_RUN", SHUNT_ALGO="oneshot",
@@ -394,7 +397,7 @@ def tune_first_fails():
         conf.write_text("SHUNT_TUNE=0\n")
         assert expect(shunt("run", "--", "true", SHUNT_CACHE_DIR=folder, HOME=folder), 0).stderr == ""
         assert first_files(folder) == ["wanted"], first_files(folder)
-        # The table cannot be written: a line, and an hour's rest.
+        # If the table cannot be written, a line is printed and an hour passes before the next attempt.
         pathlib.Path(folder, NAME).mkdir()
         said = first_run(*nothing)
         assert len(said.splitlines()) == 1 and FAILED in said and "cannot be written" in said and "estimates are used" in said, said
@@ -404,7 +407,7 @@ def tune_first_fails():
         os.utime(first_note(folder), (time.time() - 4000,) * 2)
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
         pathlib.Path(folder, NAME).rmdir()
-        # On a note of other GPUs it says so once, whatever is left; one where `shunt tune` has measured since goes.
+        # A note of other GPUs is reported once, and a note is removed if `shunt tune` has measured since.
         first_run(folder, *PROGRAM)
         first_note(folder).rename(str(first_note(folder)).replace(HOST, "1" * 16))
         said = first_run(*nothing)
@@ -414,7 +417,7 @@ def tune_first_fails():
         first_run(folder, *PROGRAM)
         pathlib.Path(folder, NAME).write_text(HEAD % HOST + "# measured: host-2, nccl 0\n" + row())
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
-        # Another NCCL: rows of `shunt tune` or by hand stay; `shunt tune` measures anew.
+        # With another NCCL, rows of `shunt tune` or the user stay until `shunt tune` measures again.
         table = HEAD % HOST + "# measured: host-2, nccl 22809\n" + row()
         pathlib.Path(folder, NAME).write_text(table)
         first_run(folder, *PROGRAM)
@@ -428,8 +431,8 @@ def tune_first_fails():
 
 
 def tune_stops():
-    """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone. A machine that has no result
-    by then gets longer."""
+    """Interrupted or at its limit, `shunt tune` leaves a table, reports that, and its ranks are gone. A machine
+    without a result by then gets a longer limit."""
 
     def limited(seconds, folder):
         return shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(seconds), SHUNT_CACHE_DIR=folder)
@@ -455,7 +458,7 @@ def tune_stops():
 
 
 def tune_unwritable():
-    """Where the table cannot be written, it says so before it measures; a folder that is missing is made."""
+    """A table that cannot be written is reported before measuring; a missing folder is created."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "file").touch()
         for arguments, variables in (((), {"SHUNT_CACHE_DIR": f"{folder}/file"}), ((), {"SHUNT_CACHE_DIR": "/proc/no"}),
@@ -471,7 +474,8 @@ def tune_unwritable():
 
 
 def tune_of_root():
-    """Root with another user's home, as by sudo, leaves no file in it, and says so; where it is told to, it does."""
+    """Root with another user's home, as under sudo, writes no file there and reports that, unless it is told
+    to by --table or SHUNT_CACHE_DIR."""
     if os.geteuid() != 0:
         print("skipped: not root")
         sys.exit(77)
@@ -486,7 +490,7 @@ def tune_of_root():
             done = expect(shunt(*PROGRAM, **variables, SHUNT_TUNE="1", SHUNT_DEBUG="info"), 0)
             assert "in which root leaves no note" in done.stderr and "so does the next" not in done.stderr, done.stderr
             assert os.listdir(home) == [], os.listdir(home)
-        os.mkdir(f"{home}/.cache")  # of root's, from before
+        os.mkdir(f"{home}/.cache")  # an existing folder of root's
         expect(shunt("tune", *small, **theirs), 1, "another user's")
         expect(shunt("tune", *small, "--table", f"{home}/table.csv", **theirs), 0, "# table:")
         expect(shunt("tune", *small, **{**theirs, "SHUNT_CACHE_DIR": f"{home}/told"}), 0, f"# table: {home}/told/")
@@ -513,7 +517,7 @@ def tune_diff():
 
 
 def plotted(table):
-    """A picture's texts with their places, and its rectangles: (x, width, colour, title)."""
+    """A picture's texts with their positions, and its rectangles: (x, width, colour, title)."""
     picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)
     name = "{http://www.w3.org/2000/svg}"
     texts = [(float(e.get("x")), float(e.get("y")), e.text) for e in picture.iter(f"{name}text")]
@@ -523,8 +527,8 @@ def plotted(table):
 
 
 def plot_parts(folder):
-    """A legend of what occurs, no two algorithms of one colour; a number where a name does not fit; an axis of the sizes
-    that were measured, with a mark for each."""
+    """A picture has a legend of its algorithms, no two of one colour; a number where a name does not fit; an
+    axis of the measured sizes, with a mark for each."""
     table = f"{folder}/parts.csv"
     names = [f"algorithm{i}" for i in range(9)]
     ends = [1000 << i for i in range(10)]
@@ -538,15 +542,15 @@ def plot_parts(folder):
     assert len({bar[2] for bar in wide}) == len(wide) == 9, wide
     assert all(0 <= x and x + w <= width for x, w, _, _ in bars) and all(y <= height for _, y, _ in texts), bars
     axis = [text for _, y, text in texts if y == 44]
-    assert axis[0] == "512" and axis[-1] == "512K" and lines == 0, axis  # of the rows' ends
+    assert axis[0] == "512" and axis[-1] == "512K" and lines == 0, axis  # from the rows' ends
     times = "# shunt times 1\n# machine: 0000000000000001\ncollective,class,types,bytes,algorithm,us,nccl_us\n"
     times += "".join(f"allreduce,host-2,{kind},{size},oneshot,1.000,2.000\n" for kind in ("f2", "f4")
                      for size in (4096, 8192, 1 << 20))
     pathlib.Path(f"{table}.times").write_text(times)
     texts, bars, lines, width, _ = plotted(table)
     axis = [text for _, y, text in texts if y == 44]
-    assert axis[0] == "4K" and axis[-1] == "2M" and lines == 3, (axis, lines)  # of this lane's type alone
-    # A narrow block has its algorithm's number.
+    assert axis[0] == "4K" and axis[-1] == "2M" and lines == 3, (axis, lines)  # only of this lane's type
+    # A narrow stretch has its algorithm's number.
     pathlib.Path(f"{table}.times").write_text(times.replace(",1048576,", ",1073741824,").replace(",4096,", ",512,"))
     texts, bars, *_ = plotted(table)
     said = [text for _, _, text in texts]
@@ -566,7 +570,7 @@ def tune_plot():
                                                     "gather, host-3, any"], said
         assert sum("oneshot 1 x 1" in t for t in said) == 2 and "builtin" in "".join(said), said
         plot_parts(folder)
-        # Names are text, whatever they hold.
+        # Names are escaped, whatever characters they contain.
         strange = "host-2<script>&amp;\"x"
         pathlib.Path(table).write_text(HEAD % "1" + row(algorithm="<b>&").replace("host-2", strange))
         picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)

@@ -83,7 +83,7 @@ TESTS = {
 
 
 def promised(source):
-    """The names in settings.def, and NCCL's names in the document."""
+    """The names in settings.def, and NCCL's names in docs/settings.md."""
     rows = re.findall(r'^SHIM_SETTING\(\w+, \w+, "(\w+)"', (source / "shim/base/settings.def").read_text(), re.MULTILINE)
     assert len(rows) > 10, rows
     nccls = set(re.findall(r"\bNCCL_[A-Z0-9_]+", (source / "docs/settings.md").read_text()))
@@ -91,7 +91,7 @@ def promised(source):
 
 
 def definitions(text, is_python):
-    """The code of each function and table at the top of a file, without comments, by name."""
+    """The code, without comments, of each function and table at the top level of a file, by name."""
     if is_python:
         parts = re.split(r"^(?=def |[A-Z_]+ = )", re.sub(r"#.*", "", text), flags=re.MULTILINE)
         named = re.compile(r"(?:def )?(\w+)")
@@ -102,7 +102,7 @@ def definitions(text, is_python):
 
 
 def uses(code, test, wanted):
-    """Whether the test, or what it uses, has what is wanted."""
+    """Whether the test, or code that it uses, contains what is wanted."""
     todo, seen = [test], set()
     while todo:
         name = todo.pop()
@@ -130,12 +130,13 @@ def fault(source, variable, where, test):
     return None if uses(code, test, wanted) else f"{where}: {test} does not use it"
 
 
-# It compares names, and prints those that it does not know; values it ignores.
+# This file compares variables' names and prints unknown ones, but ignores values.
 NAMES_ALONE = "tools/base/names.c"
 
 
 def insecure(source):
-    """Lines of the library and the command that read the environment another way (not another process's in /proc)."""
+    """Lines of the library and the command that read the environment by other functions (except another
+    process's in /proc)."""
     for folder in ("shim", "selector", "algorithms", "transport", "tools"):
         for path in sorted(set((source / folder).rglob("*.[ch]*")) - {source / NAMES_ALONE}):
             for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -144,8 +145,8 @@ def insecure(source):
 
 
 def by_locale(source):
-    """Lines of the library that read words or numbers as the program's locale has them: "INFO" is not "info" in Turkish,
-    and "2.5" not a number in German."""
+    """Lines of the library that parse words or numbers by the program's locale: "INFO" is not "info" in Turkish,
+    and "2.5" is not a number in German."""
     for folder in ("shim", "selector", "algorithms", "transport"):
         for path in sorted((source / folder).rglob("*.c*")):
             for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls are taken by two prices: what a choice may cost alone, and what it must
- * gain beside products.
+ * Choices by two prices: how much slower a choice may be alone, and how much faster it must be beside products.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +44,8 @@ static void an_unmeasured_call_is_not_taken(void **state)
     assert_int_equal(tune_choose(price, COUNT, 1), 1);
 }
 
-/* The choice is not always the fastest alone: the built-in row stays where another gains too little. */
+/* The cost is relative to the first choice, which is not always the fastest alone: the built-in row stays if another
+ * one's gain is too small. */
 static void the_cost_counts_from_the_first_choice(void **state)
 {
     (void)state;
@@ -53,7 +53,8 @@ static void the_cost_counts_from_the_first_choice(void **state)
     assert_int_equal(tune_choose(price, COUNT, 1), 2);
 }
 
-/* Of few rounds, where the model guessed, ours needs a lead over NCCL; a built-in row yields to clear gains alone. */
+/* In a quick run, which has few rounds, Shunt needs a larger gain over NCCL if the model predicted the choice, and only
+ * clear gains replace a built-in row. */
 static void a_quick_run_needs_clear_gains(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The note on which `shunt run` measures: which one counts, what a failure does to it, and when these GPUs are not
+ * The note that makes `shunt run` measure: which one is followed, the effect of a failure, and when these GPUs are not
  * measured.
  */
 #include <fcntl.h>
@@ -78,7 +78,7 @@ static void the_most_ranks_that_are_visible(void **state)
     drop(7, 8, ".elsewhere");
 }
 
-/* A note that says nothing, and a link, which another user may have put there. */
+/* An empty note, and a link, which another user may have made, are not followed. */
 static void wrong_notes(void **state)
 {
     (void)state;
@@ -117,7 +117,8 @@ static void make_older(uint32_t ranks, const char *suffix, time_t seconds)
     assert_int_equal(utimes(path, old), 0);
 }
 
-/* Leave a note, and write down how it ended, as one who waited for it finds it in his open file. */
+/* Leave a note, lock it and end it, and check the end in the open file, as a process that waited for the lock sees
+ * it. */
 static void end_note(tune_note_t *note, tune_note_end_t end)
 {
     leave(7, 2, "", "host-2 0 -\n");
@@ -146,7 +147,7 @@ static void a_failure_counts_for_an_hour(void **state)
     assert_int_equal(tune_note_lock(&note, 0, -1), -1); /* another process has measured */
 }
 
-/* It stays, so that no program leaves another; a table by `shunt tune` removes it. */
+/* A note with `never` stays, so that no program leaves another; a table by `shunt tune` removes it. */
 static void never_is_for_ever(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void never_is_for_ever(void **state)
     drop(7, 3, "");
 }
 
-/* A container has a new name each time. */
+/* Old notes of any host are removed, since a container has a new host name each time. */
 static void old_notes_of_any_host_go(void **state)
 {
     (void)state;
@@ -191,7 +192,7 @@ static void old_notes_of_any_host_go(void **state)
     drop(7, 4, ".elsewhere");
 }
 
-/* Who waits says so, but not at once, and not for ever. */
+/* A process that waits for the lock reports it after a while, and gives up at its limit. */
 static void waits(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sizes of a quick run: with times that are made up, its table forwards what NCCL wins, whatever the speed of our
- * kernels, and takes most of what we win.
+ * The sizes of a quick run: with fake times, its table forwards the sizes at which NCCL is faster, whatever the speed
+ * of Shunt's kernels, and takes most of the others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static void coarse_sizes_are_counted(void **state)
     assert_int_equal(tune_points_coarse(KIB, KIB), 1);
 }
 
-/* Twice as slow, and so slow that NCCL wins everything. */
+/* The table forwards the sizes at which NCCL is faster, if Shunt is twice as slow as usual, or slower at every size. */
 static void a_table_forwards_what_nccl_wins(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static uint32_t nccl_of(const tune_rows_t *rows, const char *class_name)
     return version;
 }
 
-/* Each version of NCCL has a line; the last one of a class has the rows. */
+/* Each version of NCCL has a line; the rows belong to the last one of a class. */
 static void versions(void **state)
 {
     (void)state;
@@ -181,8 +181,8 @@ static void versions(void **state)
     }
 }
 
-/* Where a built-in row decides, a row of a quick run speaks of sizes within a factor of two, as the built-in rows know
- * more. */
+/* A quick run's row covers sizes within a factor of two if a built-in row decides otherwise, as built-in rows rest on
+ * more sizes. */
 static void built_in_rows_hold_between(void **state)
 {
     (void)state;

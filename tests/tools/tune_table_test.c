@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From results to rows: the range of a size's choice, what becomes one row, and
- * what an older table keeps, of rows and of links.
+ * The rows made from results: the range of sizes for a choice, which results share a row, and which rows and figures of
+ * links an older table keeps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static void write_file(const char *text)
     fclose(file);
 }
 
-/* The file's rows, without the lines that contain the date; NULL-terminated. */
+/* Check the file's rows, except lines that contain the date; NULL-terminated. */
 static void expect_rows(const char *const *rows)
 {
     tune_rows_t read;
@@ -103,7 +103,7 @@ static void alike(void **state)
                                       "allgather,2,c-2,any,0,1448,one,4,4,tune 20", NULL});
 }
 
-/* For sizes without a row, the measured choice is kept even if it equals the prediction. */
+/* For sizes without a built-in row, the measured choice is kept even if it equals the prediction. */
 static void guesses(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void older_rows(void **state)
     expect_rows((const char *const[]){NULL});
 }
 
-/* What a quick run leaves alone. */
+/* A quick run does not change rows of other runs. */
 static void rows_of_others(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void touch(const char *beside, time_t seconds)
     assert_int_equal(utimes(beside, old), 0);
 }
 
-/* By processes that were killed: one that writes now and other files stay. */
+/* Temporary files of killed processes are removed, but not that of a running one, nor other files. */
 static void what_was_left_goes(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_n
     free(read.row);
 }
 
-/* New measurements of the links replace the older figures; without new ones, the older stay. */
+/* New measurements of the links replace the older figures, which stay without new ones. */
 static void links(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void links(void **state)
     expect_link(0, 0, 0, 0); /* they were another machine's */
 }
 
-/* Before any result: the ranks that are to measure read the figures, and which rows there are. */
+/* The figures of links can be written before any result, for the ranks that will measure, and the rows stay. */
 static void links_alone(void **state)
 {
     (void)state;
@@ -255,7 +255,8 @@ static int remove_folder(void **state)
     return rmdir(path) == 0 && rmdir(folder) == 0 ? 0 : -1; /* nothing else is left */
 }
 
-/* Only where NCCL was measured; Shunt's alone; the table's choice over the built-in one of the same name. */
+/* Times are written only if NCCL was measured, and only Shunt's; the table's choice replaces the built-in one of the
+ * same name. */
 static void times(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Class names, the combination of parts' links, and the parts of a fingerprint.
+ * Class names, the link of a combination of parts, and the facts in a fingerprint.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This machine as the drivers show it: NVML's answers must be consistent and be read
- * back from their own file. How long they take, which is a part of an init, is printed.
+ * This machine as its drivers report it: NVML's answers must be consistent, and unchanged after writing and reading a
+ * file. Their time, which is part of an init, is printed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static const char *bus_of(uint32_t gpu)
     return machine.pci[machine.gpu[gpu].pci].bus;
 }
 
-/* In the order of an init: the first query starts NVML, the second reads a GPU's links. */
+/* Time the queries in the order of an init: the first starts NVML, the second reads a GPU's links. */
 static void time_questions(void)
 {
     sel_reach_t reach;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a rank sees its peers, with a fake CUDA and the fake NVML: NVML's answer;
- * without NVML, CUDA's; over PCIe, the file that NCCL uses.
+ * The links of a rank to its peers, with a fake CUDA and the fake NVML: from NVML; without NVML, from CUDA; over PCIe,
+ * from the file that NCCL uses.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>

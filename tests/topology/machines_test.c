@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machines from files in NCCL's format: the class of all GPUs and of some, the
- * port near each GPU, and files that are read back as they were written.
+ * Machines from files in NCCL's format: the class of all GPUs and of some, the port near each GPU, and that written
+ * files are read back unchanged.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +95,7 @@ static void near_ports(void **state)
     }
 }
 
-/* Communicators of some of a machine's GPUs; the fingerprint is the same for all of them. */
+/* Communicators of some of a machine's GPUs have their own class, but the same fingerprint. */
 static void subsets(void **state)
 {
     (void)state;

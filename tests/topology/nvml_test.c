@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine made from the answers of the fake NVML (fake_nvml.c).
+ * The machine that results from the answers of the fake NVML (fake_nvml.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static void bridges(void **state)
     expect_reach("0000:40:00.0", "0000:42:00.0", 0, SEL_LINK_HOST, 0);
 }
 
-/* NVLink without reported links is classed as before there were classes of links. */
+/* NVLink without reported links gets the class that it had before there were classes of links. */
 static void mute(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fake /sys, without NVML: switches found past their ports, root ports passed
- * over, NUMA nodes, RDMA ports, and missing files.
+ * A fake /sys, without NVML: switches are found behind their ports, root ports are skipped; NUMA nodes, RDMA ports, and
+ * missing files.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 static sel_machine_t machine, again;
 static char sys[64] = "/tmp/shunt-sysfs-XXXXXX";
 
-/* A file with one line, and the folders above it. */
+/* Make a file with one line, and its folders. */
 static void file(const char *line, const char *name)
 {
     char path[512];
@@ -43,7 +43,7 @@ static void folder_link(const char *folder, const char *name)
     assert_int_equal(symlink(to, path), 0);
 }
 
-/* A PCI device; the last part of its folder is its address. */
+/* Make a PCI device; the last part of its folder is its address. */
 static void device(const char *folder, const char *class, const char *vendor, const char *numa, const char *speed)
 {
     static const char *const names[] = {"class", "vendor", "numa_node", "max_link_speed", "max_link_width"};

@@ -87,7 +87,7 @@ static void faults(void **state)
     }
 }
 
-/* Every proper prefix of a valid file. */
+/* Every proper prefix of a valid file is refused. */
 static void cut_short(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void passed_over(void **state)
     assert_int_equal(machine.nic[0].mbps, 0);
 }
 
-/* Too deep, too many: a fault, for any number. */
+/* A file with too much nesting or too many elements is refused, for any number. */
 static void bounds(void **state)
 {
     (void)state;

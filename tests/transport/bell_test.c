@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bell_test.c - a process's bell: it wakes who sleeps, from any process, and is one's own after a fork.
+ * bell_test.c - a process's bell: any process can wake those who wait for it, and a forked child has its own.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -66,7 +66,7 @@ static void ones_own(void **state)
     assert_int_equal(open_descriptors(), open);
 }
 
-/* A peer may post anything. */
+/* Places that a peer posts may have any value and do no harm. */
 static void wrong_places(void **state)
 {
     (void)state;

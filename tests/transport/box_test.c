@@ -84,7 +84,7 @@ typedef struct box_target {
     char name[NET_BOX_NAME_BYTES];
 } box_target_t;
 
-/* Short messages, messages with two descriptors, and none: sent raw. */
+/* Send raw messages that are short or have two descriptors or none. */
 static int send_rubbish(uint32_t rank, uint32_t nranks, void *argument)
 {
     const box_target_t *target = argument;
@@ -117,7 +117,7 @@ static int send_rubbish(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Another user cannot send to the box, so it cannot fill it: a message of this user finds room. */
+/* Another user cannot send to the box, and so cannot fill it: a message of this user fits. */
 static int send_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
 {
     const box_target_t *target = argument;
@@ -160,7 +160,7 @@ static void test_box_of_another_user(void **state)
     net_box_close(&box);
 }
 
-/* No name remains; that of a box whose owner died is swept, an open one stays. */
+/* No name remains in use: the name of a box with a dead owner is removed, that of an open box stays. */
 static void test_box_names(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls_test.c - the calls that each collective makes (cuda_calls.c), on a made-up driver: what a launch asks for, that
- * each kernel's handle is asked for once and is its own, whatever threads launch and however many kernels there are.
+ * calls_test.c - the driver calls of each collective (cuda_calls.c), on a fake driver: the attributes of a launch, and
+ * that each kernel's handle is requested once and belongs to that kernel, whatever threads launch and however many
+ * kernels there are.
  */
 #include <setjmp.h>
 #include <stdarg.h>

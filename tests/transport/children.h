@@ -29,23 +29,23 @@ typedef int (*body_t)(uint32_t rank, uint32_t nranks, void *argument);
 #define LONG_S 300 /* after which a child is killed by its alarm; a broken build (broken.cmake) waits less */
 #endif
 
-/* Returns the number of ranks that failed. */
+/* Run a body in processes; returns the number of ranks that failed. */
 int run_processes(uint32_t nranks, body_t body, void *argument);
 int run_threads(uint32_t nranks, body_t body, void *argument);
 /* One child; its pid. wait_child: true if it returned 0. */
 pid_t start_child(body_t body, uint32_t rank, uint32_t nranks, void *argument);
 bool wait_child(pid_t pid);
-/* A child that waits for its end; true if it lived until then. */
+/* End a child that waits to be ended; true if it lived until then. */
 bool end_child(pid_t pid);
 
 net_key_t random_key(void);
-/* Wait until `count` have joined (200 s), or all have posted a stage. 0, or net_poll's error. */
+/* Wait until `count` ranks have joined (200 s); below: until all have posted a stage. 0, or net_poll's error. */
 int wait_count(const net_rendezvous_t *rendezvous, uint32_t count);
 int wait_stage(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Number of segments of this user that have a name now. */
+/* The number of this user's segments that have a name. */
 int segment_names(void);
 int open_descriptors(void);
-/* Number of lines of /proc/self/maps that contain `text`. */
+/* The number of lines of /proc/self/maps that contain `text`. */
 int mappings_of(const char *text);
 
 #endif

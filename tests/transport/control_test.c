@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_test.c - control words on a made-up CUDA: they outlive the program's reset of the device and the driver's
- * end, for the proxy reads them without asking CUDA; a fork does not part them from the device's; a refusal leaves
- * nothing.
+ * control_test.c - control words on a fake CUDA: they outlive a device reset and the driver's end, since the proxy
+ * reads them without CUDA; a fork does not separate them from the device's; a refused allocation leaves nothing.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -62,7 +61,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *pointer, unsigned flag
     return has_no_address ? cudaErrorNotPermitted : cudaSuccess;
 }
 
-/* As cudaDeviceReset, or the driver's end at exit. */
+/* Behaves as cudaDeviceReset, or as the driver's end at exit. */
 static void reset_device(void)
 {
     if (allocated)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * descriptor_test.c - descriptors in a program that has closed its own, or those of the library.
+ * descriptor_test.c - descriptors in a program that has closed its own or the library's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -90,7 +90,7 @@ static void test_low_numbers(void **state)
     in_child(box_keeps_away);
 }
 
-/* The program closes a descriptor of the library, and gets its number. */
+/* The program closes a descriptor of the library and opens a file that gets its number. */
 static int take_over(int descriptor)
 {
     close(descriptor);
@@ -144,7 +144,7 @@ static void test_no_signal(void **state)
     assert_false(sigismember(&now, SIGPIPE));
 }
 
-/* One that the program has blocked, and waits for, stays. */
+/* A pending signal that the program has blocked, and will wait for, stays pending. */
 static void test_a_pending_signal_stays(void **state)
 {
     int ends[2];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver_test.c - the driver's functions as a toolkit before 12.5 finds them (cuda_driver.c), on a driver that is older
- * than the toolkit: it refuses a request for a function of the toolkit's version.
+ * driver_test.c - the lookup of driver functions as with a toolkit before 12.5 (cuda_driver.c), on a driver that is
+ * older than the toolkit and refuses functions of the toolkit's version.
  */
 #include <setjmp.h>
 #include <stdarg.h>

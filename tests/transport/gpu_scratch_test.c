@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_scratch_test.c - scratch on GPUs: both kinds of memory, ranks as processes
- * and as threads, one GPU a rank or all ranks on one. Without a GPU it says so,
- * with exit status 77.
+ * gpu_scratch_test.c - scratch on GPUs: both kinds of memory, ranks as processes and as threads, one GPU a rank or all
+ * ranks on one. Without a GPU it is skipped, with exit status 77.
  *
  * CUDA does not survive a fork, so the parent never uses it: each case runs in
  * children of its own.
@@ -43,7 +42,7 @@ static int count_gpus(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Set-up must leave the thread's state unchanged. */
+/* Check that the set-up has left the thread's state unchanged. */
 static int check_guest(int device)
 {
     int now = -1;
@@ -76,7 +75,7 @@ static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
     return 0;
 }
 
-/* Write a word to every peer, check the peers' words, release, take again, armed. */
+/* Write a word to every peer, check the peers' words, release the scratch, and take it again, armed. */
 static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = *(const team_plan_t *)argument;
@@ -117,7 +116,7 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Threads need a process of their own, since the parent must not use CUDA. */
+/* The same with threads, in a process of their own, since the parent must not use CUDA. */
 static int build_twice_in_threads(uint32_t rank, uint32_t nranks, void *argument)
 {
     (void)rank;
@@ -125,7 +124,7 @@ static int build_twice_in_threads(uint32_t rank, uint32_t nranks, void *argument
     return 0;
 }
 
-/* Memory of the device after many lives of a scratch: constant, and so is the number of descriptors. */
+/* Device memory and the number of descriptors are constant over many set-ups and releases of a scratch. */
 static int live_often(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = *(const team_plan_t *)argument;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener_test.c - the listener at which ranks of several hosts meet: strangers, broken
- * ranks, and a process that is short of descriptors do no harm.
+ * listener_test.c - the listener where ranks of several hosts meet: strangers, broken ranks, and a process without free
+ * descriptors do no harm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "strangers.h"
 #include "tests/support/skips.h"
 
-/* Who does not know the secret gets no byte; nor does one that says nothing, or nonsense. Ranks meet meanwhile. */
+/* A caller without the secret gets no byte, nor does a silent one or one that sends nonsense. Ranks meet meanwhile. */
 static void strangers_are_not_answered(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void *meet_later(void *argument)
     return (void *)(intptr_t)run_threads(2, meet_twice, argument);
 }
 
-/* 256 ranks wait for others: who comes then waits, and is not sent away. */
+/* While 256 ranks wait for others, further callers wait and are not refused. */
 static void a_full_house_keeps_callers_waiting(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void a_full_house_keeps_callers_waiting(void **state)
     assert_int_equal((intptr_t)result, 0);
 }
 
-/* The program's own files are not taken away. */
+/* The listener leaves descriptors for the program's own files. */
 static void descriptors_are_left_for_the_program(void **state)
 {
     (void)state;
@@ -165,8 +165,8 @@ int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int
     return made;
 }
 
-/* The listener does not spin while there is no descriptor for a caller: it tries ten times a second, however fast the
- * machine is. The caller is heard when there is one. */
+/* Without a descriptor for a caller the listener does not spin: it tries ten times a second on any machine, and hears
+ * the caller when one is free. */
 static void no_descriptor_is_waited_for(void **state)
 {
     (void)state;
@@ -202,7 +202,7 @@ static uint32_t told(const group_t *group, const wire_hello_t *hello)
     return head.error;
 }
 
-/* A rank's hello and its record, in one. */
+/* Send a rank's hello and its record in one message. */
 static void post(int connection, const group_t *group, uint32_t rank)
 {
     const struct {
@@ -213,8 +213,8 @@ static void post(int connection, const group_t *group, uint32_t rank)
     assert_int_equal(send(connection, &words, sizeof(words), MSG_NOSIGNAL), sizeof(words));
 }
 
-/* The listener finds a rank's new hello and the end of its old connection at once, the hello first. What it answers to
- * the new one; -1: the test took so long that the new one was taken for a stranger. */
+/* Make the listener find a rank's new hello and the end of its old connection together, the hello first. Returns the
+ * answer to the new one; -1: the test was so slow that the new one was taken for a stranger. */
 static int come_again(group_t *group, pid_t listener)
 {
     meeting_head_t head = {.error = 4711};
@@ -240,7 +240,7 @@ static int come_again(group_t *group, pid_t listener)
     return answered ? (int)head.error : -1;
 }
 
-/* A rank that gave up calls again before its end was heard. */
+/* A rank that gave up may call again before the end of its first connection is seen. */
 static void a_rank_may_come_again(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void a_rank_may_come_again(void **state)
     assert_true(end_child(listener));
 }
 
-/* The listener has refused, and closed, before the record was written. */
+/* A rank reads the listener's refusal even if writing its record fails, since the listener has closed by then. */
 static void a_refusal_is_heard_though_writing_fails(void **state)
 {
     (void)state;

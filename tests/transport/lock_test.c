@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Locks at a fork (lock.c): the child finds them open, and what they protect whole.
+ * Locks at a fork (lock.c): in the child they are open, and the data that they protect is consistent.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -46,7 +46,8 @@ static int child(void)
     return whole ? 0 : 1;
 }
 
-/* The fork comes while another thread holds the lock and has changed half of the data. */
+/* The child of a fork finds locks open and data consistent, although another thread held the lock and had changed half
+ * of the data. */
 static void a_child_finds_locks_open_and_data_whole(void **state)
 {
     (void)state;
@@ -66,7 +67,7 @@ static void a_child_finds_locks_open_and_data_whole(void **state)
     pthread_join(thread, NULL);
 }
 
-/* Those of the parent are open, too. */
+/* The parent's locks are open after the fork, too. */
 static void a_parent_goes_on(void **state)
 {
     (void)state;

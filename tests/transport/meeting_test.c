@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meeting_test.c - ranks of several hosts meet, or learn that they do not; whose sockets
- * and whose interface they use.
+ * meeting_test.c - ranks of several hosts meet or get an error; which process's sockets and which interface they use.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,7 +46,7 @@ static int leaver(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* After the first round the others count on a rank; before it, it may come again. */
+/* A rank that leaves after the first round is reported to the others; before that it may return. */
 static void leaving_is_told(void **state)
 {
     (void)state;
@@ -229,7 +228,7 @@ static void invitations_are_recognised(void **state)
     assert_false(net_invitation_valid(&none));
 }
 
-/* A child has its own listener, and none of the parent's sockets. */
+/* A forked child has its own listener and none of the parent's sockets. */
 static void children_are_others(void **state)
 {
     (void)state;
@@ -250,7 +249,7 @@ static void children_are_others(void **state)
     assert_int_equal(run_threads(2, meet_twice, &group), 0);
 }
 
-/* Both sides of a connection, the first one called. */
+/* Make both sides of a connection; the first one was called. */
 static void connect_pair(int pair[2], int *listener)
 {
     net_address_t address;
@@ -261,7 +260,8 @@ static void connect_pair(int pair[2], int *listener)
         usleep(100);
 }
 
-/* A process that was forked between the making of a socket and its listing has a copy. */
+/* A process that was forked between the creation of a socket and its entry in the list has a copy, which does not keep
+ * the connection open. */
 static void a_copy_keeps_no_connection(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void a_copy_keeps_no_connection(void **state)
     wire_close(listener);
 }
 
-/* The end of a process ends its connections, though its child lives. */
+/* The end of a process ends its connections, though its child still lives. */
 static void children_keep_no_connection(void **state)
 {
     (void)state;

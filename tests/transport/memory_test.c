@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_test.c - peer memory of the host, and that damaged or hostile offers do no
- * harm.
+ * memory_test.c - host memory shared with peers, and that damaged or hostile offers do no harm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -62,7 +61,7 @@ static void put_text(const char *path, const char *text)
         close(fd);
 }
 
-/* In a time namespace of its own: tell who it is, and see whether its parent lives. */
+/* In a separate time namespace: publish this process's identity, and check that its parent is seen as living. */
 static int tell_self(uint32_t rank, uint32_t nranks, void *argument)
 {
     const int *ends = argument;
@@ -77,7 +76,8 @@ static int tell_self(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* As CRIU restores processes: each in a time namespace, in which the other's start is told by another clock. */
+/* Processes in separate time namespaces, as CRIU restores them, see each other as living, although each other's start
+ * time is on a different clock. */
 static int apart_in_time(uint32_t rank, uint32_t nranks, void *argument)
 {
     int down[2], up[2];
@@ -162,7 +162,7 @@ static void test_node_of_a_device(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* Pages come from an existing node; a missing or unknown one does no harm. */
+/* Pages are allocated on an existing NUMA node; a missing or unknown one does no harm. */
 static void test_node_of_pages(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void test_no_cuda_no_memory(void **state)
 
 /* ---- Damaged offers ---------------------------------------------------------------------- */
 
-/* Any offer: refused, or the memory that it really names. */
+/* Try any offer: it is refused, or gives the memory that it names. */
 static int try_offer(net_memory_t *own, const offer_t offer)
 {
     net_mapping_t *mapping = NULL;
@@ -327,7 +327,7 @@ static void test_dead_owner(void **state)
     munmap(shared, 4096);
 }
 
-/* A peer offers memory that it could shorten, or something that is not memory. */
+/* Memory that the peer could shorten, and offers of anything but memory, are refused. */
 static int refuse_impostors(uint32_t rank, uint32_t nranks, void *argument)
 {
     const int *descriptors = argument;
@@ -374,7 +374,7 @@ static void test_impostors(void **state)
     close(pipes[1]);
 }
 
-/* One end of a kind that sends, as another process would make it. */
+/* Make memory of a kind that sends its descriptor, as another process would. */
 static void make_sent(net_memory_t *memory, net_offer_t *offer, uint64_t token)
 {
     *memory = (net_memory_t){.kind = NET_MEMORY_HOST_SENT, .bytes = BYTES, .token = {{token, token}}};
@@ -403,7 +403,7 @@ static void test_sent(void **state)
     assert_int_equal(open_descriptors(), before);
 }
 
-/* What arrives is not the memory of the offer. */
+/* A descriptor that is not the offer's memory is refused. */
 static void refuse_sent(int descriptor)
 {
     net_memory_t a, b;
@@ -457,7 +457,7 @@ static void test_other_user(void **state)
     net_memory_destroy(memory);
 }
 
-/* Sealed memory cannot be shortened by any process. */
+/* No process can shorten sealed memory. */
 static void test_sealed(void **state)
 {
     (void)state;

@@ -89,8 +89,8 @@ static uint8_t pattern(uint32_t from, uint32_t to, uint64_t step, uint64_t i)
     return (uint8_t)(from * 31 + to * 17 + step * 7 + i * 3 + i / 256);
 }
 
-/* Waits until the peer's step has come and this rank's has been sent. A peer that has both may leave before this rank
- * hears that the last one was sent. */
+/* Wait until the peer's step has arrived and this rank's has been sent. A peer may leave before this rank is told that
+ * its last step was sent. */
 static bool is_through(net_network_t *network, const net_landing_t *landing, uint32_t peer, uint64_t step)
 {
     for (;;) {
@@ -106,7 +106,7 @@ static bool is_through(net_network_t *network, const net_landing_t *landing, uin
 
 enum { AHEAD_BYTES = WINDOW / 2 / NET_PUTS };
 
-/* As many at a time as there may be, at other places of the window than the last ones. */
+/* Put as many at a time as allowed, at other places of the window than the last ones. */
 static int put_ahead(net_network_t *network, const net_landing_t *landing, uint32_t rank, uint32_t nranks)
 {
     uint8_t *data = malloc(MOST * (size_t)WINDOW / 2);

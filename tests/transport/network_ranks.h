@@ -24,17 +24,17 @@ typedef struct group {
 
 /* The key is of zeros where there is no invitation. */
 group_t new_group(void);
-/* Meet, and exchange records of two lengths. `argument` is a group. */
+/* Meet twice, and exchange records of two lengths. `argument` is a group. */
 int meet_twice(uint32_t rank, uint32_t nranks, void *argument);
 
 net_landing_t new_landing(uint32_t nranks);
 void free_landing(net_landing_t *landing);
 uint64_t flag_of(const net_landing_t *landing, uint32_t peer);
 
-/* All ranks of a test connect; 0 or a line. */
+/* Connect all ranks of a test; 0 or the line that failed. */
 int connect_all(const group_t *group, const net_rdma_t *rdma, uint32_t rank, uint32_t nranks,
                 const net_landing_t *landing, net_network_t **network);
-/* Each puts 20 steps to every peer, in turn at both ends of the window, and then NET_PUTS at a time. */
+/* Put 20 steps to every peer, alternately at both ends of the window, and then NET_PUTS at a time. */
 int put_steps(net_network_t *network, const net_landing_t *landing, uint32_t rank, uint32_t nranks);
 /* Made-up devices have threads, which the thread sanitizer allows to no child of a program that has some. */
 #if defined(__SANITIZE_THREAD__)

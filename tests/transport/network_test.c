@@ -52,7 +52,7 @@ static void *connect_half(void *argument)
     return NULL;
 }
 
-/* Rank 0 calls. */
+/* Accept rank 0's call and answer it. */
 static void answer(half_t *half, int listener)
 {
     const uint64_t welcome = WIRE_MAGIC;
@@ -86,7 +86,7 @@ static void begin_half(half_t *half, int *listener)
     assert_int_equal(wire_listen(&half->address[1], listener), 0);
 }
 
-/* Strangers and wrong ranks are sent away; then rank 1 comes. Returns its socket. */
+/* Connect as rank 1, after strangers and wrong ranks, which are refused. Returns the socket. */
 static int connect_by_hand(half_t *half)
 {
     pthread_t thread;
@@ -123,8 +123,8 @@ typedef struct head {
 } head_t;
 
 /* What no peer sends ends the connection, before a byte of it lands. */
-/* A peer has called and said who it is, and behind it come more strangers than there is room for; all before rank 0
- * looks. */
+/* A peer that has sent its hello keeps its place if more strangers follow than there is room for, all before rank 0
+ * reads. */
 static void strangers_push_no_peer_out(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void strangers_push_no_peer_out(void **state)
     end_half(&half, peer);
 }
 
-/* One that a crowd did push out, before its hello had come. */
+/* A rank that strangers displaced before its hello arrived calls again. */
 static void a_rank_that_is_pushed_out_calls_again(void **state)
 {
     (void)state;
@@ -198,7 +198,8 @@ static void heads_are_checked(void **state)
     }
 }
 
-/* Cut in the head, in the bytes, and between two put_steps: no flag is raised for what is not whole. */
+/* A connection cut in the head, in the data or between two puts is detected, and no flag is raised for incomplete
+ * data. */
 static void cut_connections_are_seen(void **state)
 {
     (void)state;
@@ -219,7 +220,7 @@ static void cut_connections_are_seen(void **state)
     }
 }
 
-/* Puts that the peer does not read are not sent, and there is an end of them. */
+/* Puts to a slow reader wait, up to a limited number. */
 static void slow_readers_are_waited_for(void **state)
 {
     (void)state;
@@ -290,7 +291,7 @@ static void *read_beside(void *argument)
     return NULL;
 }
 
-/* Beside the rank's own thread, up to the end of the connections. */
+/* Put beside the rank's own thread, which reads, until the connections end. */
 static int put_beside_a_reader(uint32_t rank, uint32_t nranks, void *argument)
 {
     net_landing_t landing = new_landing(nranks);
@@ -318,7 +319,7 @@ static void a_second_thread_may_read(void **state)
     assert_int_equal(overlaps, 0);
 }
 
-/* A cut that the reader sees; and one that the other thread sees, while the reader reads. */
+/* Both threads see a cut, whether the reader or the other thread finds it first. */
 static void a_cut_is_seen_by_both(void **state)
 {
     (void)state;

@@ -134,7 +134,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device)
     return cudaErrorInvalidValue;
 }
 
-/* Frees and unmaps whatever this process has there. */
+/* Free and unmap all device memory of this process. */
 static void reset_device(void)
 {
     for (int block = 0; block < BLOCKS; block++) {
@@ -232,7 +232,7 @@ static int reset(void **state)
     return 0;
 }
 
-/* Ranks that cannot open each other's /proc/<pid>/fd send the host's memory, too. */
+/* Ranks that cannot open each other's /proc/<pid>/fd send descriptors of pinned host memory, too. */
 static void pinned_is_sent(void **state)
 {
     net_memory_t a = {.kind = NET_MEMORY_PINNED_SENT, .bytes = BLOCK_BYTES, .token = {{1, 1}}}, b = a;
@@ -270,7 +270,7 @@ static team_plan_t new_plan(void)
     return plan;
 }
 
-/* Build, wait for the word, release, wait, reap. */
+/* The peer's part: build, wait for the word, release, wait, reap. */
 static int peer(uint32_t rank, uint32_t nranks, void *argument)
 {
     alg_scratch_t *scratch;
@@ -354,7 +354,7 @@ static int peer_that_pools(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* An end that was good on one rank and bad on another: the pooled scratch is not usable any more. */
+/* A pooled scratch is not usable any more if it ended well on one rank and badly on another. */
 static void pooled_by_the_peer(void **state)
 {
     (void)state;
@@ -374,8 +374,8 @@ static void pooled_by_the_peer(void **state)
     assert_int_equal(gpu->torn, 0);
 }
 
-/* Idle, retired and parked memory: none of it is offered, armed, freed or unmapped after a reset, since its addresses
- * may be the program's by then. Peers are told, and what is not CUDA's is released. */
+/* After a reset no idle, retired or parked memory is offered, armed, freed or unmapped, since its addresses may be the
+ * program's by then. Peers are told, and resources outside CUDA are released. */
 static void a_reset_takes_everything(void **state)
 {
     (void)state;
@@ -407,7 +407,7 @@ static void a_reset_takes_everything(void **state)
     assert_int_equal(gpu->torn, 0);
 }
 
-/* Ranks that are threads, or one thread: each releases at its own time. */
+/* Ranks of one process, as threads or in one thread, each release at a different time. */
 static void ranks_of_one_process_release_too(void **state)
 {
     (void)state;
@@ -429,7 +429,8 @@ static void ranks_of_one_process_release_too(void **state)
     assert_int_equal(gpu->frees, 2);
 }
 
-/* As a relay's: it is released while the communicator's scratch goes to the pool, and waits for a reap all the same. */
+/* Memory that is not part of a scratch, such as a relay's, waits for a reap, too, though it is released while the
+ * communicator's scratch goes to the pool. */
 static void memory_that_is_no_scratch(void **state)
 {
     (void)state;
@@ -446,7 +447,8 @@ static void memory_that_is_no_scratch(void **state)
     assert_int_equal(alg_scratch_retired(), 0);
 }
 
-/* A rank of another pid namespace could not report its release: it is refused, and the memory does not wait for it. */
+/* A rank of another pid namespace, which could not report its release, is refused, and the memory does not wait for
+ * it. */
 static void not_shared_with_another_pid_namespace(void **state)
 {
     (void)state;
@@ -464,7 +466,8 @@ static void not_shared_with_another_pid_namespace(void **state)
     assert_int_equal(gpu->frees, 2);
 }
 
-/* A free may wait for a kernel, and the peers for this rank: what cannot be shared waits for a reap, too. */
+/* Memory that cannot be shared waits for a reap, too: a free may wait for a kernel while the peers wait for this
+ * rank. */
 static void unshared_memory_is_parked(void **state)
 {
     (void)state;
@@ -507,7 +510,7 @@ static int open_it(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* A guest that comes after the owner has begun to free finds the book closed. */
+/* A guest is refused after the owner has begun to free. */
 static void a_late_guest_is_turned_away(void **state)
 {
     (void)state;
@@ -528,7 +531,7 @@ static void a_late_guest_is_turned_away(void **state)
     assert_true(wait_child(start_child(open_it, 1, 2, &offered))); /* the book is gone with the memory */
 }
 
-/* More guests than seats, one after another, and dead ones. */
+/* Seats are reused: more guests than seats, one after another, some of which die, are accepted. */
 static void seats_are_left(void **state)
 {
     (void)state;
@@ -551,7 +554,7 @@ static int forget(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Memory inherited by a forked child belongs to its parent's driver. */
+/* A forked child frees nothing, since the inherited memory belongs to its parent's driver. */
 static void a_child_frees_nothing(void **state)
 {
     (void)state;

@@ -27,7 +27,7 @@
 
 /* ---- Segments that are not ours ------------------------------------------------------ */
 
-/* Put a file under the segment's name; returns the result of joining it. */
+/* Create a file with the segment's name; returns the result of joining it. */
 static int join_over(mode_t mode, off_t size, const net_segment_t *head)
 {
     char name[SEGMENT_NAME_BYTES];
@@ -73,7 +73,7 @@ static void test_damaged_segments_are_refused(void **state)
     free(head);
 }
 
-/* Random bytes everywhere behind the header: any result, but no crash. */
+/* Random bytes after a valid header may give any result, but no crash. */
 static void test_garbage_behind_a_good_head(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void test_garbage_behind_a_good_head(void **state)
     }
 }
 
-/* Something other than a file; returns the result of joining it. */
+/* Make something other than a file; returns the result of joining it. */
 static int join_over_thing(int (*make)(const char *path))
 {
     char name[SEGMENT_NAME_BYTES], path[SEGMENT_NAME_BYTES + 16];
@@ -147,7 +147,7 @@ static void test_names_of_non_files(void **state)
     assert_int_equal(join_over_thing(make_folder), -EINVAL); /* as shm_open words it */
 }
 
-/* A verdict that no rank has written also ends the waiting. */
+/* An invalid verdict, which no rank has written, also ends the wait. */
 static void test_invalid_verdict(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void test_invalid_verdict(void **state)
     net_leave(rendezvous);
 }
 
-/* All have posted, yet one rank's record is missing: no later joiner can repair that. */
+/* A segment that lacks one rank's record although all have posted gives an error, as no later joiner can repair it. */
 static void test_lost_rank(void **state)
 {
     (void)state;
@@ -268,8 +268,8 @@ typedef struct leased {
     int told[2], done[2]; /* pipes: the lease is there; the test is done */
 } leased_t;
 
-/* Another user's file with a write lease: whoever opens it waits for minutes, unless he asks for no wait. The lease's
- * owner hears of each try. */
+/* Another user's file with a write lease: a process that opens it without O_NONBLOCK waits for minutes. The lease's
+ * owner is signalled at each try. */
 static int lease(uint32_t rank, uint32_t nranks, void *argument)
 {
     const leased_t *leased = argument;
@@ -319,7 +319,7 @@ static int join_over_stranger(const net_key_t *key)
     return 0;
 }
 
-/* Where nobody else sweeps. */
+/* Meet beside leases, in a folder that no other process sweeps. */
 static int meet_leases(uint32_t rank, uint32_t nranks, void *argument)
 {
     (void)rank, (void)nranks, (void)argument;
@@ -346,7 +346,7 @@ static int make_strangers(uint32_t first, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Strangers' files, on both sides of the user's own in whatever order a folder is read. */
+/* The user's own files are swept beside strangers' files, whatever the order of the folder. */
 static int sweep_among_strangers(uint32_t rank, uint32_t nranks, void *argument)
 {
     char name[SEGMENT_NAME_BYTES];

@@ -103,7 +103,7 @@ static void test_a_rank_that_left_is_not_waited_for(void **state)
     assert_false(segment_has_name(&key));
 }
 
-/* Who is missing: a rank that has not come, one that comes at a poll, one that waits too. */
+/* The missing ranks are reported: one that has not joined, one that joins at a poll, one that waits too. */
 static void test_who_is_missing(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static int join_for_ever(uint32_t rank, uint32_t nranks, void *argument)
     }
 }
 
-/* Kill a joiner at any moment: the next one finds or makes a valid segment. */
+/* After a joiner was killed at any moment, the next one finds or makes a valid segment. */
 static void test_killed_while_joining(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void test_other_pid_namespace_counts_as_alive(void **state)
     net_leave(rendezvous);
 }
 
-/* A container: its first process joins, and dies with the process that made it. */
+/* In a container, whose first process dies with the process that made it, join. */
 static int live_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
 {
     (void)rank, (void)nranks;
@@ -220,7 +220,7 @@ static int live_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
     return join_and_hang(1, 2, argument);
 }
 
-/* The same; its child leaves a segment that it never joined. */
+/* The same, but a child leaves a segment that the first process never joined. */
 static int child_leaves_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
 {
     net_rendezvous_t *rendezvous;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scope_test.c - which context is current while the library is a guest, and after it (cuda_scope.c): a made-up driver
- * has contexts of two devices, the primary ones, one of cuCtxCreate and a green one.
+ * scope_test.c - which context is current during a call of the library and after it (cuda_scope.c), on a fake driver
+ * with contexts of two devices: the primary ones, one of cuCtxCreate and a green one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,7 +111,7 @@ static void the_primary_context_stays(void **state)
     assert_int_equal(fake.sets, 0); /* the usual call */
 }
 
-/* The runtime says that device 1 is current. */
+/* In a foreign context the primary one of device 1, which the runtime reports as current, is used. */
 static void a_foreign_context_gives_way(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void so_do_another_device_and_none(void **state)
     assert_ptr_equal(in_a_call(NULL), &primaries[1]);
 }
 
-/* The stream NULL of the call is that context's. */
+/* A green context stays current, since a call's stream NULL is the context's. */
 static void a_green_context_stays(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void a_device_that_fails_changes_nothing(void **state)
     assert_ptr_equal(fake.current, &foreign);
 }
 
-/* Set-up and end have the same rule, and no call of theirs breaks a capture. */
+/* Set-up and end restore the context by the same rule, and none of their calls breaks a capture. */
 static void a_scope_restores_all(void **state)
 {
     (void)state;

@@ -73,7 +73,8 @@ static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
 
 /* ---- Teams ------------------------------------------------------------------------------ */
 
-/* Build, write into every peer's memory, check theirs in mine, release, build again from the pool. */
+/* Build, write into every peer's memory, check the peers' words in the own one, release, and build again from the
+ * pool. */
 static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = *(const team_plan_t *)argument;
@@ -130,7 +131,7 @@ static void test_threads(void **state)
     }
 }
 
-/* One thread for all ranks: each step for all before the next. */
+/* Build in one thread for all ranks: each step for all ranks before the next. */
 static void build_alone(const team_plan_t *plan, uint32_t nranks, alg_scratch_t **scratch)
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
@@ -179,7 +180,7 @@ static team_plan_t new_cut_plan(uint32_t nranks)
     return plan;
 }
 
-/* All ranks make a piece; `meeting` names it. */
+/* Make a piece with all ranks; `meeting` names the exchange. */
 static int make_piece(const team_plan_t *plan, alg_scratch_t *scratch, uint32_t rank, uint32_t nranks, uint32_t piece,
                       const char *meeting)
 {
@@ -196,7 +197,7 @@ static int make_piece(const team_plan_t *plan, alg_scratch_t *scratch, uint32_t 
     return 0;
 }
 
-/* Every rank stores into every scratch at `offset`, and finds what the others stored in its own. */
+/* Store into every scratch at `offset`, and check the words that the others stored in this rank's. */
 static int store_everywhere(const team_plan_t *plan, alg_scratch_t *scratch, uint32_t rank, uint32_t nranks,
                             size_t offset)
 {
@@ -269,7 +270,7 @@ static void test_pieces(void **state)
     }
 }
 
-/* A piece that not all ranks have got is given back, and may come later. */
+/* A piece that not all ranks could allocate is freed, and can be made later. */
 static void test_declined_piece(void **state)
 {
     (void)state;
@@ -295,7 +296,7 @@ static void test_declined_piece(void **state)
     assert_int_equal(mappings_of("memfd:shunt"), 0);
 }
 
-/* The first piece serves the calls that the map says, of any algorithm, type and number of ranks. */
+/* The first piece has room for the short calls that the map names, of any algorithm, type and number of ranks. */
 static void test_short_calls_fit(void **state)
 {
     (void)state;

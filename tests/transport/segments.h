@@ -13,10 +13,10 @@
 enum { ANOTHER_USER = 54321 /* an unused user id */ };
 
 void segment_name(const net_key_t *key, unsigned long uid, char name[SEGMENT_NAME_BYTES]);
-/* Whether this user has a segment of that key. */
+/* Whether this user has a segment with that key. */
 bool segment_has_name(const net_key_t *key);
 
-/* argument: the key. Join, go through all stages and the verdict, and leave. */
+/* Join, pass all stages and the verdict, and leave. `argument` is the key. */
 int whole_way(uint32_t rank, uint32_t nranks, void *argument);
 
 #endif

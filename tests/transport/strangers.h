@@ -6,9 +6,9 @@
 #include "network_ranks.h"
 #include "transport/network/wire.h"
 
-/* A socket, or -1. */
+/* Connect; returns a socket, or -1. */
 int stranger_call(const net_address_t *address);
-/* Number of bytes that come until the other side closes; -1: it does not. */
+/* The number of bytes that arrive until the other side closes; -1: it does not. */
 int stranger_bytes(int connection);
 /* A rank's hello. */
 wire_hello_t stranger_hello(const group_t *group, uint32_t rank, uint32_t nranks);

@@ -24,7 +24,7 @@ static int enter(const net_key_t *key, uint32_t rank, uint32_t nranks, net_rende
     return 0;
 }
 
-/* Do all ranks hold the same idle scratch? */
+/* Agree whether all ranks hold the same idle scratch. */
 static int agree(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks, uint64_t idle, bool *same)
 {
     *same = idle != 0;

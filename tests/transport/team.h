@@ -19,7 +19,7 @@ typedef struct team_plan {
     alg_map_t map;
 } team_plan_t;
 
-/* Make or reuse the scratch of `rank` and prove it. *reused says which. */
+/* Make or reuse the scratch of `rank` and prove it. *reused tells the two apart. */
 int team_build(const team_plan_t *plan, uint32_t rank, uint32_t nranks, alg_scratch_t **scratch, bool *reused);
 /* All ranks post an offer and get all others'; `round` names the exchange. */
 int team_exchange(const team_plan_t *plan, const char *round, uint32_t rank, uint32_t nranks,

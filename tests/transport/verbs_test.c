@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verbs_test.c - RDMA between ranks, by a fake libibverbs (fake_verbs.c): which port, when sockets take its place, and
- * what is seen of a queue pair that fails and of a peer that dies.
+ * verbs_test.c - RDMA between ranks, with a fake libibverbs (fake_verbs.c): which port is used, when sockets are used
+ * instead, and the errors of a failed queue pair and of a dead peer.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -55,7 +55,7 @@ static int follow(uint32_t rank, uint32_t nranks, void *argument)
     return line;
 }
 
-/* All ranks alike, as threads. */
+/* Run ranks with the same settings, as threads. */
 static void expect(uint32_t nranks, const char *faults, net_rdma_t wish, const char *way)
 {
     plan_t plan = {.group = new_group()};
@@ -129,7 +129,7 @@ static void addresses_are_chosen(void **state)
     expect(2, "", wish, "sockets (fake0:1: no such address (NCCL_IB_GID_INDEX)");
 }
 
-/* A pair is alike on both sides, whatever the others do. */
+/* Both ranks of a pair use the same transport, whatever the others use. */
 static void ranks_may_differ(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static int connect_by_rdma(const group_t *group, uint32_t rank, uint32_t nranks,
 
 /* ---- Putting --------------------------------------------------------------------------- */
 
-/* From registered memory it is not copied: what is changed too early shows. */
+/* Put from registered memory, which is not copied: a change that is made too early is visible. */
 static int put_halves(net_network_t *network, const net_landing_t *landing, uint8_t *source, uint32_t rank)
 {
     enum { HALF = WINDOW / 2 };
@@ -293,7 +293,7 @@ static void dead_peers_are_seen(void **state)
     unsetenv("KILL");
 }
 
-/* One that waits is told, though nothing comes. */
+/* A rank that waits gets the error, though no data arrives. */
 static int wait_for_the_end(uint32_t rank, uint32_t nranks, void *argument)
 {
     net_landing_t landing = new_landing(nranks);

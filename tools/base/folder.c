@@ -36,7 +36,7 @@ void tool_folder_remove(const char *folder)
     DIR *open = opendir(folder);
     for (struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;) {
         if (name_in(folder, entry->d_name, path)) {
-            (void)unlink(path); /* not the folder itself, nor the one above */
+            (void)unlink(path); /* fails, as it should, for the entries . and .. */
         }
     }
     if (open != NULL) {
@@ -45,7 +45,7 @@ void tool_folder_remove(const char *folder)
     (void)rmdir(folder);
 }
 
-/* malloc'd; NULL: it cannot be read. */
+/* malloc'd text of a file; NULL: unreadable. */
 static char *text_of(const char *path)
 {
     struct stat info;

@@ -8,12 +8,11 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Make a folder in $TMPDIR or /tmp that no other user can read. False after a message in the name of `command`. */
+/* Make a folder in $TMPDIR or /tmp that no other user can read. False after a message. */
 bool tool_folder_make(const char *command, char path[PATH_MAX]);
-/* Remove the folder and its files. */
 void tool_folder_remove(const char *path);
-/* Visit each plain file whose name begins with `prefix`, as text (at most the first 16 MiB) that ends with a NUL.
- * False if the folder or a file cannot be read, or the visitor returned false. */
+/* Pass the text of each plain file whose name begins with `prefix` (at most the first 16 MiB, ended by a NUL) to
+ * `visit`. False if the folder or a file cannot be read, or `visit` returned false. */
 bool tool_folder_each(const char *folder, const char *prefix, bool (*visit)(const char *text, void *context),
                       void *context);
 

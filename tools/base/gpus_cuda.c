@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpus_cuda.c - gpus.h with CUDA's runtime, and NVML where it is there.
+ * gpus_cuda.c - gpus.h with CUDA's runtime and, where it is installed, NVML.
  *
- * NVML is opened with dlopen: containers often lack it, and all it adds is the
- * driver's version, whether a pair of GPUs is joined by NVLink, and what other
- * processes use.
+ * NVML is opened with dlopen: containers often lack it. Without it the driver's version, NVLink connections and the
+ * load by other processes are unknown.
  */
 #include "tools/base/gpus.h"
 

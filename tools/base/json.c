@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 
-/* Bytes of the UTF-8 sequence at `text`, which is not empty; 0: there is none. */
+/* Length of the UTF-8 sequence at `text`, which is not empty; 0: no valid sequence begins there. */
 static int sequence_bytes(const unsigned char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keys.h - lines of the library that the command parses: prose, if any, then key=value, separated by spaces. The last
- * value may have spaces.
+ * keys.h - parses lines that the library writes: optional prose, then key=value pairs separated by spaces. The last
+ * value may contain spaces.
  */
 #ifndef SHUNT_TOOLS_KEYS_H
 #define SHUNT_TOOLS_KEYS_H

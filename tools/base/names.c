@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names.c - variables of the environment that look like settings, and are none; those that `shunt run` does not measure
- * with.
+ * names.c - finds environment variables that are mistaken for settings, and unsets those that must not affect
+ * measurements before `shunt run`.
  *
- * Names alone matter here, not values. They are those of the library's own table, without the library, which `shunt
- * run` does not open.
+ * Names are compared, not values. They are compiled in from the library's table of settings, since `shunt run` does not
+ * open the library.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ void tool_warn_of_names(const char *command)
     }
 }
 
-/* What a machine, not a program, needs: where NCCL and its ways lie. */
+/* Variables of the machine: where NCCL is, and its transports. */
 static const char *const machine_names[] = {
     "SHUNT_DEVICE", "SHUNT_NCCL_PATH", "SHUNT_CACHE_DIR", "SHUNT_LIB",   "SHUNT_LISTEN", "SHUNT_TIMEOUT_MS",
     "NCCL_P2P_",    "NCCL_SHM_",       "NCCL_CUMEM_",     "NCCL_NVLS_",  "NCCL_SOCKET_", "NCCL_IB_",
@@ -82,6 +82,6 @@ void tool_forget_variables(void)
             continue;
         }
         snprintf(name, sizeof name, "%.*s", length, environ[at]);
-        unsetenv(name); /* moves the later ones up */
+        unsetenv(name); /* later entries move up */
     }
 }

@@ -9,7 +9,7 @@
 
 #include "tools/base/terminal.h"
 
-static const double least_part = 0.02; /* of the whole, before an estimate says anything */
+static const double least_part = 0.02; /* fraction done before the remaining time is estimated */
 
 static double now(void)
 {
@@ -62,13 +62,13 @@ void tool_progress_show(const tool_progress_t *progress)
     } else if (left >= 0) {
         length += snprintf(words + length, sizeof words - (size_t)length, ", about %.0f s left", left);
     }
-    const int columns = tool_columns(stderr) - 1; /* in the last one some terminals begin a new line */
+    const int columns = tool_columns(stderr) - 1; /* some terminals wrap as soon as the last column is written */
     const int room = columns - length - 3, width = room < MOST_WIDTH ? room : MOST_WIDTH;
     const int filled = (int)(part_of(progress) * width);
     if (width > 0) {
         fprintf(stderr, "\r[%.*s%.*s] %s\033[K", filled, full, width - filled, empty, words);
     } else {
-        fprintf(stderr, "\r%.*s\033[K", columns, words); /* the line may have been longer */
+        fprintf(stderr, "\r%.*s\033[K", columns, words); /* erase the rest of a longer line */
     }
     fflush(stderr);
 }

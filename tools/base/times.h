@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * times.h - what `shunt tune` measured on this machine, Shunt's times and the real NCCL's: a file beside the table,
- * "<table>.times", from which `shunt run --report` says what taken calls have saved.
+ * "<table>.times", from which `shunt run --report` computes what taken calls have saved.
  *
  *   # shunt times 1
  *   # machine: 5a3c...  (as in the table)
  *   collective,class,types,bytes,algorithm,us,nccl_us
  *   allreduce,nvswitch-sm90-4,f2,65536,oneshot,2.790,10.570
  *
- * Other lines that begin with '#' are comments. class, types and bytes are those of the table
- * (selector/table_file.h); us is the time of a call by this algorithm, nccl_us by the real NCCL in the same run. Cases
- * without NCCL's time are not in it.
+ * Other lines that begin with '#' are comments. class, types and bytes are those of the table (selector/table_file.h);
+ * us is the time of a call by this algorithm, nccl_us by the real NCCL in the same run. Cases without a time for NCCL
+ * are left out.
  */
 #ifndef SHUNT_TOOLS_TIMES_H
 #define SHUNT_TOOLS_TIMES_H
@@ -29,24 +29,24 @@ typedef struct tool_time {
     double us, nccl_us;
 } tool_time_t;
 
-/* Zero is empty; free `row` in the end. */
+/* All zero: no times. The owner frees `row`. */
 typedef struct tool_times {
     uint64_t machine;
     uint32_t count, capacity;
     tool_time_t *row;
 } tool_times_t;
 
-/* The file beside a table. */
+/* The path beside a table. */
 void tool_times_path(const char *table, char path[PATH_MAX]);
-/* False: there is no such file, or it is not a times file. Malformed lines are skipped. */
+/* Read a times file. False: there is none, or it is not a times file. Malformed lines are skipped. */
 bool tool_times_read(const char *path, tool_times_t *times);
 void tool_times_write(FILE *file, const tool_times_t *times);
-/* Add a row, replacing one of the same case. False: no memory. */
+/* Add a row; a row of the same case is replaced. False: out of memory. */
 bool tool_times_put(tool_times_t *times, const tool_time_t *row);
 
-/* Microseconds that a call saves over the real NCCL. Known if its size was measured with this algorithm, class and
- * type, or sizes below and above it at most a factor of four apart, between which it interpolates. False: not known.
- * `like->us` and `nccl_us` are not read. */
+/* Microseconds that a call like `like` saves over the real NCCL. Known for measured sizes of its algorithm, class and
+ * type, and interpolated between sizes a factor of four apart or less. False: not known. `us` and `nccl_us` of `like`
+ * are not read. */
 bool tool_times_saved(const tool_times_t *times, const tool_time_t *like, double *us);
 
 #endif

@@ -69,7 +69,7 @@ bool tool_size(const char *text, uint64_t *value)
     return true;
 }
 
-/* The path with links resolved, if a file is there. */
+/* The path with links resolved; false if there is no such file. */
 static bool existing(const char *name, char path[PATH_MAX])
 {
     return realpath(name, path) != NULL && access(path, R_OK) == 0;
@@ -94,7 +94,7 @@ bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES])
     program[length] = '\0';
     char *slash = strrchr(program, '/');
     *slash = '\0';
-    /* In the build tree, and where cmake --install puts it. */
+    /* Relative paths in the build tree and after cmake --install. */
     static const char *const folders[] = {"../lib", SHUNT_LIBRARY_FOLDER};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         char name[PATH_MAX + 64];
@@ -164,7 +164,7 @@ bool tool_open_nccl(const char *path, tool_nccl_t *nccl, char error[TOOL_ERROR_B
 
 void tool_version_text(int code, char text[16])
 {
-    /* NCCL up to 2.8 counted otherwise; Shunt asks for newer ones. */
+    /* NCCL up to 2.8 coded versions differently, but Shunt requires a newer one. */
     snprintf(text, 16, "%d.%d.%d", code / 10000 % 100, code / 100 % 100, code % 100);
 }
 

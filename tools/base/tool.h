@@ -2,9 +2,9 @@
 /*
  * tool.h - what the sub-commands of `shunt` share.
  *
- * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the
- * library cannot be loaded. Of other folders it links the table format and the search for a real NCCL, which `shunt
- * run` needs before the library is loaded (tools/run/behind.c).
+ * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the library
+ * cannot be loaded. It links few of the library's sources, such as the table format, and the search for a real NCCL,
+ * which `shunt run` needs before the library is loaded (tools/run/behind.c).
  */
 #ifndef SHUNT_TOOL_H
 #define SHUNT_TOOL_H
@@ -23,11 +23,11 @@ int tool_usage(const char *command, const char *format, ...) __attribute__((form
 /* For a sub-command without arguments: TOOL_OK with *help set, or TOOL_USAGE after a message. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
 
-/* A decimal number from low to high; a size with K, M or G for powers of 1024, from 1 to 1024G. */
+/* Parse a decimal number from low to high, or a size from 1 to 1024G with K, M or G for powers of 1024. */
 bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value);
 bool tool_size(const char *text, uint64_t *value);
 
-/* The functions that the command calls, of ours or of the real library. */
+/* NCCL functions that the command calls, in Shunt's library or the real one. */
 #define TOOL_NCCL_CALLS(X)      \
     X(ncclGetVersion)           \
     X(ncclGetUniqueId)          \
@@ -46,7 +46,7 @@ bool tool_size(const char *text, uint64_t *value);
     X(ncclGroupEnd)             \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
-/* NULL in a library before NCCL 2.28. */
+/* Functions that are NULL in a library before NCCL 2.28. */
 #define TOOL_LATER_NCCL_CALLS(X) \
     X(ncclAlltoAll)              \
     X(ncclGather)                \
@@ -77,24 +77,24 @@ typedef struct tool_shunt {
 
 enum { TOOL_ERROR_BYTES = 512 };
 
-/* The absolute path of Shunt's library: SHUNT_LIB, or beside this program. */
+/* The absolute path of Shunt's library: SHUNT_LIB, or found relative to this program. */
 bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES]);
-/* Open Shunt's library. It stays open as long as the process lives. `nccl` may be NULL. */
+/* Open Shunt's library until the process ends. `nccl` may be NULL. */
 bool tool_open_shunt(tool_shunt_t *shunt, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
-/* Open the real NCCL at an absolute path. It stays open as well. */
+/* Open the real NCCL at an absolute path, until the process ends. */
 bool tool_open_nccl(const char *path, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
 enum { TOOL_NAME_BYTES = 64 };
 
-/* The next variable SHUNT_* of the environment, from *at on, that is no setting: mistyped, as a rule. False: none. */
+/* The next environment variable SHUNT_*, from index *at on, that is not a setting, so usually mistyped. False: none. */
 bool tool_unknown_name(size_t *at, char name[TOOL_NAME_BYTES]);
-/* A line on stderr for each. */
+/* Print a warning on stderr for each such variable. */
 void tool_warn_of_names(const char *command);
-/* Unset the variables of Shunt and NCCL by which one program's calls differ from others': what remains says how this
- * machine's GPUs are reached, and where files lie. */
+/* Unset the variables of Shunt and NCCL that change how a program's calls are served. Those that describe how this
+ * machine's GPUs are reached, and where files are, stay. */
 void tool_forget_variables(void);
-/* "2.28.9" for 22809. */
+/* 22809 becomes "2.28.9". */
 void tool_version_text(int code, char text[16]);
-/* "1.50 ms". */
+/* For example "1.50 ms". */
 void tool_duration_text(double us, char text[16]);
 
 #endif

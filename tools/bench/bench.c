@@ -39,7 +39,7 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
         return TOOL_FAILED;
     }
     if (machine->gpus.count == 1) {
-        options->launch.local = 0; /* the launcher may have bound each rank to a GPU of its own */
+        options->launch.local = 0; /* the launcher may have made a single GPU visible to each rank */
     }
     if (options->launch.on && options->launch.local >= machine->gpus.count) {
         return tool_usage("bench", "--launched: local rank %u: there are %u GPUs", options->launch.local,
@@ -111,27 +111,27 @@ static double weigh_cases(const bench_options_t *options, const bench_machine_t 
 
 /* ---- The ranks ---- */
 
-static volatile sig_atomic_t interrupted; /* the signal */
+static volatile sig_atomic_t interrupted; /* signal number; 0: none */
 
 static void on_interrupt(int signal)
 {
     interrupted = signal;
 }
 
-/* A run that is interrupted ends as after its last row: no bar stays on the terminal, and files are whole. */
+/* End an interrupted run as if the last row were done: the bar is erased, and files are complete. */
 static void catch_interrupts(void)
 {
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     const struct sigaction action = {.sa_handler = on_interrupt};
     struct sigaction before;
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* nohup */
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* not under nohup */
             sigaction(signals[i], &action, NULL);
         }
     }
 }
 
-/* As the caller's shell expects of a program that a signal ended. */
+/* Die of the signal itself: the shell must see that a signal ended the program. */
 static void die_of_interrupt(void)
 {
     if (interrupted != 0) {
@@ -142,7 +142,7 @@ static void die_of_interrupt(void)
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
-    signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     return bench_rank_run(job, shared, rank, rows);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_beside.c - calls beside matrix products (--beside): the time until both are through.
+ * bench_beside.c - calls beside matrix products (--beside): the time until both have ended.
  *
  * A collective that is faster alone may be slower here: it takes multiprocessors from the products, and each of its
  * kernels first waits until a product's block ends. Shunt and NCCL make the same number of calls, which alone take

@@ -3,14 +3,14 @@
  * bench_calls.c - host time of a call (--host-time), and of the choice within it (--choose).
  *
  * Measures Shunt, the real NCCL, and in the same process the launch of an empty kernel, the minimum of any call on a
- * stream. Rounds alternate, the slowest rank counts, and the median over the rounds, as in bench_time.c.
+ * stream. Rounds and medians are as in bench_time.c.
  */
 #include <time.h>
 
 #include "tools/bench/bench.h"
 
-/* Calls in a row. A stream's queue holds about a thousand entries and a call of NCCL takes several, so with more
- * calls the host would wait for the GPU. */
+/* A stream's queue holds about a thousand entries and a call of NCCL takes several; with more calls the host would wait
+ * for the GPU. */
 enum { MOST_CALLS = 200 };
 
 static double now(void)
@@ -25,7 +25,6 @@ static uint32_t calls_of(const bench_rank_t *rank)
     return rank->options->calls < MOST_CALLS ? rank->options->calls : MOST_CALLS;
 }
 
-/* Wait until the stream is empty and all ranks are here. */
 static bool wait_for_all(bench_rank_t *rank)
 {
     if (!rank->device->wait(rank)) {
@@ -35,7 +34,6 @@ static bool wait_for_all(bench_rank_t *rank)
     return true;
 }
 
-/* Time until a call returns. */
 static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     uint32_t calls = calls_of(rank);
@@ -52,7 +50,7 @@ static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_
     return true;
 }
 
-/* Time of a call and a wait for its stream; median. */
+/* Median time of one call and a wait for its stream. */
 static bool round_sync(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     double times[MOST_CALLS];
@@ -107,7 +105,8 @@ bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *cal
     return true;
 }
 
-/* Time from the handle to the decision, without a call. Sizes vary, or the processor would predict the search. */
+/* Time from the handle to the decision, without a call. Sizes vary, as the branch predictor would learn a fixed
+ * search. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
 {
     enum { CHOICES = 20000 };

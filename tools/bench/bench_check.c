@@ -2,17 +2,15 @@
 /*
  * bench_check.c - checks the output.
  *
- * Moved data is arbitrary bits, with runs of ones, and must arrive unchanged.
- * Reduced data:
+ * Moved data is arbitrary bits, with runs of ones. Reductions are checked with two kinds:
  *
- * Exact data: numbers so small that every order of adding them is exact in the
- * type (integers: any bits, they wrap), so the output must equal the expected
- * one bit by bit whichever algorithm ran. Rounded data (all-reduce of floats): any
+ * Exact data: numbers so small that every order of additions is exact in the type (integers: any bits, as they wrap),
+ * so the output must equal the expected one bit by bit for every algorithm. Rounded data (all-reduce of floats): any
  * fractions; the ranks' outputs must have the same bits.
  *
  * Inputs are a function of (seed, rank, index), so each rank can compute all inputs. They repeat after a prime number
- * of elements: a chunk that lands in the wrong place does not go unseen, and 256 MiB are checked at the cost of
- * comparing memory.
+ * of elements: so a chunk in the wrong place is detected, and large outputs are checked at the speed of a memory
+ * comparison.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -44,12 +42,12 @@ static bool averages(const bench_case_t *one)
     return one->op->op == ncclAvg && !one->op->premul;
 }
 
-/* A float's exact datum: the sum of all ranks' is an integer that the type holds. */
+/* An exact value for a float: the sum over all ranks is an integer that the type represents exactly. */
 static int exact_number(const bench_case_t *one, uint32_t nranks, uint64_t bits)
 {
     static const int factors[] = {-2, -1, 1, 2};
     if (multiplies(one)) {
-        return factors[bits & 3]; /* never 0, which would bring in the sign of zero */
+        return factors[bits & 3]; /* never 0: the sign of a zero product would matter */
     }
     uint64_t holds = 2ull << (one->type->mantissa < 10 ? one->type->mantissa : 10);
     uint64_t high = holds / nranks;
@@ -67,7 +65,7 @@ static uint64_t expected_float(const bench_case_t *one, uint32_t nranks, uint64_
             value *= bench_scalar(one->type, rank);
         }
         if (rank == 0) {
-            result = value + 0.0; /* -0 + 0 is 0, as adding the others makes it */
+            result = value + 0.0; /* -0 + 0 is 0, as in a sum with other ranks' values */
         } else if (multiplies(one)) {
             result *= value;
         } else if (one->op->op == ncclMax && !one->op->premul) {
@@ -81,7 +79,7 @@ static uint64_t expected_float(const bench_case_t *one, uint32_t nranks, uint64_
     return bench_encode(one->type, averages(one) ? result / nranks : result);
 }
 
-/* Cut to the type's width and, if signed, extended from it. */
+/* Truncate to the type's width; sign-extend signed types. */
 static uint64_t wrap(const bench_type_t *type, uint64_t value)
 {
     unsigned unused = 64 - 8u * type->bytes;
@@ -150,12 +148,12 @@ static uint64_t rounded_bits(const bench_case_t *one, uint32_t rank, uint64_t in
 
 typedef struct pattern {
     uint8_t *data;
-    uint64_t count; /* elements before it repeats */
+    uint64_t count; /* elements before the pattern repeats */
 } pattern_t;
 
 typedef enum what { INPUT, ROUNDED, REDUCED } what_t;
 
-/* `of` is the rank whose input it is. */
+/* `of` is the rank whose input the pattern is. */
 static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, pattern_t *pattern)
 {
     size_t bytes = one->type->bytes;
@@ -181,7 +179,7 @@ static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t wha
     return true;
 }
 
-/* Poison the output and the guard behind it, and fill the input, which may lie in the output. */
+/* Poison the output and the guard behind it, then fill the input, which may lie in the output. */
 static bool set_buffers(bench_rank_t *rank, const bench_case_t *one, what_t what)
 {
     pattern_t pattern;
@@ -200,8 +198,8 @@ static bool set_buffers(bench_rank_t *rank, const bench_case_t *one, what_t what
     return done;
 }
 
-/* An average over a number of ranks that is not a power of two is rounded, depending on where the division is done.
- * Everything else is exact. */
+/* An average over a number of ranks that is not a power of two depends on where the division is rounded. Everything
+ * else is exact. */
 static double tolerance(const bench_case_t *one, uint32_t nranks)
 {
     if (one->type->kind != BENCH_FLOAT || !averages(one) || (nranks & (nranks - 1)) == 0) {
@@ -230,7 +228,7 @@ static uint64_t count_wrong(const bench_case_t *one, const uint8_t *got, const u
     return wrong;
 }
 
-/* One wrong element more if anything was written behind the output. */
+/* Count a wrong element if the guard was overwritten. */
 static bool check_guard(bench_rank_t *rank, uint64_t *wrong)
 {
     uint8_t guard[BENCH_GUARD_BYTES];
@@ -243,7 +241,6 @@ static bool check_guard(bench_rank_t *rank, uint64_t *wrong)
     return true;
 }
 
-/* Elements of the output from `at` on against those of the pattern from `from` on. */
 static bool compare_part(bench_rank_t *rank, const bench_case_t *one, const pattern_t *pattern, uint64_t from,
                          uint64_t at, uint64_t *wrong)
 {
@@ -252,7 +249,7 @@ static bool compare_part(bench_rank_t *rank, const bench_case_t *one, const patt
     uint8_t *got = malloc(pattern->count * bytes);
     bool done = got != NULL || bench_fail(rank, "out of memory");
     for (uint64_t i = 0, part; done && i < one->count; i += part) {
-        const uint64_t first = (from + i) % pattern->count; /* up to the pattern's end at most */
+        const uint64_t first = (from + i) % pattern->count; /* a part ends at the pattern's end */
         part = pattern->count - first < one->count - i ? pattern->count - first : one->count - i;
         done = rank->device->download(rank, got, rank->output + (at + i) * bytes, part * bytes);
         if (done) {
@@ -263,7 +260,7 @@ static bool compare_part(bench_rank_t *rank, const bench_case_t *one, const patt
     return done;
 }
 
-/* Block `block` of the output: `what` of the rank `of`, from its element `from` on. */
+/* Compare a block with data `what` of rank `of`, from its element `from` on. */
 static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, uint64_t from,
                           uint32_t block, uint64_t *wrong)
 {
@@ -276,7 +273,7 @@ static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t wh
     return done;
 }
 
-/* The output of a rank that is not the root of a reduce or gather: in place it is the input. */
+/* Only the root of a reduce or gather may change its output: elsewhere in place it is the input. */
 static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
     const size_t bytes = one->type->bytes;
@@ -292,7 +289,6 @@ static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint6
     return done;
 }
 
-/* After so many calls. */
 static bool compare_output(bench_rank_t *rank, const bench_case_t *one, uint32_t calls, uint64_t *wrong)
 {
     const uint64_t own = (uint64_t)rank->rank * one->count;
@@ -333,7 +329,7 @@ static bool compare_expected(bench_rank_t *rank, const bench_case_t *one, uint32
     return compare_output(rank, one, calls, wrong) && check_guard(rank, wrong);
 }
 
-/* Rank 0 shows its output window by window; the others count where theirs differs. */
+/* Rank 0 publishes its output by windows; the others count elements that differ. */
 static bool compare_ranks(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
     uint8_t *own = malloc(BENCH_WINDOW_BYTES);

@@ -5,7 +5,7 @@
  */
 #include "tools/bench/bench.h"
 
-/* A rank's input has a block for every rank, or one; its output likewise. */
+/* Whether a rank's input (below: output) has a block for every rank, rather than one. */
 static bool takes_all(alg_collective_t collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
@@ -60,7 +60,7 @@ bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg
            (collective != ALG_SCATTER || nccl->ncclScatter != NULL);
 }
 
-/* An error of a call also fails the group. */
+/* NCCL reports the calls' errors at the group's end. */
 static ncclResult_t ring(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;
@@ -83,7 +83,7 @@ static ncclResult_t all_pairs(bench_rank_t *rank, const bench_side_t *side, cons
     return nccl->ncclGroupEnd();
 }
 
-/* A broadcast of each rank's block, or a reduce to it. */
+/* An all-gather as broadcasts, or a reduce-scatter as reduces. */
 static ncclResult_t all_roots(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;

@@ -2,8 +2,8 @@
 /*
  * bench_cuda.c - a GPU for a rank: one stream, events as marks, graphs.
  *
- * This program has its own static CUDA runtime; it shares the device's primary context, so streams and memory, with
- * the library's runtime. Buffers are plain cudaMalloc, as in ordinary applications.
+ * This program has its own static CUDA runtime. Both it and the library's runtime use the device's primary context, so
+ * they share streams and memory. Buffers come from cudaMalloc, as in ordinary applications.
  */
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void cuda_close(bench_rank_t *rank)
     if (state == NULL) {
         return;
     }
-    /* Clean-up; errors were reported before or do not matter. */
+    /* Errors of the clean-up do not matter. */
     tool_load_close(state->load);
     for (int i = 0; i < 2; i++) {
         if (state->mark[i] != NULL) {
@@ -142,13 +142,13 @@ static bool cuda_capture_end(bench_rank_t *rank, void **graph)
     if (!ok(rank, cudaStreamEndCapture(state->stream, &captured), "cudaStreamEndCapture")) {
         return false;
     }
-    /* As PyTorch does: else kernels have the priority of the stream that replays them, not their own. */
+    /* As in PyTorch: else kernels have the replaying stream's priority, not their own. */
     cudaError_t status = cudaGraphInstantiateWithFlags(&made, captured, cudaGraphInstantiateFlagUseNodePriority);
     (void)cudaGraphDestroy(captured);
     if (!ok(rank, status, "cudaGraphInstantiateWithFlags")) {
         return false;
     }
-    /* Upload the graph now, not in the first timed replay. */
+    /* Without the upload here, the first timed replay would contain it. */
     if (!ok(rank, cudaGraphUpload(made, state->stream), "cudaGraphUpload") || !cuda_wait(rank)) {
         (void)cudaGraphExecDestroy(made);
         return false;

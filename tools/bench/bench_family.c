@@ -2,11 +2,9 @@
 /*
  * bench_family.c - the parent of a measurement's processes.
  *
- * The parent makes no CUDA call itself, since a process that has made one cannot
- * fork ranks: what needs CUDA before that runs in a process of its own. Then it
- * forks the ranks, hands on the rows that rank 0 sends, and ends all of them when
- * one fails, dies, or makes no progress for a minute, or when the taker of rows
- * has had enough.
+ * The parent makes no CUDA call, which would prevent forking ranks: work that needs CUDA before runs in a separate
+ * process. The parent passes on rank 0's rows, and ends all ranks when one fails, dies, or makes no progress for a
+ * minute, or when the rows' receiver asks.
  */
 #include <errno.h>
 #include <poll.h>
@@ -57,11 +55,11 @@ static void look_around(void *argument)
     }
 }
 
-/* Forked; true in the child, which dies with its parent. */
+/* Fork; true in the child, which dies with its parent. */
 static bool fork_child(pid_t *child)
 {
     pid_t parent = getpid();
-    fflush(NULL); /* or the child would print our buffers again */
+    fflush(NULL); /* else the child would print this process's buffers again */
     *child = fork();
     if (*child != 0) {
         return false;
@@ -168,9 +166,9 @@ static bool fork_ranks(bench_family_t *family, bench_body_t body, const void *jo
     for (uint32_t i = 0; i < family->ranks; i++) {
         if (fork_child(&family->pid[i])) {
             close(ends[0]);
-            setenv("SHUNT_TIMEOUT_MS", "0", 0); /* the parent watches; a busy machine may delay a rank for long */
-            /* SHUNT_STATS is printed (`shunt run --report`); CUDA's own end, which may wait for a peer, does not run.
-             */
+            setenv("SHUNT_TIMEOUT_MS", "0", 0); /* the parent detects hangs; a busy machine delays ranks */
+            /* Runs the library's exit handler, for SHUNT_STATS (`shunt run --report`), but not CUDA's, which may wait
+             * for a peer. */
             quick_exit(body(job, family->shared, number_of(family, i), ends[1]) ? TOOL_OK : TOOL_FAILED);
         }
         if (family->pid[i] < 0) {
@@ -199,7 +197,7 @@ static void tell(const bench_family_t *family, uint32_t rank, int status)
     }
 }
 
-/* Record ended ranks. False if one failed, or if none makes progress. */
+/* Record ended ranks. False if one failed, or if no rank makes progress. */
 static bool watch(bench_family_t *family)
 {
     for (uint32_t i = 0; i < family->ranks; i++) {
@@ -237,7 +235,7 @@ static bool any_alive(const bench_family_t *family)
     return false;
 }
 
-/* 1: a row; 0: none within POLL_MS; -1: the pipe is closed. A row is smaller than the pipe's atomic size. */
+/* 1: a row; 0: none within POLL_MS; -1: the pipe is closed. Rows fit into one atomic write to the pipe. */
 static int next_row(const bench_family_t *family, void *row, size_t bytes)
 {
     struct pollfd wait = {.fd = family->rows, .events = POLLIN};

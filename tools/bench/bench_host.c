@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_host.c - the host device for a rank: plain memory, calls that end
- * before they return, the monotonic clock.
+ * bench_host.c - the host device for a rank: plain memory, calls that return when complete, the monotonic clock.
  */
 #include <stdlib.h>
 #include <string.h>

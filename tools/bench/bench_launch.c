@@ -2,9 +2,9 @@
 /*
  * bench_launch.c - ranks of `shunt bench` that a launcher started, on one host or several.
  *
- * Each process has one rank. What ranks of one family share by memory (bench_shared_t), these tell each other at every
- * barrier: each tells rank 0 its part, and rank 0 tells all of them everything. They meet at MASTER_ADDR, at the port
- * behind MASTER_PORT, which torchrun itself uses (bench_meet.c).
+ * Each process has one rank. Ranks of one host share bench_shared_t in memory; these ranks exchange it at every
+ * barrier: each sends its part to rank 0, which sends the whole to all. Rank 0 listens at MASTER_ADDR, at the port
+ * after MASTER_PORT, which torchrun itself uses (bench_meet.c).
  */
 #include <errno.h>
 #include <netdb.h>
@@ -30,7 +30,7 @@ typedef struct all_parts {
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
     ncclUniqueId id[2];
-    uint64_t window_bytes; /* which follow */
+    uint64_t window_bytes; /* the bytes follow */
 } all_parts_t;
 
 /* ---- Who starts ranks ---- */
@@ -100,7 +100,7 @@ void bench_launch_set_up(int socket)
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
-/* Connected, or listening; -1 with errno. */
+/* A connected or listening socket; -1 with errno. */
 static int try_address(const struct addrinfo *address, bool listens)
 {
     const int on = 1;

@@ -2,9 +2,9 @@
 /*
  * bench_meet.c - rank 0 of `shunt bench --launched` meets the ranks that a launcher started.
  *
- * Anybody may call its port, and who is taken for a rank gets the unique id, with its secret. So a caller shows the
- * secret of --secret, or, without one, must be a process of this user on this host, as the system's table of
- * connections says. A caller that says nothing holds nobody up.
+ * Any process can connect, and an accepted one receives the unique id with NCCL's secret. So a caller must send the
+ * secret of --secret, or be a process of this user on this host by the kernel's table of connections. Silent callers
+ * delay nobody.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ typedef struct caller {
 typedef struct meeting {
     bench_rank_t *rank;
     uint32_t missing;
-    bool refused; /* one that said it was a rank */
+    bool refused; /* a caller that claimed to be a rank was refused */
     caller_t caller[MOST_CALLERS];
     uint32_t callers;
 } meeting_t;
@@ -73,7 +73,7 @@ int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES])
     return TOOL_OK;
 }
 
-/* Takes the same time for every wrong one. */
+/* In constant time, which reveals nothing about a guess. */
 static bool is_secret(const uint8_t *secret, const uint8_t *shown)
 {
     uint8_t differs = 0;
@@ -83,7 +83,7 @@ static bool is_secret(const uint8_t *secret, const uint8_t *shown)
     return differs == 0;
 }
 
-/* As /proc/net/tcp and tcp6 have it. False: neither IPv4 nor IPv6. */
+/* Format an address as in /proc/net/tcp and tcp6. False: neither IPv4 nor IPv6. */
 static bool write_address(const struct sockaddr_storage *address, char text[64], bool *six)
 {
     uint32_t word[4];
@@ -101,7 +101,7 @@ static bool write_address(const struct sockaddr_storage *address, char text[64],
     return address->ss_family == AF_INET || address->ss_family == AF_INET6;
 }
 
-/* Whether the other end is a socket of this user on this host. */
+/* Whether the connection's other end is a socket of this user on this host. */
 static bool is_own(int connection)
 {
     struct sockaddr_storage here = {0}, there = {0};
@@ -141,7 +141,7 @@ static bool is_rank(meeting_t *meeting, const caller_t *caller)
     return trusted;
 }
 
-/* True while the hello is incomplete, and its time not over. */
+/* True while the hello is incomplete and its time limit has not passed. */
 static bool hear(meeting_t *meeting, caller_t *caller)
 {
     const uint64_t welcome = MAGIC;
@@ -177,7 +177,7 @@ static void hear_all(meeting_t *meeting)
     }
 }
 
-/* Where there is no room, callers wait in the system's queue. */
+/* Accept callers while there is room; the others wait in the kernel's queue. */
 static void let_in(meeting_t *meeting, int listener)
 {
     while (meeting->callers < MOST_CALLERS) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_nocuda.c - in a build without CUDA there is no CUDA device.
+ * bench_nocuda.c - the missing CUDA device of a build without CUDA.
  */
 #include "tools/bench/bench.h"
 

@@ -94,7 +94,7 @@ enum {
     OPTION_SECRET
 };
 
-#define ALIAS(name, letter) name, required_argument, NULL, letter /* of nccl-tests */
+#define ALIAS(name, letter) name, required_argument, NULL, letter /* an option of nccl-tests */
 
 static const struct option long_options[] = {
     {ALIAS("minbytes", 'b')},
@@ -184,7 +184,7 @@ static int op_option(const char *text, int32_t *index)
             return TOOL_OK;
         }
     }
-    if (strcmp(text, "mulsum") == 0) { /* its name in nccl-tests */
+    if (strcmp(text, "mulsum") == 0) { /* the name in nccl-tests */
         return op_option("premulsum", index);
     }
     return tool_usage("bench", "-o %s: no such operator", text);
@@ -217,7 +217,7 @@ static int check_option(const char *text, bool *check)
     return TOOL_OK;
 }
 
-/* As in nccl-tests: a number, where 0 is off. */
+/* A switch is a number, as in nccl-tests: 0 is off. */
 static int switch_option(const char *name, const char *text, bool *value)
 {
     uint32_t number = 0;
@@ -235,7 +235,7 @@ static int place_option(const char *text, bench_options_t *options)
                : tool_usage("bench", "--place %s: out, in or both is wanted", text);
 }
 
-/* As in nccl-tests: whose time is told. */
+/* nccl-tests' choice of reported times: only 3, the slowest rank's. */
 static int average_option(const char *text)
 {
     uint32_t whose = 0;
@@ -352,7 +352,7 @@ static void keep_line(bench_options_t *options, int argc, char **argv)
     }
 }
 
-/* Options of nccl-tests that have another name here, or no meaning. */
+/* Advice for options of nccl-tests that have another name here, or no meaning. */
 static const char *instead_of(int letter)
 {
     switch (letter) {
@@ -381,7 +381,7 @@ static const char *instead_of(int letter)
     }
 }
 
-/* The option that getopt_long refused; ':' means a missing value. */
+/* Report the option that getopt_long refused; ':' means a missing value. */
 static int refused(int option, int argc, char **argv)
 {
     const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
@@ -396,7 +396,7 @@ static int refused(int option, int argc, char **argv)
     return tool_usage("bench", "option %s %s", word, fault);
 }
 
-/* What one option alone cannot say. */
+/* Check and settle options that depend on each other. */
 static int settle_together(bench_options_t *options)
 {
     const alg_collective_t collective = (alg_collective_t)options->collective;

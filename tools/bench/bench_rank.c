@@ -2,8 +2,8 @@
 /*
  * bench_rank.c - one rank of the benchmark, a process of its own.
  *
- * Has two communicators over the same ranks, Shunt's and the real NCCL's, and runs the cases in the same order as
- * every rank. Owns its buffers, sized for the largest case.
+ * It has two communicators, Shunt's and the real NCCL's, runs the cases in the same order as every rank, and owns
+ * buffers for the largest case.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -33,14 +33,14 @@ static bool nccl_ok(bench_rank_t *rank, const tool_nccl_t *nccl, ncclComm_t comm
     return bench_fail(rank, "%s: %s (%.500s)", call, nccl->ncclGetErrorString(result), nccl->ncclGetLastError(comm));
 }
 
-/* Only this rank writes it. */
+/* No other rank writes this counter. */
 static void pulse(bench_rank_t *rank)
 {
     atomic_ullong *steps = &rank->shared->pulse[rank->rank].steps;
     atomic_store_explicit(steps, atomic_load_explicit(steps, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-/* With more ranks than cores, spinning would keep the awaited rank from running. */
+/* Yields: with more ranks than cores, spinning would keep the awaited rank from running. */
 void bench_barrier(bench_rank_t *rank)
 {
     bench_shared_t *shared = rank->shared;
@@ -123,7 +123,7 @@ static uint64_t sum_wrong(bench_rank_t *rank, uint64_t own)
     return all;
 }
 
-/* Make a first call outside captures: NCCL connects and loads lazily. */
+/* Make the first call before any capture, since NCCL connects and loads kernels lazily. */
 static bool first_calls(bench_rank_t *rank, const bench_case_t *one)
 {
     for (uint32_t side = 0; side < rank->sides; side++) {
@@ -167,14 +167,13 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_ki
     for (uint32_t side = 0; done && side < rank->sides; side++) {
         done = op_close(rank, &rank->side[side], one);
     }
-    bench_tell_part(rank, 0, 0, 1); /* the row says it */
+    bench_tell_part(rank, 0, 0, 1); /* the row replaces it */
     if (done && rank->rank == 0 && write(rows, &row, sizeof row) != (ssize_t)sizeof row) {
         return bench_fail(rank, "the parent is gone");
     }
     return done;
 }
 
-/* Out of place and in place, as far as both are wanted. */
 static bool run_places(bench_rank_t *rank, const bench_case_t *one, const bench_kind_t *kind, int rows)
 {
     for (int place = 0; place < 2; place++) {
@@ -264,7 +263,7 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
     if (options->beside && !bench_beside_open(rank)) {
         return false;
     }
-    /* A check fills the buffers; without one, clear them rather than reduce uninitialised memory. */
+    /* Without a check nothing fills the buffers; clear them rather than reduce uninitialised memory. */
     size_t bytes = (size_t)rank->options->to_bytes + BENCH_GUARD_BYTES;
     for (int i = rank->options->in_place ? 1 : 0; i < 2; i++) {
         if (!rank->device->allocate(rank, bytes, &rank->memory[i]) ||

@@ -3,18 +3,20 @@
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON. If one of these goes to stdout (`-`), the
  * table goes to stderr. A JSON file is whole after every row, so an interrupted run leaves a valid one.
  *
- * CSV: first lines that begin with '#': "# name: value" for hardware (GPU name
- * and count, or host), driver, cuda, nccl, multicast (what NCCL_NVLS_ENABLE says of
- * NVLink multicast), shunt, date (UTC), command, no_ratio (why nccl_us and ratio are
- * empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of column names
- * and one line a row: ranks        number of ranks, each a process mode         graph or eager; blocking: eager, with a
- * wait for each call (-z) place        in or out; in+1 and out+1 with --skew bytes        of one rank's larger buffer
- *   count        as the call takes it
+ * CSV: first lines "# name: value": hardware (GPU name and count, or host), driver, cuda, nccl, multicast
+ * (NCCL_NVLS_ENABLE as it concerns NVLink multicast), shunt, date (UTC), command, no_ratio (why nccl_us and ratio
+ * are empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of column
+ * names and one line a row:
+ *   ranks        number of ranks, each a process
+ *   mode         graph or eager; blocking: eager, with a wait after each call (-z)
+ *   place        in or out; in+1 and out+1 with --skew
+ *   bytes        size of a rank's larger buffer
+ *   count        the call's argument
  *   type,op      as given to -d and -o; op is none where nothing is reduced
  *   algorithm    Shunt's choice; nccl: forwarded
  *   us           microseconds of one call
  *   algbw,busbw  GB/s (1e9)
- *   wrong        elements over all ranks; empty: not checked
+ *   wrong        wrong elements of all ranks; empty: not checked
  *   nccl_us      the real NCCL's time in the same run; empty: not measured
  *   ratio        nccl_us / us; empty: not measured
  *   collective   as given to --collective
@@ -29,11 +31,11 @@
  *   launch_ratio           us / launch_us
  *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
  * With --choose:
- *   choice_ns    until the library has chosen what to do, for messages of up to this size
+ *   choice_ns    time to choose, for messages of up to this size
  * With --beside:
  *   beside_calls             calls beside the products
- *   products_ms              of the products alone
- *   beside_ms,nccl_beside_ms until calls and products are through
+ *   products_ms              the products alone
+ *   beside_ms,nccl_beside_ms until calls and products have ended
  *   beside_ratio             nccl_beside_ms / beside_ms
  */
 #include <stdarg.h>
@@ -52,10 +54,10 @@ struct bench_report {
     const bench_options_t *options;
     const tool_floor_t *floor;
     FILE *table;
-    FILE *csv; /* NULL: not wanted */
+    FILE *csv; /* NULL: no CSV file */
     tool_json_t json;
     uint32_t rows;
-    double busbw; /* summed over the rows, in GB/s */
+    double busbw; /* sum, in GB/s */
     uint64_t wrong;
     tool_progress_t progress;
 };
@@ -67,7 +69,7 @@ typedef struct fact {
 
 enum { FACTS = 11 };
 
-/* Why no row, or some, has a time of NCCL's; "" if all have. */
+/* Why rows lack NCCL's time; "" if none does. */
 static void why_no_ratio(const bench_options_t *options, const bench_machine_t *machine, fact_t *fact)
 {
     const char *why = "";
@@ -90,7 +92,7 @@ static void why_no_ratio(const bench_options_t *options, const bench_machine_t *
     snprintf(fact->value, sizeof fact->value, "%s", why);
 }
 
-/* Sizes are skipped where a rank's share is no element: the smallest ones. */
+/* The smallest sizes are skipped if a rank's share has no element. */
 static void what_is_not_measured(const bench_options_t *options, const bench_machine_t *machine, fact_t *fact)
 {
     size_t used = 0;
@@ -188,12 +190,12 @@ typedef enum group { ALWAYS, PLACE, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE, WIT
 
 typedef struct column {
     const char *name;
-    int width;  /* in the table on stdout; 0: in the files alone */
-    bool words; /* quoted in JSON */
+    int width;  /* width in the table on stdout; 0: in the files only */
+    bool words; /* a text, which JSON quotes */
     group_t group;
 } column_t;
 
-/* In the order of fill_cells. Older readers rely on the positions of the first ones. */
+/* In the order of fill_cells. Older readers rely on the positions of the first columns. */
 static const column_t columns[] = {
     {"ranks", 0, false, ALWAYS},
     {"mode", 0, true, ALWAYS},
@@ -229,7 +231,7 @@ static const column_t columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
 
-/* The texts of one row; "" if there is no value. */
+/* "": no value. */
 typedef struct cells {
     char text[COLUMNS][CELL_BYTES];
     uint32_t filled;
@@ -251,7 +253,7 @@ static bool shown(const bench_options_t *options, uint32_t column)
     }
 }
 
-/* A table of one place says it in its head. */
+/* With one place the head names it. */
 static void table_cell(const bench_report_t *report, uint32_t column, const char *text)
 {
     if (columns[column].width > 0 && (columns[column].group != PLACE || report->options->both_places)) {
@@ -265,7 +267,7 @@ static void end_json(tool_json_t *json)
     tool_json_end(json, '}');
 }
 
-/* Write the end, and come back to before it. Not on stdout, which may be a pipe, or be appended to. */
+/* Complete the document, then seek back. Not on stdout, which may be a pipe or opened for appending. */
 static void end_json_for_now(const tool_json_t *json)
 {
     const long at = json->file == NULL || json->file == stdout ? -1 : ftell(json->file);
@@ -364,7 +366,7 @@ static void put_nothing(cells_t *cells)
     cells->filled++;
 }
 
-/* Times are positive where they were measured. */
+/* Times not measured are 0. */
 static void put_time(cells_t *cells, int digits, double time)
 {
     if (time > 0) {
@@ -436,7 +438,7 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
 {
     cells_t cells = {.filled = 0};
     fill_cells(report->options, report->floor, row, &cells);
-    tool_progress_hide(&report->progress); /* both may be on one terminal */
+    tool_progress_hide(&report->progress); /* the bar and the table may share a terminal */
     fprintf(report->table, " ");
     tool_json_begin(&report->json, NULL, '{');
     for (uint32_t i = 0; i < COLUMNS; i++) {
@@ -471,7 +473,7 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
     bench_report_progress(report, 0, 0);
 }
 
-/* The last lines, as readers of nccl-tests' output look for them. */
+/* The last lines have the format of nccl-tests, for programs that parse it. */
 static void print_summary(const bench_report_t *report)
 {
     if (report->options->check && report->rows > 0) {

@@ -4,20 +4,19 @@
  *
  * A run is a number of calls: eager ones, or one replay of a graph of them. In a round each side does a warm-up and a
  * run on the same stream, so the ranks are in step when the clock starts. The two sides alternate, so that changes of
- * clocks and load affect both alike.
+ * clock rates and load affect both alike.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tools/bench/bench.h"
 
-/* Calls that one step of a run makes. */
 static uint32_t calls_of_step(const bench_rank_t *rank, const bench_side_t *side)
 {
     return rank->options->grouped > 1 && side->nccl != NULL ? rank->options->grouped : 1;
 }
 
-/* In a group, an error of a call also fails the group's end. */
+/* Errors of calls in a group are not checked: the group's end reports them, too. */
 static bool issue_step(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t step)
 {
     const uint32_t calls = calls_of_step(rank, side);
@@ -127,7 +126,7 @@ static bool time_rounds(bench_rank_t *rank, const bench_case_t *one, const bench
     uint32_t rounds = rank->options->rounds;
     for (uint32_t i = 0; i < rounds; i++) {
         for (uint32_t turn = 0; turn < rank->sides; turn++) {
-            uint32_t side = (turn + i) % rank->sides; /* the sides take turns to be first */
+            uint32_t side = (turn + i) % rank->sides; /* each side is first in turn */
             if (!bench_round(rank, one, &run[side], &times[side][i])) {
                 return false;
             }
@@ -140,7 +139,7 @@ static bool time_rounds(bench_rank_t *rank, const bench_case_t *one, const bench
     return true;
 }
 
-/* The decision on Shunt's last call, eager or captured. */
+/* Record the decision on Shunt's last call, eager or captured. */
 static void note_algorithm(const bench_rank_t *rank, bench_row_t *row)
 {
     shunt_decision_t decision = {.size = sizeof decision};
@@ -160,7 +159,7 @@ bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, u
         done = bench_run_open(rank, one, &rank->side[side], rank->options->calls, &run[side]);
     }
     done = done && time_rounds(rank, one, run, seconds);
-    /* In place, several calls accumulate their own results: there is no expected output. */
+    /* In place, each call reduces the previous result: there is no expected output. */
     if (done && rank->options->check && !one->in_place) {
         done = bench_check_run(rank, one, &run[0], wrong);
     }

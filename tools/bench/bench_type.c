@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_type.c - element types and operators, and how a number is written in
- * each type. All floats are one sign, an exponent with the usual bias, and a
- * fraction, so one pair of functions serves them all.
+ * bench_type.c - element types and operators, and how a number is written in each type. All floats consist of a sign,
+ * an exponent with the usual bias and a fraction, so one pair of functions serves them all.
  */
 #include <math.h>
 #include <string.h>
@@ -55,10 +54,10 @@ static uint64_t encode_float(const bench_type_t *type, double value)
     if (fraction == 0) {
         return sign;
     }
-    /* Values here are well inside the normal numbers of every type. */
+    /* No denormals or overflow: the values are well inside every type's normal range. */
     uint64_t mantissa = (uint64_t)nearbyint(ldexp(fraction * 2 - 1, type->mantissa));
     uint64_t exponent = (uint64_t)(power - 1 + bias(type));
-    return sign | ((exponent << type->mantissa) + mantissa); /* a fraction rounded up to 1 carries over */
+    return sign | ((exponent << type->mantissa) + mantissa); /* a fraction rounded up to 1 carries into the exponent */
 }
 
 uint64_t bench_encode(const bench_type_t *type, double value)
@@ -78,7 +77,7 @@ double bench_decode(const bench_type_t *type, uint64_t bits)
     double value;
     if (type->type == ncclFloat8e4m3) {
         if (exponent == last && mantissa == 7) {
-            return NAN; /* the only special value of this type */
+            return NAN; /* NaN is the only special value of this type */
         }
     } else if (exponent == last) {
         return mantissa != 0 ? NAN : negative ? -INFINITY : INFINITY;
@@ -91,8 +90,8 @@ double bench_decode(const bench_type_t *type, uint64_t bits)
     return negative ? -value : value;
 }
 
-/* Differs from rank to rank, and keeps sums of small integers exact: a factor of two would overrun the
- * eight integers that the smallest type holds. */
+/* The factor differs between ranks, and keeps sums of small integers exact: a factor of two would exceed the integers,
+ * up to eight, that the smallest type holds exactly. */
 int bench_scalar(const bench_type_t *type, uint32_t rank)
 {
     if (type->kind == BENCH_FLOAT) {

@@ -2,9 +2,9 @@
 /*
  * load.h - matrix products that fill the current GPU, for collectives to run beside.
  *
- * They are cuBLAS's where it can be opened, as in a training step. Without it a kernel of our own multiplies in
- * tiles: slower, but its blocks also hold a multiprocessor each, for about as long. A load belongs to the thread
- * that opened it, and owns its matrices and its stream.
+ * cuBLAS computes them if it can be opened, as in a training step. Otherwise a tiled kernel of this file's does:
+ * slower, but its blocks also occupy a multiprocessor each, for about as long. A load belongs to the thread that opened
+ * it, and owns its matrices and its stream.
  */
 #ifndef SHUNT_TOOL_LOAD_H
 #define SHUNT_TOOL_LOAD_H
@@ -16,15 +16,15 @@ extern "C" {
 enum { TOOL_LOAD_ERROR_BYTES = 256 };
 typedef struct tool_load tool_load_t;
 
-/* On the current device. `nccl_path`: the real NCCL's, for a cuBLAS of the same Python wheels lies near it; may be
- * "". NULL: `error` has the reason. */
+/* Open a load on the current device. `nccl_path` is the real NCCL's path, or "": in Python environments cuBLAS lies
+ * near it. NULL: `error` has the reason. */
 tool_load_t *tool_load_open(const char *nccl_path, char error[TOOL_LOAD_ERROR_BYTES]);
-/* Enqueue the products, about 12 ms on an H200, on the load's stream, behind what `stream` (a cudaStream_t) has now.
- * A cudaError_t. */
+/* Enqueue the products, about 12 ms on an H200, on the load's stream, after the present work of `stream` (a
+ * cudaStream_t). A cudaError_t. */
 int tool_load_start(tool_load_t *load, void *stream);
 /* Make later work on `stream` wait for the products. A cudaError_t. */
 int tool_load_join(tool_load_t *load, void *stream);
-/* Call it when the products have ended. NULL is fine. */
+/* Close the load after its products have ended. NULL is ignored. */
 void tool_load_close(tool_load_t *load);
 
 #ifdef __cplusplus

@@ -18,15 +18,15 @@
 
 enum {
     PRODUCTS = 8,
-    WIDTH = 8192, /* of cuBLAS's products, bf16 */
-    TILE = 64,    /* of the own kernel's */
+    WIDTH = 8192, /* width of cuBLAS's matrices, bf16 */
+    TILE = 64,    /* of this file's kernel */
     STEP = 16,
     TILE_THREADS = 256,
-    OWN_WIDTH = 2048, /* fp32: of a and b 2048 x 1024 elements */
+    OWN_WIDTH = 2048, /* fp32: a and b have 2048 x 1024 elements */
     OWN_DEPTH = 1024,
 };
 
-/* Of cublas_api.h, which need not be installed. */
+/* Declared here, since cublas_api.h need not be installed. */
 typedef struct cublas {
     int (*create)(void **handle);
     int (*set_stream)(void *handle, cudaStream_t stream);
@@ -38,13 +38,14 @@ typedef struct cublas {
 enum { CUBLAS_N = 0, CUBLAS_16BF = 14, CUBLAS_COMPUTE_32F = 68, CUBLAS_DEFAULT = -1 };
 
 struct tool_load {
-    cublas_t cublas; /* handle NULL: the own kernel */
+    cublas_t cublas; /* handle NULL: this file's kernel is used */
     cudaStream_t stream;
     cudaEvent_t begin, end;
     void *matrix[3]; /* a, b, c */
 };
 
-/* A block computes a tile of c, 4 x 4 elements a thread. Dynamic shared memory keeps others off its multiprocessor. */
+/* A block computes a tile of c, 4 x 4 elements a thread. Its dynamic shared memory keeps other blocks off its
+ * multiprocessor. */
 static __global__ void __launch_bounds__(TILE_THREADS) multiply(const float *a, const float *b, float *c)
 {
     __shared__ float part_a[STEP][TILE], part_b[STEP][TILE];
@@ -76,7 +77,6 @@ static bool bind(void *library, const char *name, void *pointer)
     return found != NULL;
 }
 
-/* It stays open as long as the process lives. */
 static bool open_cublas(cublas_t *cublas, const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -85,7 +85,7 @@ static bool open_cublas(cublas_t *cublas, const char *path)
            cublas->create(&cublas->handle) == 0;
 }
 
-/* Searched by the linker, in the wheels beside NCCL's, in the toolkit. */
+/* Search cuBLAS by the dynamic linker, in the wheels beside NCCL's, and in the toolkit. */
 static void find_cublas(cublas_t *cublas, const char *nccl_path)
 {
     const char *end = strrchr(nccl_path, '/');
@@ -118,7 +118,7 @@ static bool ok(cudaError_t status, const char *call, char *error)
 }
 #define OK(call) ok(call, #call, error)
 
-/* Enough dynamic shared memory that no second block fits on a multiprocessor. */
+/* So much dynamic shared memory that no second block fits on a multiprocessor. */
 static size_t shared_bytes()
 {
     int device = 0, most = 0;
@@ -171,7 +171,7 @@ extern "C" tool_load_t *tool_load_open(const char *nccl_path, char *error)
     }
     if (done && load->cublas.handle == NULL)
         done = OK(cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes()));
-    /* The first product loads code and takes a workspace. */
+    /* The first product loads code and allocates a workspace. */
     if (done && OK((cudaError_t)launch(load)) && OK(cudaStreamSynchronize(load->stream)))
         return load;
     tool_load_close(load);

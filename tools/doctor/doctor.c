@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor.c - `shunt doctor [-- CMD]`: does Shunt serve programs here, and if
- * not, why?
+ * doctor.c - `shunt doctor [-- CMD]`: whether Shunt serves programs on this machine, and if not, why.
  */
 #include "tools/doctor/doctor.h"
 
@@ -101,7 +100,7 @@ static void examine(doctor_t *doctor)
     doctor->report->complete = true;
 }
 
-/* The signals that ask the doctor to end, but for those that are ignored (nohup), and SIGCHLD. */
+/* SIGCHLD, and the signals that end the doctor, except ignored ones (nohup). */
 static void signals_of(sigset_t *set)
 {
     static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
@@ -115,7 +114,7 @@ static void signals_of(sigset_t *set)
     }
 }
 
-/* Wait for the child. 0, or the signal that asked for the end before. */
+/* Wait for the child or a signal that ends the doctor; returns 0 or that signal. */
 static int wait_for(pid_t child, const sigset_t *set, int *status)
 {
     while (waitpid(child, status, WNOHANG) == 0) {
@@ -134,8 +133,8 @@ static bool write_json(const doctor_t *doctor, FILE *file)
     return tool_output_close("doctor", doctor->json, file);
 }
 
-/* A child examines, so that whatever ends it or this process leaves neither processes nor the folder behind, and that
- * the JSON is whole. */
+/* Examine in a child: however the child or this process ends, no processes and no folder remain, and the JSON is
+ * complete. */
 static int examine_apart(doctor_t *doctor, FILE *json)
 {
     sigset_t set, old;
@@ -148,7 +147,7 @@ static int examine_apart(doctor_t *doctor, FILE *json)
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &old, NULL);
         examine(doctor);
-        _exit(doctor->report->faults == 0 ? TOOL_OK : TOOL_FAILED); /* each line has been flushed */
+        _exit(doctor->report->faults == 0 ? TOOL_OK : TOOL_FAILED); /* doctor_print has flushed all lines */
     }
     if (child < 0) {
         perror("shunt doctor: fork");
@@ -158,7 +157,7 @@ static int examine_apart(doctor_t *doctor, FILE *json)
     tool_folder_remove(doctor->folder);
     const bool written = write_json(doctor, json);
     if (asked != 0) {
-        raise(asked); /* ends the process once it is not blocked */
+        raise(asked); /* ends the process when the signals are unblocked below */
     }
     sigprocmask(SIG_SETMASK, &old, NULL);
     return WIFEXITED(status) && written ? WEXITSTATUS(status) : TOOL_FAILED;

@@ -25,11 +25,10 @@ static const char *plural(alg_collective_t collective)
     return names[collective] != NULL ? names[collective] : alg_collective_name(collective);
 }
 
-/* What is measured. */
 typedef struct subject {
     alg_collective_t collective;
     uint64_t bytes;
-    uint64_t calls; /* of the command; 0: none */
+    uint64_t calls; /* of the command; 0: no command */
 } subject_t;
 
 static subject_t find_subject(const tool_counts_t *counts)

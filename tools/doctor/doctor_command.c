@@ -2,7 +2,7 @@
 /*
  * doctor_command.c - runs a command as `shunt run` does, and checks what its processes load and log.
  *
- * At the limit a command gets SIGINT first, so that Python exits normally and statistics are written. Its output goes
+ * At the time limit the command gets SIGINT first, so that Python exits normally and writes statistics. Its output goes
  * into the private folder; the last lines are shown if the command fails.
  */
 #include <errno.h>
@@ -25,8 +25,8 @@ enum { LOOK_MS = 100 };
 
 typedef struct watched {
     tool_processes_t *processes;
-    int status; /* of the command, as waitpid gives it */
-    bool ended; /* by itself, within the limit */
+    int status; /* the command's, from waitpid */
+    bool ended; /* the command ended within the limit */
     double seconds;
 } watched_t;
 
@@ -103,11 +103,11 @@ static bool watch(doctor_t *doctor, watched_t *watched)
     }
     watched->ended = wait_until(command, watched, start + doctor->limit_s);
     watched->seconds = now() - start;
-    tool_processes_end(); /* also what a command that has ended leaves running, beside the bench */
+    tool_processes_end(); /* children that the ended command left would disturb the bench */
     return true;
 }
 
-/* ---- What it tells ---- */
+/* ---- The report ---- */
 
 static bool print_tail(const char *text, void *context)
 {
@@ -149,7 +149,7 @@ static void report_end(doctor_t *doctor, const watched_t *watched)
     (void)tool_folder_each(doctor->folder, "output", print_tail, doctor);
 }
 
-/* Ignore the real NCCL that Shunt itself opened and logged; forked children inherit it. */
+/* Shunt itself may open the real NCCL; forked children inherit it. */
 static bool opened_by_shunt(const doctor_log_t *log, const char *nccl)
 {
     char path[PATH_MAX];
@@ -191,7 +191,7 @@ static void report_process(doctor_t *doctor, const tool_process_t *process, cons
     }
 }
 
-/* True if a process has an NCCL that a preload does not replace. Equal processes get one line. */
+/* Whether a process has loaded an NCCL that LD_PRELOAD does not replace. Equal processes get one line. */
 static bool report_processes(doctor_t *doctor, const tool_processes_t *processes, const doctor_log_t *log)
 {
     const uint32_t faults = doctor->report->faults;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_json.c - what the doctor found, as JSON. Every name is there whatever is missing.
+ * doctor_json.c - the findings as JSON. Every name is always present; unknown values are null.
  */
 #include "tools/base/json.h"
 #include "tools/doctor/doctor.h"

@@ -2,8 +2,8 @@
 /*
  * doctor_log.c - reads the library's log (SHUNT_DEBUG=info) and gives advice.
  *
- * The lines that it looks for have keys: shim/setup/verdict.c, shim/real/real.c. A reason that this command does not
- * know, of another version's library, has no advice.
+ * It parses lines with keys, written by shim/setup/verdict.c and shim/real/real.c. A reason that this command does not
+ * know, since the library is of another version, gets no advice.
  */
 #include <stdio.h>
 #include <string.h>

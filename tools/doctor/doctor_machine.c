@@ -13,9 +13,9 @@
 
 #include "tools/doctor/doctor.h"
 
-enum { LEAST_SHARED_MIB = 16 }; /* NCCL's own needs some MiB a rank; Shunt's some KiB */
+enum { LEAST_SHARED_MIB = 16 }; /* the real NCCL needs some MiB a rank, Shunt some KiB */
 
-/* ---- In a process apart: what the library says ---- */
+/* ---- What the library reports, in a separate process ---- */
 
 static void append(char *list, size_t capacity, const char *words)
 {
@@ -40,7 +40,7 @@ static void read_settings(const tool_shunt_t *shunt, doctor_facts_t *facts)
     }
 }
 
-/* A row ends with its source in parentheses. */
+/* A row's text ends with its source in parentheses. */
 static void read_rules(const tool_shunt_t *shunt, doctor_facts_t *facts)
 {
     char row[256];
@@ -161,7 +161,7 @@ static void report_links(doctor_t *doctor)
     }
 }
 
-/* 0, or the error: of a page that other processes could open. */
+/* Map shared memory that others could open. 0, or the error. */
 static int try_shared_memory(void)
 {
     char name[64];
@@ -195,7 +195,7 @@ static void report_shared_memory(doctor_t *doctor)
     }
     const uint64_t free_mib = statvfs("/dev/shm", &space) == 0 ? (uint64_t)space.f_bavail * space.f_frsize >> 20 : 0;
     if (free_mib < LEAST_SHARED_MIB) {
-        /* On the host device no call goes to NCCL. */
+        /* The host device never calls NCCL, so it is no fault there. */
         doctor_print(doctor, doctor->machine->host ? DOCTOR_NOTE : DOCTOR_FAULT, advice,
                      "/dev/shm has %llu MiB left: the real NCCL wants %d or more (Shunt itself some KiB a rank)",
                      (unsigned long long)free_mib, LEAST_SHARED_MIB);
@@ -235,7 +235,7 @@ static void report_table(doctor_t *doctor)
         doctor_print(doctor, DOCTOR_OK, NULL, "tuned table: %s", facts->table);
         return;
     }
-    /* An unmeasured class has only the cost model's rules. */
+    /* Only the cost model covers a class that was not measured. */
     doctor_print(doctor, doctor->machine->host ? DOCTOR_OK : DOCTOR_NOTE,
                  doctor->machine->host ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
                  "no tuned table; rules for %s by: %s", facts->all.class_name,

@@ -24,7 +24,7 @@ typedef struct parent {
     pid_t pid, of; /* pid's parent */
 } parent_t;
 
-/* Its name may have blanks and parentheses. */
+/* The process's name may contain blanks and parentheses. */
 static bool read_parent(pid_t pid, parent_t *parent)
 {
     char path[64], line[512];
@@ -56,7 +56,7 @@ static uint32_t read_all(parent_t *all, uint32_t capacity)
     return count;
 }
 
-/* Process ids are reused, so a parent's id may be larger than its child's. */
+/* A parent's id may be larger than its child's, as ids are reused. */
 static uint32_t find_descendants(pid_t found[TOOL_MOST_PROCESSES])
 {
     static parent_t all[1 << 16];
@@ -108,7 +108,7 @@ void tool_processes_end(void)
     }
 }
 
-/* ---- What each has loaded ---- */
+/* ---- What each process has loaded ---- */
 
 static const char *has_nccl(tool_processes_t *processes, const char *path)
 {
@@ -139,7 +139,7 @@ static void check_file(tool_processes_t *processes, tool_process_t *process, con
     }
 }
 
-/* "7f00-7f10 r-xp 00000000 08:01 123   /path"; another process's may be unreadable. */
+/* "7f00-7f10 r-xp 00000000 08:01 123 /path"; unreadable for another user's process. */
 static void read_maps(tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *line = NULL;
@@ -160,7 +160,7 @@ static void read_maps(tool_processes_t *processes, tool_process_t *process)
     }
 }
 
-/* A process that is ending has none any more: what was read before stays. */
+/* The environment of an exiting process is empty, so an earlier result stays. */
 static void read_environment(const tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *variable = NULL;

@@ -2,9 +2,9 @@
 /*
  * static_nccl.c - see static_nccl.h.
  *
- * A symbol table may have a million entries, so names are not compared one by one: the name's offsets in the string
- * table are found first, then symbols with these offsets. The file is read, not mapped, so a file that shrinks
- * meanwhile gives a short read, not a signal.
+ * A symbol table may have a million entries, so their names are not compared one by one: the offsets of the name in the
+ * string table are found first, then the symbols with these offsets. The file is read, as a mapping raises SIGBUS if
+ * the file shrinks.
  */
 #include "tools/doctor/static_nccl.h"
 
@@ -20,8 +20,8 @@
 static const char name[] = "ncclCommInitRank";
 
 enum {
-    MOST_PLACES = 8,          /* of the name: linkers store it once, or as the end of pncclCommInitRank */
-    MOST_SYMBOL_BYTES = 24576 /* read at a time; a multiple of a symbol's size */
+    MOST_PLACES = 8,          /* offsets of the name: linkers store it once, or within pncclCommInitRank */
+    MOST_SYMBOL_BYTES = 24576 /* size of a read; a multiple of a symbol's size */
 };
 static const uint64_t most_strings = 256 << 20;
 
@@ -48,7 +48,8 @@ static void find_places(const char *strings, uint64_t bytes, places_t *places)
     }
 }
 
-/* One without a size is a stub that opens the shared library (JAX's plugin has one for each of NCCL's functions). */
+/* A function without a size is a stub that opens the shared library (JAX's plugin has one for each of NCCL's
+ * functions). */
 static bool is_defined(const ElfW(Sym) * symbol, const places_t *places)
 {
     for (uint32_t i = 0; i < places->count; i++) {

@@ -7,9 +7,9 @@
 
 #include <stdbool.h>
 
-/* Whether an ELF file of this machine's kind defines ncclCommInitRank, in its dynamic symbols or, where it is not
- * stripped, in the others; a function without a size does not count. Runs no code of the file. False if it cannot be
- * read. */
+/* Whether an ELF file for this machine's architecture defines ncclCommInitRank among its dynamic symbols or, unless it
+ * is stripped, its other symbols; a function without a size does not count. Runs no code of the file. False if it
+ * cannot be read. */
 bool tool_static_nccl(const char *path);
 
 #endif

@@ -8,7 +8,7 @@ double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective
                           uint64_t bytes)
 {
     const double n = gpus;
-    const double crossing = (double)bytes / floor->bandwidth; /* of one whole buffer */
+    const double crossing = (double)bytes / floor->bandwidth; /* time for one whole buffer */
     const bool blocks = alg_collective_blocks(collective, 2) > 1;
     const double load = collective == ALG_SEND_RECV ? 1 : blocks ? (n - 1) / n : n - 1;
     const double once = floor->push + load * crossing;

@@ -17,10 +17,10 @@
 #include <string.h>
 
 enum {
-    CALLS = 100, /* kernels of a graph; even, since a push names one of two halves */
+    CALLS = 100, /* kernels of a graph; even, so that each replay begins with the same half */
     EAGER = 500, /* fewer than a stream's queue holds */
-    LANES = 64,  /* of 16 bytes: 1 KB */
-    COPIES = 8,  /* from one GPU to one other, in one round */
+    LANES = 64,  /* lanes of 16 bytes each: 1 KB */
+    COPIES = 8,  /* copies from one GPU to another in a round */
     COPY_BYTES = 128 << 20,
 };
 
@@ -30,7 +30,7 @@ static __global__ void empty()
 {
 }
 
-/* Slots of 1 KB, [half][from whom], in each GPU's memory; all-ones where nothing has arrived. */
+/* Slots of 1 KB in each GPU's memory, indexed [half][sender]; all-ones before data arrives. */
 typedef struct push_args {
     const uint4 *input;
     uint4 *output;
@@ -43,7 +43,7 @@ static __device__ __forceinline__ uint32_t slot(uint32_t half, uint32_t from)
     return (half * TOOL_FLOOR_GPUS + from) * LANES + threadIdx.x;
 }
 
-/* Anew each time: a plain load, and __ldcv too, may be taken out of a loop. */
+/* A volatile load, as the compiler may hoist a plain load, and __ldcv too, out of a loop. */
 static __device__ __forceinline__ uint4 look(const uint4 *p)
 {
     uint4 v;
@@ -59,7 +59,8 @@ static __device__ __forceinline__ bool absent(const uint4 &v)
     return v.x == ~0u || v.y == ~0u || v.z == ~0u || v.w == ~0u;
 }
 
-/* Two halves in turn are enough: who pushes call e+2 has seen my call e+1, and so my call e is over. */
+/* Two alternating halves suffice: a peer that pushes call e+2 has received this rank's data of call e+1, which this
+ * rank sends only after call e. */
 template <uint32_t N> static __global__ void push(const __grid_constant__ push_args_t args, uint32_t half)
 {
 #if __CUDA_ARCH__ >= 900
@@ -94,13 +95,13 @@ static const push_kernel_t push_kernels[] = {push<2>, push<3>, push<4>, push<5>,
 /* ---- What the probes share ---- */
 
 typedef struct gpu {
-    cudaStream_t stream[TOOL_FLOOR_GPUS]; /* one for each GPU that it copies to; [0] for all else */
+    cudaStream_t stream[TOOL_FLOOR_GPUS]; /* one for each destination of copies; [0] for all other work */
     cudaEvent_t mark[2];
     cudaEvent_t copied[TOOL_FLOOR_GPUS];
     cudaGraphExec_t graph;
-    uint64_t *flag; /* and the rounds done, behind it */
+    uint64_t *flag; /* a count of completed rounds follows it */
     uint8_t *from;  /* COPY_BYTES */
-    uint8_t *to;    /* COPY_BYTES from each GPU */
+    uint8_t *to;    /* room for COPY_BYTES from each GPU */
     push_args_t push;
 } gpu_t;
 
@@ -141,7 +142,8 @@ static bool capture_begin(probe_t *probe, gpu_t *gpu)
     return OK(cudaStreamBeginCapture(gpu->stream[0], cudaStreamCaptureModeThreadLocal));
 }
 
-/* Replay each GPU's graph, once to bring them in step and once for the clock; of the slowest, a kernel's time. */
+/* Replay each GPU's graph once to synchronise the GPUs and once for the clock; seconds of a kernel on the slowest
+ * GPU. */
 static bool replay(probe_t *probe, uint32_t gpus, double *seconds)
 {
     double times[ROUNDS];
@@ -205,7 +207,7 @@ static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *secon
     if (!OK(cudaSetDevice((int)a)) || !OK(cudaMemset(first->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()) ||
         !OK(cudaSetDevice((int)b)) || !OK(cudaMemset(second->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()))
         return false;
-    /* The answering kernel is launched before the other's clock starts. */
+    /* The answering kernel is launched first, or its launch would count. */
     bounce<<<1, 1, 0, second->stream[0]>>>(second->flag, first->flag, false, second->flag + 1);
     if (!OK(cudaGetLastError()) || !OK(cudaSetDevice((int)a)) || !OK(cudaEventRecord(first->mark[0], first->stream[0])))
         return false;
@@ -233,7 +235,8 @@ static bool measure_one_way(probe_t *probe)
 
 /* ---- The bare push ---- */
 
-/* Programmatic dependent launch where the library has it: the next kernel is placed while the last one drains. */
+/* With programmatic dependent launch, as in the library where possible: the next kernel is placed while the last one
+ * ends. */
 static bool capture_push(probe_t *probe, gpu_t *gpu, bool dependent)
 {
     cudaLaunchAttribute early = {};
@@ -253,7 +256,7 @@ static bool capture_push(probe_t *probe, gpu_t *gpu, bool dependent)
     return capture_end(probe, gpu);
 }
 
-/* GPU i's input is i + 1 in every byte. */
+/* Check the sums: every byte of GPU i's input is i + 1. */
 static bool check_push(probe_t *probe)
 {
     const uint8_t sum = (uint8_t)(probe->count * (probe->count + 1) / 2);
@@ -278,7 +281,7 @@ static bool time_push(probe_t *probe, bool dependent, double *seconds)
     return replay(probe, probe->count, seconds) && check_push(probe);
 }
 
-/* Dependent launch needs sm_90, and a driver of CUDA 12.3 to be captured. */
+/* Dependent launch needs sm_90; capturing it needs a driver of CUDA 12.3. */
 static bool can_depend(probe_t *probe, bool *can)
 {
     int driver = 0, major = 0;
@@ -303,7 +306,7 @@ static bool measure_push(probe_t *probe)
     return true;
 }
 
-/* ---- Bandwidth: every GPU to all others at once, a stream for each; of the slowest GPU ---- */
+/* ---- Bandwidth of the slowest GPU while every GPU copies to all others, on a stream for each ---- */
 
 static bool start_copies(probe_t *probe, uint32_t from)
 {
@@ -391,7 +394,7 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
         right = open_gpu(probe, i);
     if (right && measure_launch(probe) && measure_one_way(probe) && measure_push(probe))
         measure_bandwidth(probe);
-    /* Neither part needs the other. Where this one fails, its figures stay 0. */
+    /* If this measurement fails, its figures stay 0; the others remain valid. */
     tool_floor_t host = {};
     if (tool_floor_host(gpus, &host)) {
         floor->host_one_way = host.host_one_way;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * floor_host.cu - what the way through the host's memory allows (floor.h): a word
- * from GPU to GPU, and what kernels store and load there, all GPUs at once.
+ * floor_host.cu - the limits of communication over the host's memory (floor.h): the latency of a word between GPUs, and
+ * the bandwidth of kernels' stores and loads while all GPUs use it.
  *
- * A GPU stores into an area of its own and loads from the next one's, as the
- * algorithms do; the areas are as short as theirs. Nothing is freed: the process
- * ends when this is done.
+ * A GPU stores into an area of its own and loads from the next one's, as the algorithms do; the areas have the same
+ * size as theirs. Nothing is freed: the process ends when this is done.
  */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
@@ -43,7 +42,7 @@ static __global__ void load_all(const uint4 *area, uint32_t *sum)
                 all ^= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
         }
     }
-    if (all == 1) /* never: a vector is one word four times */
+    if (all == 1) /* never true, but keeps the compiler from removing the loads */
         *sum = all;
 }
 
@@ -54,8 +53,8 @@ static_assert(AREA_VECTORS % (AT_ONCE * BLOCKS * THREADS) == 0, "loads leave the
 typedef struct host_gpu {
     cudaStream_t stream;
     cudaEvent_t mark[2];
-    uint64_t *flag; /* in the host's memory; the rounds done are behind it */
-    uint4 *area;    /* likewise */
+    uint64_t *flag; /* in the host's memory; a count of completed rounds follows it */
+    uint4 *area;    /* in the host's memory */
     uint32_t *sum;
 } host_gpu_t;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * floor_probe.cuh - what both probes of the floor (floor.h) share: medians, the time between two events, and a word on
- * its way from GPU to GPU, wherever it lies.
+ * floor_probe.cuh - what both probes of the floor (floor.h) share: medians, the time between two events, and the
+ * exchange of a flag between two GPUs.
  */
 #ifndef SHUNT_TOOL_FLOOR_PROBE_CUH
 #define SHUNT_TOOL_FLOOR_PROBE_CUH
@@ -13,7 +13,7 @@
 enum {
     ROUNDS = 5,
     BOUNCES = 10000, /* round trips of a flag */
-    SPINS = 1 << 22, /* some seconds; then the flag is lost */
+    SPINS = 1 << 22, /* polls, for some seconds, before the flag counts as lost */
 };
 
 static int by_size(const void *a, const void *b)
@@ -28,7 +28,7 @@ static double median(double values[ROUNDS])
     return values[ROUNDS / 2];
 }
 
-/* Seconds between two marks, which have been recorded. */
+/* Seconds between two recorded marks. */
 static cudaError_t seconds_between(const cudaEvent_t mark[2], double *seconds)
 {
     float milliseconds = 0;
@@ -39,7 +39,7 @@ static cudaError_t seconds_between(const cudaEvent_t mark[2], double *seconds)
     return status;
 }
 
-/* A count goes to and fro between two GPUs. Volatile accesses go to memory, each whole, in program order. */
+/* Two GPUs send a count back and forth. Volatile accesses are not cached in registers, split or reordered. */
 static __global__ void bounce(volatile uint64_t *own, volatile uint64_t *peer, bool first, uint64_t *done)
 {
     uint64_t round = 0;

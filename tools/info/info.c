@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * info.c - `shunt info`: what Shunt sees and how it would decide.
+ * info.c - `shunt info`: the machine as Shunt detects it, and the decisions that follow.
  */
 #include "tools/info/info.h"
 
@@ -29,22 +29,22 @@ typedef struct options {
     bool help, topology;
     const char *file; /* NULL: this machine */
     const char *dump;
-    const char *json; /* NULL: none */
+    const char *json; /* file of --json; NULL: none */
 } options_t;
 
 typedef struct seen {
-    char error[TOOL_ERROR_BYTES]; /* "": the rest is filled in */
+    char error[TOOL_ERROR_BYTES]; /* "": the other fields are filled in */
     char library[PATH_MAX];
     char version[16];
-    char nccl_version[16]; /* "": it does not tell */
+    char nccl_version[16]; /* "": unknown */
     const char *nccl_path; /* NULL: none found */
     bool host;
     tool_shunt_t shunt;
     tool_gpus_t gpus;
-    shunt_communicator_t facts; /* ranks 0 and no name of a class: there is no communicator to describe */
+    shunt_communicator_t facts; /* ranks 0 and an empty class name: no communicator to describe */
 } seen_t;
 
-/* A host communicator of four ranks, or one of all GPUs. False: there is none. */
+/* Of a host communicator of four ranks, or of all GPUs. False: none. */
 static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_communicator_t *facts)
 {
     *facts = (shunt_communicator_t){.size = sizeof *facts};
@@ -56,7 +56,7 @@ static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_commun
     return shunt->shunt_topology_class(file, facts) == 0 && facts->ranks > 0;
 }
 
-/* Fill in what is seen. False after a message. */
+/* Fill in `seen`. False after a message. */
 static bool look(seen_t *seen)
 {
     tool_nccl_t nccl;
@@ -230,7 +230,7 @@ static void json_tables(tool_json_t *json, const tool_shunt_t *shunt, const shun
     }
 }
 
-/* Every name is there whatever is missing. */
+/* Every name is always present; unknown values are null. */
 static void write_json(tool_json_t *json, const seen_t *seen)
 {
     const bool opened = seen->error[0] == '\0', classed = seen->facts.ranks > 0;
@@ -265,7 +265,7 @@ static void write_json(tool_json_t *json, const seen_t *seen)
 
 static int print_topology(const options_t *options)
 {
-    static char text[1 << 20]; /* several times what the largest machine takes */
+    static char text[1 << 20]; /* several times the text of the largest machine */
     tool_shunt_t shunt;
     FILE *out = tool_output_text(options->dump), *dump;
     if (!tool_open_shunt(&shunt, NULL, text) || shunt.shunt_topology(options->file, 0, text, sizeof text) < 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * info.h - the sub-commands that only show something; argv[0] is their name.
+ * info.h - the sub-commands that only print information; argv[0] is the sub-command's name.
  */
 #ifndef SHUNT_TOOLS_INFO_H
 #define SHUNT_TOOLS_INFO_H

@@ -24,7 +24,7 @@ static void text(const shunt_setting_t *setting)
            setting->help);
 }
 
-/* Escape bars, which would end the cell. */
+/* Bars are escaped, as they end a cell. */
 static void cell(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -48,19 +48,19 @@ static void markdown(const shunt_setting_t *setting)
     printf(" |\n");
 }
 
-/* A word or a sentence of a manual page. */
+/* Print text of a manual page, escaped for roff. */
 static void roff(const char *words)
 {
     for (; *words != '\0'; words++) {
         if (*words == '\\' || *words == '-') {
             printf("%s", *words == '-' ? "\\-" : "\\e");
-        } else if (*words != '`') { /* Markdown's code marks */
+        } else if (*words != '`') { /* drop Markdown's code marks */
             putchar(*words);
         }
     }
 }
 
-/* Each line begins with a macro or a bracket, so that no word is taken for a macro. */
+/* Each line begins with a macro or a bracket, so that no dot or apostrophe of the text does. */
 static void man(const shunt_setting_t *setting)
 {
     printf(".TP\n.B %s\n", setting->name);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * behind.c - which NCCL would a program get, and does it have functions that
- * Shunt lacks?
+ * behind.c - finds the NCCL that a program would load without Shunt, and whether it has functions that Shunt lacks.
  *
  * A program linked against a newer NCCL than this Shunt does not start with our library in NCCL's place: the dynamic
  * linker misses the newer names. `shunt run` then preloads the real library behind ours, so that the linker finds
  * them.
  *
- * Which NCCL that is depends on the program. SHUNT_NCCL_PATH comes first. Next, an ELF file's dynamic linker is asked
- * (--list runs nothing of the program). Else, as for Python or what a script starts, the library's own search
- * decides, with Python's wheels.
+ * The NCCL depends on the program. SHUNT_NCCL_PATH has priority. Otherwise an ELF file's dynamic linker is run with
+ * --list, which runs no code of the program. For other programs, such as Python or a script's, the library's own search
+ * decides, which includes Python's wheels.
  */
 #include "tools/run/behind.h"
 
@@ -30,7 +29,7 @@ enum { MOST_INTERPRETERS = 4, LINE_BYTES = 256, MOST_HEADERS = 64 };
 
 /* ---- The program -------------------------------------------------------------------- */
 
-/* Absolute, but with links kept: a virtual environment's Python is a link. */
+/* Make a path absolute but keep its links: a virtual environment's Python is a link. */
 static bool absolute(const char *name, char path[PATH_MAX])
 {
     char folder[PATH_MAX];
@@ -82,9 +81,9 @@ static bool interpreter_of(const char *script, char path[PATH_MAX])
     return word != NULL && find_command(word, path);
 }
 
-/* ---- Its dynamic linker ----------------------------------------------------------------- */
+/* ---- The program's dynamic linker ---------------------------------------------------------- */
 
-/* The dynamic linker that an ELF file of this machine's kind names; false if it has none. */
+/* The dynamic linker that an ELF file for this architecture names; false if it names none. */
 static bool linker_of(const char *program, char path[PATH_MAX])
 {
     ElfW(Ehdr) elf;
@@ -107,7 +106,7 @@ static bool linker_of(const char *program, char path[PATH_MAX])
     return found;
 }
 
-/* "	libnccl.so.2 => /path/libnccl.so.2 (0x...)", or without the arrow. */
+/* Parse " libnccl.so.2 => /path/libnccl.so.2 (0x...)", or the same without the arrow. */
 static bool nccl_in(char *line, char path[PATH_MAX])
 {
     char *start = strchr(line, '/'), *end = start != NULL ? strstr(start, " (0x") : NULL;
@@ -164,7 +163,7 @@ static bool query_linker(const char *linker, const char *program, char path[PATH
 
 /* ---- The library ------------------------------------------------------------------------- */
 
-/* A real NCCL, and not another Shunt. */
+/* A real NCCL rather than another Shunt. */
 static bool is_real(const char *name, char real[PATH_MAX])
 {
     char why[128];

@@ -54,7 +54,8 @@ static uint64_t number(const char *line, const char *key, int base)
     return value != NULL ? strtoull(value, NULL, base) : 0;
 }
 
-/* A process's machine, the calls of one row, or their sum, or waits; other lines of the log have no such keys. */
+/* Parse a log line with a process's machine, the calls of one row, their sum, or waits. Other lines have none of these
+ * keys. */
 static bool read_line(const char *line, tool_counts_t *counts)
 {
     tool_count_t row = {0};

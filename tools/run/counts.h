@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * counts.h - sums the statistics of processes
- * (SHUNT_STATS=FOLDER/stats.%h.%p).
+ * counts.h - sums the statistics of a command's processes (SHUNT_STATS=FOLDER/stats.%h.%p).
  *
  * The lines are those of shim/account/statistics.c.
  */
@@ -14,32 +13,31 @@
 
 #include "tools/run/waits.h"
 
-/* Total of the calls of all processes with the same texts. */
+/* The calls of all processes whose rows have the same texts. */
 typedef struct tool_count {
     char collective[16], class_name[32], types[8], size[16], algorithm[24], how[12], outcome[80];
     uint64_t calls, bytes;
 } tool_count_t;
 
-/* Zero is empty. */
+/* All zero: no counts. */
 typedef struct tool_counts {
-    uint32_t processes; /* that made calls */
-    uint64_t machine;   /* fingerprint of the last one's; 0: the host device, or no communicator was attached */
+    uint32_t processes; /* processes that made calls */
+    uint64_t machine;   /* fingerprint of the last process's machine; 0: host device, or no communicator was attached */
     uint64_t taken, forwarded;
-    char pinned[32]; /* NCCL's variable that forwards calls or caps grids, and would not under SHUNT_DETERMINISTIC */
+    char pinned[32]; /* NCCL's variable that forwards calls or caps grids, unless SHUNT_DETERMINISTIC is set */
     uint32_t count, capacity;
     tool_count_t *row;
     tool_waits_t waits;
 } tool_counts_t;
 
-/* The files stats.* of the folder. False: no memory, or no folder. */
+/* Sum the folder's files stats.*. False: out of memory, or no folder. */
 bool tool_counts_read(const char *folder, tool_counts_t *counts);
-/* Add what one file says, which ends with a NUL. */
+/* Add the text of one file, which ends with a NUL. */
 bool tool_counts_add(const char *text, tool_counts_t *counts);
-/* Leaves it empty. */
 void tool_counts_free(tool_counts_t *counts);
-/* What a pinned program would gain; false: none is pinned. */
+/* The advice for a program with a pinned variable; false: there is none. */
 bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity);
-/* What a program whose calls are in many graphs might gain; false: it has few. */
+/* The advice for a program whose calls are in many graphs; false: it has few. */
 bool tool_counts_graphs_text(const tool_counts_t *counts, char *text, size_t capacity);
 /* Whether a row's calls were taken. */
 bool tool_count_is_taken(const tool_count_t *count);

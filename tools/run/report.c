@@ -13,10 +13,10 @@
 
 #include "tools/base/tool.h"
 
-/* Calls of one line of the table. */
+/* Sums of a table line's calls. */
 typedef struct line {
     const tool_count_t *first;
-    uint64_t calls, bytes, known; /* known: calls with a known saving */
+    uint64_t calls, bytes, known; /* known: number of calls whose saving is known */
     double saved_us;
 } line_t;
 
@@ -148,7 +148,7 @@ static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_
 
 /* ---- JSON ---- */
 
-/* Null where nothing is known. */
+/* Null if no call's saving is known. */
 static void json_saved(tool_json_t *json, const char *name, const line_t *line)
 {
     if (line->known > 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - `shunt run -- CMD`: sets the environment in which programs that link NCCL, or open it by name, get Shunt,
- * and executes CMD; with --report in a child, to report on its calls at the end.
+ * run.c - `shunt run -- CMD`: executes CMD in an environment where programs that link NCCL, or open it by name, load
+ * Shunt. With --report CMD runs in a child, and a report on its calls follows.
  *
  * LD_PRELOAD serves programs that link libnccl.so.2 or open it by that name. vLLM and SGLang may open it by an
  * absolute path, which a preload does not change, so the variables that hold the path are set too. For other such
@@ -50,10 +50,11 @@ static const char help[] =
 
 typedef struct options {
     bool audit, deterministic, report, no_tune;
-    const char *json; /* NULL: none */
+    const char *json; /* file of --json; NULL: none */
 } options_t;
 
-/* LD_PRELOAD and LD_AUDIT split their values at colons (the first also at blanks) and have no quoting. */
+/* Put a library first in LD_PRELOAD or LD_AUDIT. Both are split at colons (the first also at blanks), without
+ * quoting. */
 static bool put_first(const char *variable, const char *library)
 {
     const char *old = secure_getenv(variable);
@@ -76,7 +77,7 @@ static bool can_preload(const char *path)
     return strpbrk(path, " \t:") == NULL;
 }
 
-/* If the program's NCCL is newer than this Shunt, preload it behind ours for the newer names. */
+/* If the program's NCCL has functions that Shunt lacks, preload that NCCL after Shunt. */
 static bool put_behind(const char *library, const char *command)
 {
     char real[PATH_MAX], name[128];
@@ -102,8 +103,8 @@ static bool put_behind(const char *library, const char *command)
     return false;
 }
 
-/* Take other Shunts' audit libraries, of a `shunt run` around this one, out of LD_AUDIT: the last of several has the
- * final word. */
+/* Remove the audit libraries of other Shunts, set by an outer `shunt run`, from LD_AUDIT: of several, the last one
+ * decides. */
 static bool drop_audits(void)
 {
     const char *old = secure_getenv("LD_AUDIT");
@@ -121,8 +122,8 @@ static bool drop_audits(void)
     return set;
 }
 
-/* The audit library lies beside Shunt's library, and finds it there: SHUNT_LIB would reach all children, another Shunt
- * among them. */
+/* The audit library finds Shunt's beside itself. All children would inherit SHUNT_LIB, even those with another
+ * Shunt. */
 static bool audit(const char *library)
 {
     char path[PATH_MAX + 32];
@@ -135,7 +136,7 @@ static bool audit(const char *library)
     return drop_audits() && put_first("LD_AUDIT", path);
 }
 
-/* Let a variable that holds NCCL's path hold Shunt's. The NCCL that the user chose by it becomes the real one. */
+/* Make a variable that holds NCCL's path hold Shunt's. The NCCL that the variable named becomes the real one. */
 static bool replace(const char *variable, const char *library)
 {
     char why[128];
@@ -190,8 +191,8 @@ int tool_run_command(char **command, bool audited)
 
 /* ---- Report ---- */
 
-/* Block all signals but those of faults and of a terminal that stops its jobs: none may end this process before it has
- * removed its folder. */
+/* Block all signals that could end this process before it removes its folder. Faults and the terminal's stop signals
+ * stay unblocked. */
 static void block_signals(sigset_t *blocked, sigset_t *old)
 {
     static const int kept[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTSTP, SIGTTIN, SIGTTOU};
@@ -199,17 +200,17 @@ static void block_signals(sigset_t *blocked, sigset_t *old)
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         sigdelset(blocked, kept[i]);
     }
-    signal(SIGCHLD, SIG_DFL); /* ignored by some parents, which loses the exit status */
+    signal(SIGCHLD, SIG_DFL); /* if ignored, as by some parents, the exit status is lost */
     sigprocmask(SIG_BLOCK, blocked, old);
 }
 
-/* What a terminal sends, it sends to the command as well; of a hangup the first process of a session alone may hear. */
+/* The terminal signals the whole foreground group, but a hangup may reach only the session's leader. */
 static bool command_has_it(const siginfo_t *signal)
 {
     return signal->si_code > 0 && signal->si_signo != SIGHUP;
 }
 
-/* Pass each signal on, a scheduler's warning, say. */
+/* Passes signals on, such as a scheduler's warning. */
 static int wait_for(pid_t pid, const sigset_t *blocked)
 {
     int status = 0;
@@ -241,7 +242,6 @@ static void print_report(const char *folder, int status, FILE *file)
     free(times.row);
 }
 
-/* The private folder, and the file of --json. */
 static bool open_report(const char *json, char folder[PATH_MAX], FILE **file)
 {
     if (!tool_folder_make("run", folder)) {

@@ -7,9 +7,8 @@
 
 #include <stdbool.h>
 
-/* The sub-command; argv[0] is its name. */
 int tool_run(int argc, char **argv);
-/* Execute the command in this process; `audited`: with LD_AUDIT. Returns only on failure, with an exit status, after
+/* Execute the command in this process, with LD_AUDIT if `audited`. Returns only on failure, with an exit status, after
  * a message. */
 int tool_run_command(char **command, bool audited);
 

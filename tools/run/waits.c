@@ -18,7 +18,7 @@ static uint64_t number(const char *line, const char *key, int base)
     return value != NULL ? strtoull(value, NULL, base) : 0;
 }
 
-/* "1:2,64:10": two waits from 1 to 2 ms, ten from 64 to 128. */
+/* "1:2,64:10" means two waits of 1 to 2 ms and ten of 64 to 128 ms. */
 static void read_lengths(const char *text, uint64_t lengths[TOOL_WAIT_LENGTHS])
 {
     char *end = (char *)text;
@@ -31,7 +31,7 @@ static void read_lengths(const char *text, uint64_t lengths[TOOL_WAIT_LENGTHS])
     } while (*end == ',');
 }
 
-/* The row of the same rank, else an empty one; NULL: no memory. */
+/* The row of this rank, or a new one; NULL: out of memory. */
 static tool_wait_t *find_row(tool_waits_t *waits, uint64_t communicator, uint32_t rank)
 {
     for (uint32_t i = 0; i < waits->count; i++) {
@@ -86,7 +86,7 @@ static int by_wait(const void *a, const void *b)
     return x->rank < y->rank ? -1 : 1;
 }
 
-/* First within communicators, where most_us is still 0. */
+/* Within communicators first, where most_us is still 0. */
 static void sort(tool_waits_t *waits)
 {
     tool_wait_t *row = waits->row;

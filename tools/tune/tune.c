@@ -19,18 +19,18 @@
 #include "tools/base/progress.h"
 #include "tools/tune/tune.h"
 
-/* --check fails if the table is slower than the better of NCCL and the built-in choice by more than this. */
+/* --check fails if the table's choice takes more than this times the better of NCCL and the built-in choice. */
 #define MOST_RATIO (1 / 0.98)
 
 typedef struct tuning {
     tune_options_t *options;
     bench_machine_t *machine; /* shared memory */
     sel_measured_t link;      /* all zero: not measured */
-    sel_host_measured_t host; /* likewise */
+    sel_host_measured_t host; /* all zero: not measured */
     uint32_t results;
     tune_result_t *result;
     tool_progress_t progress;
-    const bench_shared_t *shared; /* of the running family */
+    const bench_shared_t *shared; /* of the running family; NULL between families */
     bool stopped;
 } tuning_t;
 
@@ -86,7 +86,7 @@ static uint32_t in_32_bits(double figure)
     return (uint32_t)fmin(round(figure), UINT32_MAX);
 }
 
-/* How the measured GPUs reach each other. The machine's class is that of all its GPUs. */
+/* The kind of link between the measured GPUs. The machine's class is that of all its GPUs. */
 static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
 {
     sel_topology_t topology;
@@ -94,7 +94,7 @@ static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
     return known ? topology.link : SEL_LINK_HOST;
 }
 
-/* Measure all GPUs, whatever -g says: the table is the machine's. A failure here leaves the rows unaffected. */
+/* Of all GPUs even with -g, since the table is the machine's. A failure does not affect the rows. */
 static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
@@ -108,7 +108,7 @@ static void measure_links(tuning_t *tuning)
                                         .one_way_ns = in_32_bits(floor->one_way * 1e9),
                                         .link = link_of(tuning->machine, gpus)};
     }
-    if (floor->host_store > 0 && floor->host_load > 0) { /* also without peer access */
+    if (floor->host_store > 0 && floor->host_load > 0) { /* measured even without peer access */
         tuning->host = (sel_host_measured_t){.store_bytes_per_us = in_32_bits(floor->host_store * 1e-6),
                                              .load_bytes_per_us = in_32_bits(floor->host_load * 1e-6),
                                              .gpus = gpus,
@@ -121,8 +121,8 @@ static void measure_links(tuning_t *tuning)
 
 typedef struct place {
     uint64_t machine;
-    char path[PATH_MAX]; /* "": there is no folder */
-    bool foreign;        /* it is another user's, and nobody has asked for it */
+    char path[PATH_MAX]; /* "": no folder for tables */
+    bool foreign;        /* another user's, and not requested */
 } place_t;
 
 static void ask_place(void *argument)
@@ -144,8 +144,7 @@ static void ask_place(void *argument)
     }
 }
 
-/* Asked in a process of its own: the library reads its settings once, and the ranks, forked from this one, have
- * others. */
+/* In a separate process: the library reads its settings once, and the ranks, forked from this process, need others. */
 static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
 {
     if (tuning->options->table != NULL) {
@@ -162,7 +161,7 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     const bool foreign = place->foreign;
     snprintf(path, PATH_MAX, "%s", place->path);
     munmap(place, sizeof *place);
-    if (known && foreign) { /* sudo with the caller's HOME */
+    if (known && foreign) { /* happens under sudo with the caller's HOME */
         fprintf(
             stderr,
             "shunt tune: %s is in a folder of another user's, in which root leaves no file; run it as that user, or "
@@ -179,7 +178,7 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     return false;
 }
 
-/* Before the ranks start: over PCIe the figures decide through which memory they go. */
+/* Run before the ranks start: over PCIe these figures decide which memory the ranks use. */
 static bool write_links(const tuning_t *tuning)
 {
     char path[PATH_MAX];
@@ -194,14 +193,14 @@ static bool write_links(const tuning_t *tuning)
     return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
 }
 
-/* Before anything is measured: every machine's table lies in the same folder. */
+/* Before measuring. All machines' tables lie in one folder. */
 static bool can_write_table(const tuning_t *tuning)
 {
     char path[PATH_MAX];
     return tuning->options->check || (table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path));
 }
 
-/* Before anything is measured. The file is written at the end. */
+/* Before measuring; the file is written at the end. */
 static bool can_write(const char *path)
 {
     FILE *file = path != NULL && !tool_is_stdout(path) ? fopen(path, "ae") : stdout;
@@ -213,7 +212,7 @@ static bool can_write(const char *path)
     return file != NULL;
 }
 
-/* `written` gets the path once the table is there. */
+/* Sets `written` to the path after the table was written. */
 static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
 {
     char path[PATH_MAX];
@@ -236,9 +235,9 @@ static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
-    signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
     if (!shared->machine.policy) {
-        setenv("SHUNT_ALGO", "builtin", 1); /* or no communicator is attached where NCCL gets all calls */
+        setenv("SHUNT_ALGO", "builtin", 1); /* else no communicator is attached where the table forwards all calls */
     }
     return tune_rank_run(job, shared, rank, rows);
 }
@@ -260,7 +259,7 @@ static bool run_family(tuning_t *tuning, uint32_t ranks)
     return done;
 }
 
-/* The most used numbers first, in case the time runs out: all GPUs, then powers of two. */
+/* The most used numbers of ranks first, in case the time runs out: all GPUs, then powers of two. */
 static uint32_t order_families(uint32_t asked, uint32_t most, uint32_t ranks[BENCH_MAX_RANKS])
 {
     uint32_t count = 0;
@@ -313,7 +312,7 @@ static uint32_t count_slower(const tuning_t *tuning)
     return slower;
 }
 
-/* In the order in which a family of all sizes has them. */
+/* Order results as a family that measures all sizes sends them. */
 static int by_case(const void *a, const void *b)
 {
     const tune_result_t *x = a, *y = b;
@@ -338,7 +337,7 @@ uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path
     if (!can_write_table(&tuning) || !run_family(&tuning, options->ranks)) {
         return 0;
     }
-    const uint32_t least = coarse_sizes(options); /* they come first */
+    const uint32_t least = coarse_sizes(options); /* a quick run measures them first */
     if (tuning.results < least) {
         fprintf(stderr, "shunt tune: the time ran out after %u of %u sizes needed\n", tuning.results, least);
         return 0;
@@ -395,9 +394,9 @@ static int run(tuning_t *tuning)
         perror("shunt tune");
         return TOOL_FAILED;
     }
-    tool_progress_open(&tuning->progress, 0); /* the weight is known once the families are */
+    tool_progress_open(&tuning->progress, 0); /* the weight is set below, when the families are known */
     tuning->progress.limit = tuning->options->limit_s;
-    measure_links(tuning); /* an interrupt before this point keeps no results */
+    measure_links(tuning); /* an interrupt before ends the process: there are no results */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     bool done = write_links(tuning) && run_families(tuning, path);

@@ -3,14 +3,14 @@
  * tune_beside.c - a choice by two prices (--beside): the time of a call alone, and
  * of many calls beside matrix products until both are through.
  *
- * The table cannot know if a program overlaps its calls with computation. So a choice may cost a little alone if it
- * gains beside products.
+ * A table does not depend on whether a program overlaps calls with computation. So a choice may be slightly slower
+ * alone if it is faster beside products.
  */
 #include "tools/tune/tune_rank.h"
 
 enum { ROUNDS = 5 };
 
-/* Eager calls, as in training; the same number for every candidate. */
+/* Time eager calls, as in training; every candidate makes the same number. */
 static bool round_of(tuner_t *tuner, const bench_case_t *one, const entrant_t *entrant, uint32_t calls, double *seconds)
 {
     const bench_run_t run = {.side = &tuner->rank.side[entrant->nccl ? 1 : 0], .calls = calls};

@@ -4,12 +4,12 @@
  */
 #include "tools/tune/tune.h"
 
-#define LEAST_GAIN 1.02 /* beside products; less is noise */
+#define LEAST_GAIN 1.02 /* beside products; smaller gains are noise */
 #define LEAD 1.02
 /* The speed of short eager calls depends on the processor, which drifts by this much within minutes. */
 #define EAGER_LEAD 1.10
 #define QUICK_LEAD 1.03
-#define QUICK_BUILTIN_LEAD 1.10 /* built-in rows know more sizes */
+#define QUICK_BUILTIN_LEAD 1.10 /* built-in rows rest on more sizes */
 
 tune_leads_t tune_leads(bool quick, bool captured, bool guessed)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_diff.c - where two tables differ: for each collective, number of ranks,
- * class and kind of type, the sizes with different choices.
+ * tune_diff.c - prints the differences of two tables: for each collective, number of ranks, class and kind of type, the
+ * sizes with different choices.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int by_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Every size at which either table may change its choice. */
+/* Collect every size at which either table may change its choice. */
 static uint32_t bounds_of(const tune_rows_t rows[2], uint64_t *bounds)
 {
     uint32_t count = 0;
@@ -55,7 +55,7 @@ static void print_difference(const sel_file_row_t *like, uint32_t kind, uint64_t
            (unsigned long long)from, to, text[0], text[1]);
 }
 
-/* One place, one kind. */
+/* For one place and kind of type. */
 static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, uint32_t kind, const uint64_t *bounds,
                         uint32_t count)
 {
@@ -79,7 +79,7 @@ static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, u
     return differences;
 }
 
-/* The first row of its place, in both tables. */
+/* The first row of its place in both tables. */
 static bool is_first(const tune_rows_t rows[2], const sel_file_row_t *row)
 {
     for (int side = 0; side < 2; side++) {

@@ -20,16 +20,16 @@ static void make_folders(const char *path)
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, 0755); /* opening the file reports the error */
+        (void)mkdir(folder, 0755); /* an error shows when the file is opened */
         *slash = '/';
     }
 }
 
 enum { BESIDE_BYTES = PATH_MAX + 32, LEFT_SECONDS = 60 };
 
-static const char beside_end[] = ".new-XXXXXX"; /* no backup's name */
+static const char beside_end[] = ".new-XXXXXX"; /* not a backup's suffix */
 
-/* A new file in the folder of `path`, with a unique name. */
+/* Create a file with a unique name in the folder of `path`. */
 static int open_beside(const char *path, char beside[BESIDE_BYTES])
 {
     snprintf(beside, BESIDE_BYTES, "%s%s", path, beside_end);
@@ -37,7 +37,7 @@ static int open_beside(const char *path, char beside[BESIDE_BYTES])
     return mkostemp(beside, O_CLOEXEC);
 }
 
-/* A name that begins as the table's, such as that of its times, and ends as one of open_beside. */
+/* Whether a name is a temporary one of open_beside, for the table or for a file beside it, such as its times. */
 static bool is_beside(const char *name, const char *table)
 {
     const size_t length = strlen(name), end = sizeof beside_end - 1, fixed = end - strlen("XXXXXX");
@@ -45,7 +45,7 @@ static bool is_beside(const char *name, const char *table)
            strncmp(name + length - end, beside_end, fixed) == 0;
 }
 
-/* Remove this user's files that a killed process has left: writing one takes less than a minute. */
+/* Remove temporary files of this user that a killed process left: old ones, as writing takes less than a minute. */
 static void remove_left(const char *path)
 {
     char folder[PATH_MAX + 1];

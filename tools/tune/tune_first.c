@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_first.c - what `shunt run` measures before its program, where a program before has met no table.
+ * tune_first.c - what `shunt run` measures before its program, if an earlier program found no table.
  *
- * The program has left a note (tune_note.c). Its lock keeps the other processes of this host waiting, such as the ranks
- * that srun starts. The one that holds it measures, replaces the table atomically and removes the note. A failure is
- * written into the note, so that the next runs do not fail again: for an hour, or never where it would always fail.
+ * That program has left a note (tune_note.c). The process that locks the note measures, replaces the table atomically
+ * and removes the note; other processes of this host, such as the ranks that srun starts, wait for the lock. A failure
+ * is recorded in the note, so that later runs do not try again for an hour, or ever if it would always fail.
  *
- * Three processes, each ended by the end of the one before: `shunt run` waits for the keeper, which holds the lock and
- * the clock; its child measures with ranks of its own. What they write to stdout and stderr goes to a file in memory,
- * of which the keeper prints the reason of a failure.
+ * There are three processes, each of which ends with its parent: `shunt run` waits for the keeper, which holds the lock
+ * and enforces the time limit; the keeper's child measures with ranks of its own. Their stdout and stderr are captured
+ * in a memfd, from which the keeper prints the reason of a failure.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,24 +24,24 @@
 
 #include "tools/tune/tune.h"
 
-/* Seconds until the ranks are ended, which takes up to END_SECONDS more; STUCK_SECONDS later nothing is waited for. */
+/* Seconds until the ranks are ended. Ending them takes up to END_SECONDS; STUCK_SECONDS later the keeper gives up. */
 #define TWO_GPUS_SECONDS 5.2
-#define A_GPU_SECONDS 1.0 /* for each further one */
+#define A_GPU_SECONDS 1.0 /* for each further GPU */
 #define END_SECONDS 0.8
 #define STUCK_SECONDS 1.5
-#define WAIT_SECONDS 3.0 /* beyond the limit of the one that measures */
+#define WAIT_SECONDS 3.0 /* more than the time limit of the process that measures */
 enum { STEP_MS = 20 };
 
 /* Shared by the processes. */
 typedef struct work {
     tune_note_t note;
-    char folder[PATH_MAX]; /* of the tables; "": none, or not wanted */
+    char folder[PATH_MAX]; /* folder of the tables; "": none, or settings exclude measuring */
     bench_machine_t machine;
-    bool unfit;           /* the note is not of these GPUs */
-    bool declined;        /* the table is better than what would be written */
-    char why[1024];       /* not measured */
-    char table[PATH_MAX]; /* written */
-    uint32_t sizes;       /* in it */
+    bool unfit;           /* the note is for other GPUs */
+    bool declined;        /* the table has rows of a full run, which are better */
+    char why[1024];       /* why nothing was measured */
+    char table[PATH_MAX]; /* path of the written table */
+    uint32_t sizes;       /* number of measured sizes */
     double start;
     int tell; /* the stderr of `shunt run` */
 } work_t;
@@ -53,7 +53,7 @@ static double limit_of(const tune_note_t *note)
 
 /* ---- Whether to measure ---- */
 
-/* With these the library leaves no note, and a table would be useless. */
+/* Whether a setting disables notes; a table would then have no effect. */
 static bool is_off(const shunt_setting_t *setting)
 {
     static const char *const zeros[] = {"SHUNT_TUNE", "SHUNT_ENABLE"}, *const empty[] = {"SHUNT_TABLE", "SHUNT_ALGO"};
@@ -66,7 +66,7 @@ static bool is_off(const shunt_setting_t *setting)
     return false;
 }
 
-/* Apart: the library reads its settings once in a process. */
+/* In a separate process: the library reads its settings once. */
 static void ask_folder(void *argument)
 {
     work_t *work = argument;
@@ -92,7 +92,7 @@ static void path_of_table(const work_t *work, char path[PATH_MAX + 64])
     snprintf(path, PATH_MAX + 64, "%s/table-%016llx.csv", work->folder, (unsigned long long)work->note.machine);
 }
 
-/* Another process may have measured since. */
+/* Another process may have measured meanwhile. */
 static bool is_measured(const work_t *work)
 {
     char path[PATH_MAX + 64];
@@ -119,12 +119,12 @@ static bool suits(work_t *work)
     return why == NULL;
 }
 
-/* srun and mpirun bind a rank to few processors, which its ranks here would share. */
+/* Undo the binding of srun and mpirun to few processors, which all ranks of this measurement would share. */
 static void use_all_processors(void)
 {
     cpu_set_t all;
     memset(&all, 0xff, sizeof all);
-    (void)sched_setaffinity(0, sizeof all, &all); /* those that this job may not have stay out */
+    (void)sched_setaffinity(0, sizeof all, &all); /* the kernel leaves out processors that this job may not use */
 }
 
 static bool measure(work_t *work)
@@ -143,7 +143,7 @@ static bool measure(work_t *work)
     options.ranks = note->ranks;
     options.types = 1u << bench_type_find("bfloat16");
     options.to_given = true;
-    options.to_bytes = UINT64_C(1) << (work->machine.host ? 18 : 26); /* processors are slow */
+    options.to_bytes = UINT64_C(1) << (work->machine.host ? 18 : 26); /* the host device is slow */
     if (tune_settle(&options, &work->machine) != TOOL_OK) {
         return false;
     }
@@ -154,7 +154,7 @@ static bool measure(work_t *work)
     return work->sizes > 0;
 }
 
-/* Fork, and end the child if its parent ends; true in the child. */
+/* Fork; the child dies with its parent. True in the child. */
 static bool fork_below(pid_t *child)
 {
     const pid_t parent = getpid();
@@ -170,7 +170,7 @@ static bool fork_below(pid_t *child)
     return true;
 }
 
-/* End the child that measures, and wait a second for its ranks, which end with it: they hold memory of the GPUs. */
+/* Kill the child that measures, and wait up to a second for its ranks, which die with it: they hold GPU memory. */
 static void end_all(pid_t child)
 {
     kill(child, SIGKILL);
@@ -183,7 +183,7 @@ static void end_all(pid_t child)
     }
 }
 
-/* Wait for the child that measures, until its time is over and it had some to end its ranks. */
+/* Wait for the child that measures, up to the time limit and the time to end its ranks. */
 static bool wait_for(pid_t child, const work_t *work)
 {
     const double end = work->start + limit_of(&work->note) + END_SECONDS + STUCK_SECONDS;
@@ -199,7 +199,7 @@ static bool wait_for(pid_t child, const work_t *work)
     return got == child && WIFEXITED(status) && WEXITSTATUS(status) == TOOL_OK;
 }
 
-/* The first line of what was captured that comes from Shunt. */
+/* Find the first captured line that Shunt printed. */
 static void find_reason(int captured, work_t *work)
 {
     char line[1024];
@@ -207,7 +207,7 @@ static void find_reason(int captured, work_t *work)
     while (file != NULL && work->why[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
         char *words = strstr(line, ": ");
         if (strncmp(line, "shunt ", 6) == 0 && words != NULL) {
-            char *advice = strstr(words, "; "); /* that of another command */
+            char *advice = strstr(words, "; "); /* drop the advice, which concerns another command */
             *(advice != NULL ? advice : words + strcspn(words, "\n")) = '\0';
             snprintf(work->why, sizeof work->why, "%s", words + 2);
         }
@@ -222,7 +222,7 @@ static void conclude(work_t *work, int note, int captured, bool done)
     if (done) {
         dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
                 tune_now() - work->start, work->table);
-        /* Other GPUs of this machine may have another class: a program there would ask again and again. */
+        /* Other GPUs may have another class: programs there would ask again and again. */
         tune_note_end(&work->note, note, is_measured(work) ? TUNE_NOTE_DONE : TUNE_NOTE_NEVER);
         return;
     }
@@ -258,7 +258,7 @@ static void follow_note(work_t *work, int captured)
         conclude(work, note, captured, false);
         return;
     }
-    (void)!ftruncate(captured, 0); /* what reading the table said is no reason */
+    (void)!ftruncate(captured, 0); /* messages of reading the table are no reason of a failure */
     (void)lseek(captured, 0, SEEK_SET);
     work->start = tune_now();
     tool_forget_variables();
@@ -272,7 +272,7 @@ static void follow_note(work_t *work, int captured)
     conclude(work, note, captured, child > 0 && wait_for(child, work));
 }
 
-/* In a process of its own. */
+/* The keeper's work, in a process of its own. */
 static void keep(void)
 {
     work_t *work = mmap(NULL, sizeof *work, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -281,8 +281,8 @@ static void keep(void)
         return;
     }
     work->tell = tell;
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks, when their parent has died */
-    signal(SIGCHLD, SIG_DFL);         /* ignored by some parents, which loses the exit status */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* reap the ranks after their parent has died */
+    signal(SIGCHLD, SIG_DFL);         /* if ignored, as by some parents, the exit status is lost */
     if (bench_apart("run", "looking for a note", ask_folder, work) && tune_note_find(work->folder, &work->note)) {
         follow_note(work, captured);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_note.c - the note that a program leaves where it has met no table. See tune.h.
+ * tune_note.c - the note that a program leaves if it finds no table. See tune.h.
  *
- * The library writes it beside the tables (SEL_NOTE_NAME, SEL_NOTE_LINE): a file that names the machine, the number of
- * ranks and this host, with one line of the class and the program's NCCL. A second line says that measuring failed,
- * where the time of the file is that of the failure, or that it is never to be tried again. It is written before the
- * note is removed, too: over NFS an open file that is removed elsewhere looks as before. The kernel drops its lock when
- * all holders have died.
+ * The library writes it beside the tables (SEL_NOTE_NAME, SEL_NOTE_LINE). The file's name contains the machine, the
+ * number of ranks and this host; its first line the class and the program's NCCL. A second line records that measuring
+ * failed, at the file's modification time, or must never be tried again. That line is written even before the note is
+ * removed: over NFS a process that has the file open does not see that another host removed it. The kernel releases the
+ * lock when all holders have died.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 #include "tools/tune/tune.h"
 
-#define QUIET_SECONDS 1.0 /* of waiting, before a line says so */
+#define QUIET_SECONDS 1.0 /* seconds of waiting before a line reports it */
 enum {
     STEP_MS = 20,
     BUSY_PERCENT = 10,
@@ -31,11 +31,11 @@ enum {
     OLD_SECONDS = 7 * 24 * 3600,
     LINE_BYTES = PATH_MAX + 128
 };
-static const uint64_t busy_bytes = UINT64_C(2) << 30; /* more than the driver and a context take */
+static const uint64_t busy_bytes = UINT64_C(2) << 30; /* more than the driver and one context use */
 
 static const char failed[] = "failed\n", never[] = "never\n"; /* the second line */
 
-/* Of CUDA_VISIBLE_DEVICES; UINT32_MAX: not set. */
+/* In CUDA_VISIBLE_DEVICES; UINT32_MAX: not set. */
 static uint32_t visible_gpus(void)
 {
     const char *list = secure_getenv("CUDA_VISIBLE_DEVICES");
@@ -46,11 +46,11 @@ static uint32_t visible_gpus(void)
     return list != NULL ? count : UINT32_MAX;
 }
 
-/* This user's own: it names a library that will be opened. */
+/* Only this user's own: a note names a library to open. */
 static int open_note(const char *path)
 {
     struct stat facts;
-    const int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* NFS locks what can be written */
+    const int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* NFS locks need a writable file */
     if (file < 0) {
         return -1;
     }
@@ -95,7 +95,7 @@ static state_t read_note(int file, tune_note_t *note)
     return is_older(file, RETRY_SECONDS) ? NOTE_WRONG : NOTE_FAILED;
 }
 
-/* What a note's name says; its text is read when it is locked. */
+/* Parse a note's file name into `note`; the text is read under the lock. */
 static bool is_note(const char *folder, const char *entry, tune_note_t *note, bool *here)
 {
     char name[NAME_MAX + 1], host[256] = "";
@@ -112,7 +112,7 @@ static bool is_note(const char *folder, const char *entry, tune_note_t *note, bo
     return true;
 }
 
-/* The next note of a folder, opened. -1: no more. */
+/* Open the next note of a folder. -1: none. */
 static int next_note(DIR *listing, const char *folder, tune_note_t *note, bool *here)
 {
     for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {

@@ -169,7 +169,7 @@ static int one_option(tune_options_t *options, int option)
         options->plot = optarg;
         return TOOL_OK;
     case OPTION_DIFF:
-        options->diff[0] = ""; /* the two names follow the options */
+        options->diff[0] = ""; /* parse sets both names: they follow the options */
         return TOOL_OK;
     default:
         options->help = true;
@@ -234,7 +234,7 @@ static void add_size(tune_options_t *options, uint64_t bytes)
     }
 }
 
-/* Powers of two, the two ends, and one size between where algorithms usually change. */
+/* Powers of two, both ends, and a size where algorithms usually change. */
 static void fill_sizes(tune_options_t *options)
 {
     uint64_t power = 1;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_plot.c - a table as a picture: an SVG on stdout, in which each collective,
- * number of ranks, class and kind of type is a lane over the message's size, and each
- * stretch of a lane has its algorithm's colour, and its name, or where that does not fit
- * its number in the legend. Grey is the built-in choice. The axis has the sizes that
- * were measured, by the file of times beside the table.
+ * tune_plot.c - prints a table as an SVG picture. Each collective, number of ranks, class and kind of type has a lane
+ * over the message's size. Each row is a stretch of a lane in its algorithm's colour, labelled with the algorithm's
+ * name, or if that does not fit with its number in the legend. Grey is the built-in choice. The axis covers the
+ * measured sizes, from the times file beside the table.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,22 +19,22 @@ enum {
     TOP = 56,
     LANE = 26,
     BAR = 18,
-    PLOT = 850,        /* width that the axis has at least */
-    LEAST_OCTAVE = 34, /* width */
+    PLOT = 850,        /* least width of the axis */
+    LEAST_OCTAVE = 34, /* least octave width */
     FIRST_OCTAVE = 9,
     MOST_OCTAVES = 34,
-    LEGEND = 150, /* width of an entry */
-    ENTRY = 20,   /* and its height */
+    LEGEND = 150, /* width of the legend's entries */
+    ENTRY = 20,   /* height of the legend's entries */
     MOST_NAMES = 64
 };
 
 #define BUILTIN_COLOUR "#dddddd"
 
-/* One kind at one place, or several whose rows are the same. */
+/* Kinds of type whose rows at one place are the same. */
 typedef struct lane {
     const sel_file_row_t *like;
-    uint32_t kind; /* one of them */
-    uint8_t kinds; /* all of them */
+    uint32_t kind; /* one of the lane's kinds */
+    uint8_t kinds; /* bit mask of the lane's kinds */
 } lane_t;
 
 static const sel_file_row_t *find(const tune_rows_t *rows, const lane_t *lane, uint64_t bytes)
@@ -43,7 +42,7 @@ static const sel_file_row_t *find(const tune_rows_t *rows, const lane_t *lane, u
     return tune_rows_find(rows, lane->like, lane->kind, bytes);
 }
 
-/* Whether two kinds at one place have the same rows at every size. */
+/* Whether two lanes of one place have the same rows. */
 static bool same_lane(const tune_rows_t *rows, const lane_t *a, const lane_t *b)
 {
     if (!tune_same_place(a->like, b->like)) {
@@ -69,7 +68,6 @@ static bool is_there(const lane_t *lanes, uint32_t count, const lane_t *lane)
     return false;
 }
 
-/* Lanes that look the same become one. */
 static uint32_t merge(const tune_rows_t *rows, lane_t *lanes, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -85,7 +83,7 @@ static uint32_t merge(const tune_rows_t *rows, lane_t *lanes, uint32_t count)
     return count;
 }
 
-/* A lane for every kind that a row is for. */
+/* Make a lane for every kind of type that a row covers. */
 static uint32_t find_lanes(const tune_rows_t *rows, lane_t *lanes)
 {
     uint32_t count = 0;
@@ -104,10 +102,10 @@ static uint32_t find_lanes(const tune_rows_t *rows, lane_t *lanes)
 
 typedef struct picture {
     const tune_rows_t *rows;
-    const tool_times_t *times;      /* empty: there is no file of them */
-    int first, last, octave;        /* octaves from and to which the axis goes, and the width of one */
-    const char *name[MOST_NAMES];   /* of algorithms, in alphabetical order */
-    const char *colour[MOST_NAMES]; /* theirs */
+    const tool_times_t *times;      /* empty: there is no times file */
+    int first, last, octave;        /* first and last octave of the axis, and an octave's width */
+    const char *name[MOST_NAMES];   /* names of algorithms, in alphabetical order */
+    const char *colour[MOST_NAMES]; /* colours of the algorithms */
     uint32_t names;
 } picture_t;
 
@@ -119,7 +117,7 @@ static void widen(picture_t *picture, uint64_t bytes)
     picture->last = in + 1 > picture->last ? in + 1 : picture->last;
 }
 
-/* The octaves of the measured sizes; without their file, of the rows' ends. */
+/* The axis covers the measured sizes; without a times file, the ends of the rows. */
 static void find_scale(picture_t *picture)
 {
     picture->first = MOST_OCTAVES;
@@ -136,7 +134,7 @@ static void find_scale(picture_t *picture)
             widen(picture, row->to_bytes);
         }
     }
-    if (picture->first >= picture->last) { /* nothing limits a row */
+    if (picture->first >= picture->last) { /* no row has a limit */
         picture->first = FIRST_OCTAVE;
         picture->last = MOST_OCTAVES;
     }
@@ -155,8 +153,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* By the name's letters, so that an algorithm looks the same in every picture, unless two of one picture would look the
- * same. */
+/* By the name's letters, so that an algorithm has one colour in all pictures, if possible. */
 static void choose_colours(picture_t *picture)
 {
     static const char *const colours[] = {"#4878a8", "#d8863a", "#5a9c5a", "#9a6fb0", "#b85450", "#8a7a4a",
@@ -193,7 +190,7 @@ static void find_names(picture_t *picture)
     choose_colours(picture);
 }
 
-/* Its number in the legend, from 1 on; 0: none. */
+/* An algorithm's number in the legend, from 1 on; 0: none. */
 static uint32_t number_of(const picture_t *picture, const char *name)
 {
     for (uint32_t i = 0; i < picture->names; i++) {
@@ -206,7 +203,7 @@ static uint32_t number_of(const picture_t *picture, const char *name)
 
 /* ---- What is drawn ---- */
 
-/* Names come from the table. */
+/* Escaped: the table's file may have any name. */
 static void print_name(const char *name)
 {
     for (; *name != '\0'; name++) {
@@ -218,7 +215,7 @@ static void print_name(const char *name)
     }
 }
 
-/* The name where it fits, else its number in the legend. */
+/* Draw the name if it fits, else its number in the legend. */
 static void draw_label(const picture_t *picture, const char *name, double left, double width, int y)
 {
     enum { LETTER = 7, NUMBER = 9 };
@@ -254,7 +251,6 @@ static void draw_bar(const picture_t *picture, const sel_file_row_t *row, uint64
     }
 }
 
-/* A mark below the lane for each size that was measured. */
 static void draw_sizes(const picture_t *picture, const lane_t *lane, const char *types, int y)
 {
     uint64_t last = 0;
@@ -316,7 +312,6 @@ static int legend_lines(const picture_t *picture, int width)
     return ((int)picture->names + 1 + columns - 1) / columns;
 }
 
-/* Every algorithm with its number and colour, and the built-in choice. */
 static void draw_legend(const picture_t *picture, int width, int top)
 {
     const int columns = legend_columns(width);
@@ -359,7 +354,7 @@ int tune_plot(const char *path)
         return TOOL_FAILED;
     }
     tool_times_path(path, beside);
-    (void)tool_times_read(beside, &times); /* pictures are also made of tables without it */
+    (void)tool_times_read(beside, &times); /* a table without a times file is drawn, too */
     lane_t *lanes = calloc((size_t)rows.count * SEL_KINDS + 1, sizeof *lanes);
     const uint32_t count = lanes != NULL ? find_lanes(&rows, lanes) : 0;
     picture_t picture = {.rows = &rows, .times = &times};

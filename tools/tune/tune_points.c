@@ -8,7 +8,7 @@
 
 #include "tools/tune/tune.h"
 
-enum { COARSE = 16, FINE = 2 }; /* factors between neighbours */
+enum { COARSE = 16, FINE = 2 }; /* ratios of neighbouring sizes */
 
 static uint64_t next_coarse(const tune_points_t *points)
 {
@@ -49,7 +49,7 @@ uint64_t tune_points_next(const tune_points_t *points, bool coarse)
     if (bytes != 0 || coarse) {
         return bytes;
     }
-    const uint64_t middle = next_middle(points, true); /* where NCCL begins to win matters more */
+    const uint64_t middle = next_middle(points, true); /* first refine the sizes at which NCCL becomes faster */
     return middle != 0 ? middle : next_middle(points, false);
 }
 

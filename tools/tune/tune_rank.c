@@ -2,9 +2,9 @@
 /*
  * tune_rank.c - one rank of `shunt tune`, a process of its own.
  *
- * Every rank does the same for each case: each algorithm with each grid is a candidate, duplicates of a launch are
- * dropped, and two heats of growing length leave a few for the final. The final is measured afresh, in turn with the
- * built-in choice and the real NCCL, so luck in a heat does not count. All ranks decide alike, since they read the
+ * Every rank does the same for each case: each algorithm with each grid is a candidate, candidates with equal launches
+ * are dropped, and two heats of growing length select a few for the final. The final is measured anew, alternating with
+ * the built-in choice and the real NCCL, so luck in a heat has no effect. All ranks decide alike, since they read the
  * same times from shared memory.
  */
 #include <math.h>
@@ -17,16 +17,16 @@
 #define MIB ((uint64_t)1 << 20)
 
 enum {
-    MOST_CALLS = 50, /* of one timed run */
+    MOST_CALLS = 50, /* calls of one timed run */
     LEAST_CALLS = 2
 };
-#define RUN_SECONDS 1e-3 /* of the real NCCL's, about */
+#define RUN_SECONDS 1e-3 /* approximate length of a timed run */
 #define QUICK_SECONDS 4e-4
 
 /* Among equals, prefer the winner of the size before: fewer rows. */
 #define SAME_SPEED 1.015
 
-/* A heat: its rounds; candidates slower than the fastest by this factor are out, as are all but the first few. */
+/* A heat eliminates candidates slower than the fastest by a factor, and all but the first few. */
 typedef struct heat {
     uint32_t rounds;
     double within;
@@ -35,15 +35,15 @@ typedef struct heat {
 enum { HEATS = 2 };
 static const heat_t heats[HEATS] = {{1, 1.3, 8}, {3, 1.08, 3}};
 static const heat_t quick_heats[HEATS] = {{1, 1.3, 4}, {2, 1.1, 2}};
-/* With --beside, where the fastest alone need not win. */
+/* With --beside more candidates stay, since the fastest alone need not win. */
 static const heat_t beside_heats[HEATS] = {{1, 1.3, 16}, {3, 1.08, 8}};
 
-/* The default first: of grids with the same launch, the first goes into the table. Few enough blocks to leave room
- * for the program's own kernels. */
+/* The default is first: of grids with the same launch, the first goes into the table. All have few enough blocks to
+ * leave room for the program's own kernels. */
 static const grid_t short_grids[] = {{32, 1024}, {16, 1024}, {32, 512}, {16, 512}, {8, 512}, {32, 256}, {32, 128}};
 static const grid_t long_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512}, {24, 512}};
 static const grid_t quick_short_grids[] = {{32, 1024}, {32, 512}}, quick_long_grids[] = {{64, 1024}, {64, 512}};
-/* The same with --beside: fewer multiprocessors cost the program less. */
+/* With --beside: smaller grids slow the program's kernels less. */
 static const grid_t beside_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512},
                                       {24, 1024}, {24, 512}, {16, 1024}, {16, 512},  {8, 512}};
 static const grid_t host_grids[] = {{1, 1}, {2, 1}};
@@ -69,7 +69,7 @@ static bool note_launch(tuner_t *tuner, entrant_t *entrant)
     return true;
 }
 
-/* Make one call, which also completes lazy connecting and loading. */
+/* Makes one call before the timing: connecting and loading are lazy. */
 static bool enter(tuner_t *tuner, const bench_case_t *one, const entrant_t *from)
 {
     entrant_t *entrant = &tuner->entrant[tuner->entrants];
@@ -94,7 +94,7 @@ static bool same_launch(const entrant_t *a, const entrant_t *b)
            a->launched.threads == b->launched.threads;
 }
 
-/* Whether another candidate has the same launch, or the call was forwarded because the algorithm does not fit. */
+/* Whether an earlier candidate has the same launch, or the call was forwarded because the algorithm does not fit. */
 static bool needless(const tuner_t *tuner, const entrant_t *entrant)
 {
     if (strcmp(entrant->name, "nccl") == 0) {
@@ -155,7 +155,7 @@ static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
     return true;
 }
 
-/* The first is the built-in choice, the second the real NCCL where there is one. */
+/* First the built-in choice, then the real NCCL if there is one, then the candidates. */
 static bool enter_all(tuner_t *tuner, const bench_case_t *one)
 {
     const entrant_t builtin = {.policy = TUNE_BUILTIN}, nccl = {.nccl = true}, table = {.policy = ""};
@@ -176,7 +176,7 @@ static bool round_of(tuner_t *tuner, const bench_case_t *one, entrant_t *entrant
     return bench_round(&tuner->rank, one, &entrant->run, seconds);
 }
 
-/* All remaining candidates in turn, starting with a different one each round. */
+/* Time the remaining candidates in turn, starting with a different one in each round. */
 static bool rounds_of(tuner_t *tuner, const bench_case_t *one, uint32_t rounds)
 {
     for (uint32_t i = 0; i < rounds; i++) {
@@ -195,7 +195,7 @@ static bool rounds_of(tuner_t *tuner, const bench_case_t *one, uint32_t rounds)
     return true;
 }
 
-/* The number of calls that takes about RUN_SECONDS at the slower of NCCL and the built-in choice. */
+/* Set the number of calls so that the slower of NCCL and the built-in choice takes about RUN_SECONDS. */
 static bool set_calls(tuner_t *tuner, const bench_case_t *one)
 {
     double slower = 0;
@@ -239,7 +239,7 @@ static void close_runs(tuner_t *tuner)
 
 /* ---- Heats, and the final ---- */
 
-/* Where the candidates begin. */
+/* The candidates follow the built-in choice and NCCL. */
 static uint32_t first_candidate(const tuner_t *tuner)
 {
     return tuner->rank.sides;
@@ -299,7 +299,7 @@ static bool run_final(tuner_t *tuner, const bench_case_t *one)
     return rounds_of(tuner, one, tuner->final_rounds);
 }
 
-/* The fastest candidate, or the winner before if it is as fast; NULL without candidates. */
+/* The fastest candidate, or the winner of the size before if it is equally fast; NULL without candidates. */
 static const entrant_t *best_candidate(const tuner_t *tuner)
 {
     const double best = fastest(tuner);
@@ -330,7 +330,7 @@ static bool clearly_faster(const tuner_t *tuner, const entrant_t *entrant, const
     return entrant->median * lead < other->median && quartile(tuner, entrant, 3) < quartile(tuner, other, 1);
 }
 
-/* A candidate that is clearly better than NCCL and the built-in choice, else the better of these. */
+/* A candidate that is clearly better than NCCL and the built-in choice, else the better of these two. */
 static const entrant_t *choose(const tuner_t *tuner, bool captured)
 {
     const entrant_t *builtin = &tuner->entrant[0];
@@ -357,7 +357,7 @@ static void fill_result(const tuner_t *tuner, const bench_case_t *one, const ent
     size_t grids;
     const grid_t *grid = tuner->options->check ? &choice->launched : &choice->asked;
     if (is_builtin && builtin->guessed && strcmp(builtin->name, "nccl") != 0) {
-        grid = grids_for(tuner, one, &grids); /* the model asks for the usual one */
+        grid = grids_for(tuner, one, &grids); /* the model uses the default grid */
     }
     snprintf(result->choice, sizeof result->choice, "%s", is_builtin ? TUNE_BUILTIN : choice->name);
     snprintf(result->builtin, sizeof result->builtin, "%s", builtin->name);
@@ -375,7 +375,7 @@ static void fill_result(const tuner_t *tuner, const bench_case_t *one, const ent
     result->candidates = tuner->entrants - first_candidate(tuner);
 }
 
-/* If the table's choice and the built-in one are the same launch, they share one time. */
+/* If the table's and the built-in choice have the same launch, they share one time. */
 static const entrant_t *table_choice(const tuner_t *tuner)
 {
     const entrant_t *table = &tuner->entrant[tuner->entrants - 1];
@@ -409,7 +409,7 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
 
 /* ---- The cases ---- */
 
-/* Rotate roots: a fixed root runs ahead of the others, and its calls seem too short. */
+/* Roots rotate: a fixed root runs ahead, and its calls seem too short. */
 static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, uint64_t bytes, int rows)
 {
     const bench_case_t one = {.collective = kind->collective,
@@ -434,7 +434,7 @@ static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, ui
     if (!measure(tuner, &one, captured, &result)) {
         return false;
     }
-    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result says it */
+    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result replaces it */
     if (tuner->rank.rank == 0 && write(rows, &result, sizeof result) != (ssize_t)sizeof result) {
         return bench_fail(&tuner->rank, "the parent is gone");
     }
@@ -474,7 +474,7 @@ static bool run_cases(tuner_t *tuner, int rows)
 
 /* ---- Few cases ---- */
 
-/* First what decode and training steps use most. */
+/* The collectives that decode and training steps use most are first. */
 static const alg_collective_t quick_order[] = {ALG_ALL_REDUCE, ALG_ALL_GATHER, ALG_REDUCE_SCATTER,
                                                ALG_ALL_TO_ALL, ALG_SEND_RECV,  ALG_BROADCAST,
                                                ALG_REDUCE,     ALG_GATHER,     ALG_SCATTER};
@@ -495,7 +495,7 @@ static bool run_points(tuner_t *tuner, alg_collective_t collective, bool coarse,
     return true;
 }
 
-/* Every collective roughly, then the ranges in which the choice changes. */
+/* Measure coarse sizes of every collective, then the ranges in which the choice changes. */
 static bool run_quick(tuner_t *tuner, int rows)
 {
     static tune_points_t points[ALG_COLLECTIVE_COUNT];
@@ -528,7 +528,7 @@ static bool learn_facts(tuner_t *tuner)
 bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int rows)
 {
     const tune_job_t *work = job;
-    static tuner_t tuner; /* large; one a process */
+    static tuner_t tuner; /* too large for the stack */
     tuner.options = work->options;
     tuner.final_rounds = tuner.options->quick ? TUNE_QUICK_ROUNDS : TUNE_FINAL_ROUNDS;
     tuner.bench.ranks = work->ranks;

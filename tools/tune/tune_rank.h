@@ -17,14 +17,14 @@ typedef struct grid {
 typedef struct entrant {
     bool nccl;
     bool out;
-    bool guessed; /* no row has decided */
+    bool guessed; /* predicted by the cost model, without a row */
     char policy[48];
-    char name[SEL_FILE_NAME_BYTES]; /* of what was launched: an algorithm, or nccl */
+    char name[SEL_FILE_NAME_BYTES]; /* the launched algorithm, or nccl */
     grid_t asked, launched;
     bench_run_t run;
     double times[TUNE_FINAL_ROUNDS];
     double median;
-    double beside; /* 0: not measured */
+    double beside; /* seconds beside products; 0: not measured */
 } entrant_t;
 
 typedef struct tuner {
@@ -34,7 +34,7 @@ typedef struct tuner {
     shunt_communicator_t facts;
     entrant_t entrant[TUNE_MOST_ENTRANTS];
     uint32_t entrants; /* the first is the built-in choice, the second the real NCCL where there is one */
-    entrant_t winner;  /* of the size before; an empty policy: none */
+    entrant_t winner;  /* winner of the size before; an empty policy: none */
     uint32_t final_rounds;
 } tuner_t;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_report.c - what was measured, as text, CSV and JSON (docs/settings.md). All are written at the end, which an
- * interrupt only brings forward, so they are whole.
+ * tune_report.c - writes the results as text, CSV and JSON (docs/settings.md). All are written at the end of the run,
+ * or when it is interrupted, so they are complete.
  *
  * CSV: lines that begin with '#' as in a table (tune_report_head), "# no_nccl: " and why if nccl_us is empty, then
  *   ranks,mode,type,bytes   the case
@@ -55,7 +55,7 @@ FILE *tune_text(const tune_options_t *options)
     return tool_output_text(tool_is_stdout(options->csv) ? options->csv : options->json);
 }
 
-/* NULL: it was measured. */
+/* NULL: NCCL was measured. */
 static const char *why_no_nccl(const bench_machine_t *machine)
 {
     return machine->host                   ? "the host device has no NCCL beside it"
@@ -113,7 +113,7 @@ static bool write_file(const tune_options_t *options, const bench_machine_t *mac
 
 /* ---- JSON ---- */
 
-/* Null where it was not measured. */
+/* Write a time; null if it was not measured. */
 static void json_time(tool_json_t *json, const char *name, double time)
 {
     if (time > 0) {
@@ -233,7 +233,7 @@ static uint32_t group_size(const tune_result_t *results, uint32_t count)
     return size;
 }
 
-/* Geometric means: a factor of two up and one down come to one. */
+/* Geometric means: a gain and a loss by a factor of two cancel out. */
 static void print_group(FILE *out, const tune_result_t *results, uint32_t count)
 {
     double over_nccl = 0, over_builtin = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_table.c - from results to the rows of a table, and into its file.
+ * tune_table.c - merges results into the rows of a table and writes its file.
  *
  * Rows of earlier runs for other collectives, numbers of ranks, types or sizes
  * stay.
@@ -96,7 +96,7 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
     return NULL;
 }
 
-static const char run_source[] = "run "; /* that of a quick run's rows begins with it */
+static const char run_source[] = "run "; /* prefix of the source in a quick run's rows */
 
 bool tune_table_is_others(const char *path, const char *class_name)
 {
@@ -118,7 +118,7 @@ bool tune_table_is_others(const char *path, const char *class_name)
 typedef struct group {
     const tune_result_t *result;
     uint32_t count;
-    uint64_t from_bytes, to_bytes; /* that they speak of */
+    uint64_t from_bytes, to_bytes; /* range of sizes that the results cover */
 } group_t;
 
 static uint64_t between(uint64_t a, uint64_t b)
@@ -132,8 +132,8 @@ static bool forwards(const tune_result_t *result)
     return strcmp(builtin ? result->builtin : result->choice, "nccl") == 0;
 }
 
-/* The last size that result i of a group covers; the first result begins at the group's first size. Of few sizes, NCCL
- * gets the whole range between one that it wins and one that it loses. */
+/* The last size that result i of a group covers; the first result begins at the group's first size. In a quick run,
+ * NCCL gets the whole range between a size at which it wins and one at which it loses. */
 static uint64_t upper(const group_t *group, uint32_t i)
 {
     const uint64_t bytes = group->result[i].bytes;
@@ -172,7 +172,7 @@ static bool concerns(const group_t *group, const sel_file_row_t *row)
            row->from_bytes <= group->to_bytes && row->to_bytes >= group->from_bytes;
 }
 
-/* Cut the sizes and types that a group covers out of a row; push the remaining pieces. */
+/* Remove the sizes and types that a group covers from a row; push the remaining pieces. */
 static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t *left)
 {
     sel_file_row_t part = *row;
@@ -215,15 +215,15 @@ static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
     return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* A row for each range of sizes with one choice; none where a built-in row makes the same choice. A prediction gets
- * a row, since a later one may differ: it depends on the figures of the links. */
+/* Push a row for each range of sizes with one choice, except where a built-in row makes the same choice. A predicted
+ * choice gets a row, since a later prediction may differ: it depends on the figures of the links. */
 static void add(const group_t *group, const char *source, tune_rows_t *rows)
 {
     const uint32_t first = rows->count;
     uint64_t from = group->from_bytes;
     for (uint32_t i = 0; i < group->count; i++) {
         const tune_result_t *result = &group->result[i];
-        /* Far from a measured size a built-in row knows more. */
+        /* Far from a measured size a built-in row is more reliable. */
         const uint64_t most = result->quick && !result->guessed ? 2 * result->bytes : UINT64_MAX;
         const uint64_t least = result->quick && !result->guessed && i > 0 ? result->bytes / 2 : 0;
         const uint64_t end = upper(group, i);
@@ -289,7 +289,7 @@ static int by_place(const void *a, const void *b)
 
 /* ---- The file ---- */
 
-/* A communicator uses a limited number of rows. */
+/* Warn about rows beyond the number that a communicator uses. */
 static void warn_of_many(const tune_rows_t *rows)
 {
     for (uint32_t ranks = 2; ranks <= BENCH_MAX_RANKS; ranks++) {
@@ -329,7 +329,7 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     return fflush(file) == 0 && ferror(file) == 0;
 }
 
-/* With which NCCL the rows of a class were measured; false: unknown. */
+/* Find the NCCL with which the rows of a class were measured; false: unknown. */
 static bool find_nccl(const tune_rows_t *rows, const char *class_name, uint32_t *nccl)
 {
     for (uint32_t i = rows->measured; i-- > 0;) {
@@ -341,7 +341,7 @@ static bool find_nccl(const tune_rows_t *rows, const char *class_name, uint32_t 
     return false;
 }
 
-/* A class is measured with one NCCL: what another one's rows say of further sizes would count as this one's. */
+/* Drop a class's rows if they were measured with another NCCL: they would count as measured with this one. */
 static void drop_another_nccls(const char *class_name, uint32_t nccl, tune_rows_t *rows)
 {
     uint32_t last, kept = 0;
@@ -356,7 +356,7 @@ static void drop_another_nccls(const char *class_name, uint32_t nccl, tune_rows_
     rows->count = kept;
 }
 
-/* Note that a class was measured: the last line of several for it says with which NCCL. The oldest is forgotten. */
+/* The last line for a class names the NCCL of its rows. A full list loses the oldest line. */
 static void note_class(const char *class_name, uint32_t nccl, tune_rows_t *rows)
 {
     uint32_t at = 0;
@@ -397,7 +397,7 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     strftime(source + length, sizeof source - (size_t)length, "%Y-%m-%d", gmtime_r(&now, &utc));
     const uint64_t fingerprint = count > 0 ? results->machine : machine->fingerprint;
     if (!tune_rows_read(path, true, &rows) || rows.machine != fingerprint) {
-        free(rows.row); /* not a table, or another machine's: keep nothing */
+        free(rows.row); /* none, or another machine's: keep nothing */
         rows = (tune_rows_t){.machine = fingerprint};
     }
     if (link->gpus != 0) {

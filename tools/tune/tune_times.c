@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_times.c - the times of a run of `shunt tune`, into the file beside the table (times.h).
+ * tune_times.c - writes the times of a run of `shunt tune` to the file beside the table (times.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static void types_of(const tune_result_t *result, char types[SEL_FILE_TYPES_BYTE
     sel_file_types(alg_collective_reduces(result->collective) ? (uint8_t)(1u << kind) : SEL_ANY_KIND, types);
 }
 
-/* The built-in choice first: if it is the same algorithm with another grid, the table's time replaces it. */
+/* The built-in choice first: the table's time replaces one of the same algorithm. */
 static bool put(tool_times_t *times, const tune_result_t *result)
 {
     const char *const names[] = {result->builtin, result->choice};

@@ -32,7 +32,7 @@ static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
                            "wrong option.\n";
 
 typedef struct options {
-    pid_t pid; /* 0: all */
+    pid_t pid; /* 0: all processes */
     bool once, json, help;
 } options_t;
 
@@ -58,7 +58,6 @@ static int parse(int argc, char **argv, options_t *options)
     return TOOL_OK;
 }
 
-/* Show it once. Returns an exit status. */
 static int show(const options_t *options)
 {
     watch_sight_t sight;

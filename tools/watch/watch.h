@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h - `shunt watch`: what the communicators of running processes do, the rank to blame first. From outside: it
- * maps the processes' records (shim/record/layout.h) and asks them nothing, so it works on a job that hangs.
+ * watch.h - `shunt watch`: the state of the communicators of running processes, the rank to blame first. It only maps
+ * the processes' records (shim/record/layout.h), so it works on a job that hangs.
  */
 #ifndef SHUNT_TOOL_WATCH_H
 #define SHUNT_TOOL_WATCH_H
@@ -11,7 +11,7 @@
 
 #include "shim/record/judge.h"
 
-/* A rank of a communicator, as it was when the record was read. */
+/* A snapshot of a rank of a communicator. */
 typedef struct watch_rank {
     uint64_t comm;
     uint32_t rank, nranks, state;
@@ -27,32 +27,32 @@ typedef struct watch_rank {
 
 enum { WATCH_MOST_RANKS = 4096 };
 
-/* What was found. The books stay mapped until watch_free. */
+/* The records that were found. They stay mapped until watch_free. */
 typedef struct watch_sight {
-    watch_rank_t *rank; /* in order of communicator and rank */
+    watch_rank_t *rank; /* sorted by communicator and rank */
     uint32_t ranks, books;
     record_mapped_t **book;
 } watch_sight_t;
 
-/* Read the records of a process, or with 0 of all that may be read. False without memory. */
+/* Read the records of a process, or of all readable processes if `pid` is 0. False: out of memory. */
 bool watch_read(pid_t pid, watch_sight_t *sight);
 void watch_free(watch_sight_t *sight);
 
-/* A communicator: ranks [from, to) of the sight. */
+/* A communicator: ranks [from, to) of sight->rank. */
 typedef struct watch_comm {
     uint32_t from, to;
-    const watch_rank_t *waiter; /* the longest wait; NULL: no rank waits */
+    const watch_rank_t *waiter; /* the rank that has waited longest; NULL: no rank waits */
     uint32_t judged;
-    record_rank_t rank[ALG_MAX_RANKS]; /* all ranks but the waiter, the one to blame first */
+    record_rank_t rank[ALG_MAX_RANKS]; /* all ranks except the waiter; the rank to blame is first */
 } watch_comm_t;
 
-/* The communicators, longest waits first. Returns their number, or -1 without memory; the caller frees *comm. */
+/* Judge the communicators, longest waits first. Returns their number, or -1 if out of memory; the caller frees
+ * *comm. */
 int watch_judge(const watch_sight_t *sight, watch_comm_t **comm);
 
 void watch_print(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to);
 void watch_print_json(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to);
 
-/* The command. */
 int tool_watch(int argc, char **argv);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch_print.c - what was found, as text and as JSON.
+ * watch_print.c - prints communicators and ranks as text and as JSON.
  */
 #include <inttypes.h>
 #include <time.h>

@@ -12,7 +12,7 @@
 
 #include "tools/watch/watch.h"
 
-enum { WAIT_MS = 1000 }; /* shorter waits are not judged: the ranks may not have told of theirs yet */
+enum { WAIT_MS = 1000 }; /* shorter waits are not judged, as other ranks' records may not show their waits yet */
 
 /* ---- Books ---- */
 
@@ -24,7 +24,7 @@ static void close_book(record_mapped_t *mapped)
     }
 }
 
-/* A forked child has its parent's descriptor, too: the book says whose it is. */
+/* A forked child inherits its parent's descriptor, so the record itself names its process. */
 static record_mapped_t *open_book(int folder, const char *name, pid_t pid)
 {
     uint32_t slots = 0;
@@ -46,7 +46,7 @@ static record_mapped_t *open_book(int folder, const char *name, pid_t pid)
     return mapped;
 }
 
-/* The book among the files of a process; NULL if it has none, or may not be looked at. */
+/* The record among a process's open files; NULL if there is none, or it may not be read. */
 static record_mapped_t *find_book(pid_t pid)
 {
     static const char link[] = "/memfd:" RECORD_FILE;
@@ -68,7 +68,7 @@ static record_mapped_t *find_book(pid_t pid)
 
 /* ---- Ranks ---- */
 
-/* False if the slot is another's meanwhile, or has no communicator yet. */
+/* False if the slot was reused meanwhile, or has no communicator yet. */
 static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank_t *rank)
 {
     const record_slot_t *slot = record_slot_at(mapped->book, number);
@@ -93,7 +93,7 @@ static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank
     }
     rank->waits = record_waiting_of(slot, rank->wait_id, atomic_load(&slot->wait_epoch));
     if (record_has_ended(&rank->waits, slot)) {
-        rank->wait_id = 0; /* its watcher has yet to find out */
+        rank->wait_id = 0; /* the wait has ended, unnoticed by the watcher */
     }
     return (life & 1) != 0 && rank->state != RECORD_SETTING_UP && rank->nranks <= ALG_MAX_RANKS &&
            rank->rank < rank->nranks && record_view_lives(&rank->view);
@@ -169,7 +169,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A rank that was not found: its process may be gone, which its peers' records tell. */
+/* A rank that was not found may have died, as its peers' records show. */
 static record_view_t view_of(const watch_sight_t *sight, const watch_comm_t *comm, uint32_t rank)
 {
     for (uint32_t i = comm->from; i < comm->to; i++) {

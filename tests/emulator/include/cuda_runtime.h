@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_runtime.h - as much of CUDA as kernels and their tests use, for the emulated
- * GPUs of emulator.cc. Kernels are plain functions here.
+ * cuda_runtime.h - the part of CUDA that kernels and their tests use, for the emulated GPUs of emulator.cc. Kernels are
+ * plain functions here.
  */
 #ifndef SHUNT_EMULATED_CUDA_RUNTIME_H
 #define SHUNT_EMULATED_CUDA_RUNTIME_H
