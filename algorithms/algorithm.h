@@ -296,7 +296,7 @@ typedef struct alg_call {
      * unaligned_blocks. For messages both are upper limits. shim_share_grant reads aligned_blocks, sets the last
      * three, and may change the grid of any_grid. */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* without unaligned_blocks: equal whenever a program captures the call */
+    uint32_t aligned_blocks; /* without the minimum unaligned_blocks: the same in every capture */
     uint32_t threads;        /* per block; a multiple of 32 */
     uint32_t most_blocks;    /* blocks that fit this rank's share of its GPU; 0: all */
     uint32_t sure_blocks;    /* blocks that surely fit, for spare_blocks; 0: all */

@@ -72,7 +72,7 @@ int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* A copy for a call that needs this piece (alg_piece_of): with ALG_PIECE_FIRST the halves are the short ones. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
-/* As the host addresses it. */
+/* The control words' host address. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 /* net_device_life at creation; 0 on the host device. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
@@ -85,7 +85,7 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: free what was released and not pooled. Waits for every kernel of the devices, so none may run that may wait
  * forever. Memory that a living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
-/* Scratches and relays' memories that wait for alg_scratch_reap, without those that the last one left because of
+/* Number of scratches and relays' memories waiting for alg_scratch_reap, except those that the last reap kept for
  * peers. */
 uint32_t alg_scratch_retired(void);
 /* Give up every idle scratch of the pool that is not reserved, as alg_scratch_release does. */

@@ -42,13 +42,13 @@ struct alg_scratch {
     bool offered;   /* reserved by alg_scratch_idle */
 };
 
-/* The proof: word[p] goes to target[p], unless that is NULL. */
+/* The proof stores word[p] at target[p], unless that is NULL. */
 typedef struct alg_probe {
     uint64_t *target[ALG_MAX_RANKS];
     uint64_t word[ALG_MAX_RANKS];
 } alg_probe_t;
 
-/* Those that return int give 0 or a negative errno, unless noted, and are complete on return. */
+/* Functions that return int return 0 or a negative errno, unless noted, and are complete on return. */
 struct alg_scratch_ops {
     /* Zeroed control words, as the host and as the device address them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);

@@ -4,7 +4,7 @@
  *
  * A call costs its start, plus the bytes that leave a GPU divided by the link's rate. docs/kernels.md has the lower
  * bounds; how far algorithms are above them, and NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv.
- * Of other machines only the link's rate is known: from the tuned table, else nominal; over PCIe, published times
+ * For other machines only the link's rate is known: from the tuned table, else nominal; over PCIe, published times
  * (docs/lab/pcie.md). A wrong prediction costs more than a missed gain. So an algorithm needs a clear lead at both ends
  * of a band of sizes, must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for
  * NCCL.
@@ -71,7 +71,7 @@ static double rate_of_lane(const sel_topology_t *topology)
     return topology->arch >= 100 ? LANE_100 : LANE;
 }
 
-/* Unless known: those of HGX boards (data sheets). */
+/* If unknown: as on HGX boards (data sheets). */
 static double lanes_of_gpu(const sel_topology_t *topology)
 {
     return topology->arch >= 90 ? 18 : 12;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md says what it means.
+ * policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md explains it.
  *
  * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") applies to the
  * items after it, and an item is

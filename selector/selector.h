@@ -116,15 +116,15 @@ typedef struct sel_query {
     alg_type_t type;
     alg_op_t op;
     uint64_t count; /* as in alg_call_t */
-    bool slow;      /* buffers for which alg_call_is_aligned is false, or a message to the rank itself. Decides on the
-                     * number of blocks alone */
+    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to the rank itself. Affects
+                     * only the number of blocks */
 } sel_query_t;
 
 /* Checks a policy (policy.h). False on a fault, with one line in `fault`: position, and what was expected. */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
-/* For a plan of ALG_MEMORY_PEER: whether host memory serves the communicator better. Only over PCIe. */
+/* For a plan of ALG_MEMORY_PEER: whether host memory is faster for the communicator. Only over PCIe. */
 bool sel_plan_prefers_host(const sel_plan_t *plan);
 typedef enum sel_measurement {
     SEL_NOT_MEASURED,

@@ -20,7 +20,7 @@ typedef struct mark {
     uint64_t life;
 } mark_t;
 
-/* not a net_lock_t, for which a fork waits: it is held during driver calls, which a child never makes */
+/* not a net_lock_t: a fork would wait for this lock's driver calls. A forked child makes none */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark_t marks[DEVICES];
 

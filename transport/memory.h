@@ -56,7 +56,7 @@ struct net_memory {
     uint64_t life; /* of the device; 0: unknown, or not CUDA */
     size_t bytes;
     int node;           /* host: NUMA node of its pages */
-    net_range_t *range; /* contains it at `at`; NULL: it has its own addresses */
+    net_range_t *range; /* contains the memory, at `at`; NULL: no range */
     void *at;
     void *pointer;
     net_token_t token;

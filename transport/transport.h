@@ -218,7 +218,7 @@ int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[N
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* At least the size that the owner requested. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
-/* False once the owner's process is gone, or wants to free IPC memory. */
+/* False once the owner's process is gone, or has asked to free IPC memory. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.

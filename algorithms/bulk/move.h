@@ -30,7 +30,7 @@
  * before the taker's proxy fence (bulk_seen) and load. Likewise the keeper sees its load complete before it gives
  * CREDIT, and a watcher sees CREDIT before the sender's proxy fence and stores.
  *
- * A broken wait ends only its role. The others find the stop when they next poll; what they still send is right. Each
+ * A broken wait ends only its role. The others find the stop when they next poll; their data is still correct. Each
  * role waits for its own copies before it leaves.
  */
 #ifndef SHUNT_BULK_MOVE_H

@@ -324,7 +324,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Loads each chunk's data of all peers, a stage each, first that of the rank that sends to this one first. */
+/* Loads each chunk's data from all peers, a stage each, beginning with the peer that sends to this rank first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

@@ -164,7 +164,7 @@ template <int N> LANE_FN void bulk_wait_done()
 
 /* ---- Fences ---- */
 
-/* This lane's stores into shared memory come before later copies from there. */
+/* Orders this lane's stores into shared memory before later copies from there. */
 LANE_FN void bulk_stored()
 {
 #if __CUDA_ARCH__ >= 900
@@ -172,7 +172,7 @@ LANE_FN void bulk_stored()
 #endif
 }
 
-/* What this lane has acquired comes before its later copies from global memory. */
+/* Orders what this lane has acquired before its later copies from global memory. */
 LANE_FN void bulk_seen()
 {
 #if __CUDA_ARCH__ >= 900

@@ -167,7 +167,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         if constexpr (OPS == OPS_MAX && !FLOATS)
             vec_order(result, order);
         if (MARK == MARK_WORD)
-            mark_clean<MARK>(result); /* needed by a GPU's fp32 minimum, too, whose NaN was mirrored */
+            mark_clean<MARK>(result); /* also for a GPU's fp32 minimum, whose NaN was mirrored */
         return result;
     }
 };

@@ -17,7 +17,7 @@
 /* PTX ISA: add, fma, mul and max of f32 return the NaN 0x7fffffff, and the maximum of +0 and -0 is +0. */
 #define LANE_ANY_ORDER true
 
-/* Other lanes' puts are ahead, too. Between two ranks push puts SLOTS_ROWS ahead. */
+/* One suffices, as many lanes put at once. Push between two ranks uses SLOTS_ROWS. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
@@ -82,8 +82,8 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
  * LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts
- * them. The peers' words order nothing. */
+/* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts them.
+ * These stores need no order. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);

@@ -23,7 +23,7 @@ typedef struct notices {
     uint32_t to, from; /* bit r: rank r gets one; sends one */
 } notices_t;
 
-/* sent, received: bit r: data goes to rank r; comes from it. */
+/* Bit r of sent (received): data for (from) rank r. */
 LANE_FN notices_t notices_make(const alg_team_t &team, uint64_t at, uint32_t sent, uint32_t received)
 {
     const uint32_t others = ((1u << team.nranks) - 1) & ~(1u << team.rank);

@@ -21,7 +21,7 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* They use the kernels of signed integers; ordering_of and reduce_average_integers treat the differences. */
+/* Unsigned types use the signed kernels; ordering_of and reduce_average_integers treat the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
@@ -50,7 +50,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* By word, because the compiler would choose between vectors by address, in memory. */
+/* Selects words: to select vectors, the compiler would put both in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;

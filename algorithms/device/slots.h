@@ -209,7 +209,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* After every take, which re-arms escape words itself. No rank waits for it, so it comes last. */
+    /* Call after every take, which re-arms escape words itself. Last, since no rank waits for re-arming. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

@@ -52,7 +52,7 @@ static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
     return nranks >= 2 && map->staging_bytes >= least + VEC * ALG_MAX_RANKS ? UINT64_MAX : 0;
 }
 
-/* vectors: what a rank sends to another. */
+/* vectors: sent by one rank to another. */
 static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     grid_shape(vectors, most_threads, blocks, threads);

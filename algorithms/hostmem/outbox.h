@@ -185,9 +185,9 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank without data to send posts the first unit of its half as a notice, for which ranks without data from it wait.
- * So every rank hears from all others in each call (algorithm.h), and a root cannot overwrite what a peer still
- * reads. */
+/* A rank without data to send posts the first unit of its half as a notice; ranks without data from it wait for
+ * that. So every rank hears from all others in each call (algorithm.h), and a root cannot overwrite what a peer
+ * still reads. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)

@@ -86,7 +86,7 @@ static void give(server_t *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* For threads that need the lock or this thread's core. */
+/* Lets other threads have the lock or this core. */
 static void pause_between(server_t *server, long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};
@@ -121,7 +121,7 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Called under the lock. Sleeps until a call is launched, at most 1 s: what a peer sends meanwhile must be read, or its
+/* Called under the lock. Sleeps until a call is launched, at most 1 s: a peer's data must be read in time, or its
  * system takes this host for dead (TCP_USER_TIMEOUT). */
 static void sleep_until_call(void)
 {

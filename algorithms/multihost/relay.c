@@ -207,7 +207,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Looks first, since the last step may not have been found yet. */
+/* Calls relay_look first, since it may find a further step. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

@@ -22,8 +22,8 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
 /* "nvswitch-sm90-4"; all names: docs/topology.md. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse of sel_topology_class. What the name lacks is zero ("shm": SEL_LINK_SYS). False if it is not the name of
- * a class. */
+/* The reverse of sel_topology_class. Facts not in the name are zero ("shm": SEL_LINK_SYS). False if it is not the name
+ * of a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 typedef struct sel_reach {
@@ -50,7 +50,7 @@ typedef struct sel_gpu_kind {
 
 /* Never 0. */
 uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
-/* Of the set of kinds, independent of number and order. */
+/* Independent of the GPUs' number and order. */
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
 /* ---- A machine --------------------------------------------------------------- */

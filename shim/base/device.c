@@ -20,7 +20,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* An empty list, or one that begins with no device, hides all GPUs. */
+/* An empty list, a leading '-' or NoDevFiles hides all GPUs. */
 static bool all_hidden(void)
 {
     const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");

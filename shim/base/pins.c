@@ -29,7 +29,7 @@ uint32_t shim_pin_channels(void)
     return channels > 0 ? (uint32_t)channels : 0;
 }
 
-/* Whether NCCL_MAX_CTAS gives the cap of blocks. */
+/* Whether NCCL_MAX_CTAS sets the limit of blocks. */
 static bool blocks_are_nccls(void)
 {
     shunt_setting_t row;

@@ -278,7 +278,7 @@ ncclResult_t ncclGroupEnd(void)
     return result;
 }
 
-/* As in NCCL, NULL makes it an ncclGroupEnd. */
+/* As in NCCL, a NULL argument means ncclGroupEnd. */
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {

@@ -74,7 +74,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* After a shrink of a relative has stopped our kernels, calls are forwarded too. */
+/* After shim_comm_stop for a shrink or a related communicator, calls are forwarded, too. */
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
@@ -124,7 +124,7 @@ static void comm_free(shim_comm_t *comm)
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
-    alg_relay_destroy(comm->relay); /* likewise */
+    alg_relay_destroy(comm->relay); /* uses the control words */
     alg_hosts_destroy(comm->hosts);
     if (comm->scratch) {
         shim_grow_end(comm);

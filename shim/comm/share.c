@@ -50,7 +50,7 @@ static struct gpu {
     pthread_mutex_t lock;
     _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
     atomic_uint sharers;           /* communicators of this life; changed under the lock */
-    uint64_t life;                 /* the device's: a reset ends what earlier communicators hold. Under the lock */
+    uint64_t life;                 /* the device's; after a reset earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
@@ -227,8 +227,8 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead, if it lets this call start early; else 0. On a stream that is the communicator's last call,
- * which began after all others had ended. */
+/* Room of the kernel ahead, if it lets this call start early; else 0. Outside a capture that kernel is the
+ * communicator's last call, which began after all others had ended. */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;
@@ -257,7 +257,7 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask
         shim_settings()->early && ask->beside == 0 && taken <= room / 2 && leaves_a_part(comm, call, ask, taken);
     const bool fits = ahead + taken + ask->beside <= room;
     if (ask->beside > 0)
-        return !ask->ahead && fits; /* both of them may have the same kernel ahead */
+        return !ask->ahead && fits; /* both calls may have the same kernel ahead */
     if (ask->ahead)
         *ask->ahead = (shim_ahead_t){.row = row, .early = call->early ? taken : 0};
     else

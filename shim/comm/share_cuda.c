@@ -76,7 +76,7 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-/* For another thread's global-mode capture, which a query would break. */
+/* Otherwise a query would break another thread's global-mode capture. */
 static enum cudaStreamCaptureMode relaxed_mode(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

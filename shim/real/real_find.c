@@ -33,7 +33,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Not if the folder is listed, its path too long or memory short. */
+/* No-op if the folder is listed, its path too long or memory short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {

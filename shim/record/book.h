@@ -8,7 +8,7 @@
 #include "shim/record/judge.h"
 #include "shim/record/record.h"
 
-/* A wait, as the watcher knows it. Times are of the watcher's clock, which stops while the process is stopped. */
+/* A wait that the watcher has noticed. Times are by the watcher's clock, which stops while the process is stopped. */
 typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;

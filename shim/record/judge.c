@@ -215,7 +215,7 @@ static bool find_waiting(const record_slot_t *slot, record_waiting_t *waiting)
     return id != 0;
 }
 
-/* On the host device `ended` shows the end before the watcher does, which may be stopped. */
+/* On the host device `ended` shows the end even if the watcher is late or stopped. */
 static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
 {
     return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;

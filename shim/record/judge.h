@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge.h - reads records, and determines what a rank does for which others wait. Used by the watcher and `shunt
+ * judge.h - reads records, and determines what an awaited rank is doing. Used by the watcher and `shunt
  * watch`; needs no other part of the library.
  */
 #ifndef SHUNT_RECORD_JUDGE_H
@@ -44,8 +44,8 @@ bool record_last(const record_slot_t *slot, record_made_t *made);
 /* Writes the algorithm's name; "NCCL" for address 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* What a rank waits in: one call, or a list, several calls of a group in one kernel, which other ranks may make one by
- * one (shim/call/group_parts.c). */
+/* A rank's wait: in one call, or in a list (several calls of a group in one kernel, which other ranks may make one by
+ * one; shim/call/group_parts.c). */
 typedef struct record_waiting {
     record_sign_t sign; /* first call; count 0: unknown */
     uint64_t last;
@@ -103,10 +103,10 @@ typedef struct record_rank {
     uint64_t waits_ns;
 } record_rank_t;
 
-/* Whether the slot's rank also waits in it, or in a list that shares a call with it; may still be true shortly after
+/* Whether the slot's rank waits in the same call, or in a list with a call in common; may still be true shortly after
  * the end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
-/* Whether the rank has ended all of it. On GPUs this is known only while it waits in a later call. */
+/* Whether the rank has ended every call of the wait. On GPUs known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
 
 /* Judges `rank` for a rank that waits. now_ns: CLOCK_MONOTONIC. */

@@ -23,7 +23,7 @@ typedef struct shim_record_offer {
     uint32_t reserved;
 } shim_record_offer_t;
 
-/* What a record gets from a finished set-up. */
+/* A finished set-up's data for a record. */
 typedef struct shim_record_about {
     uint64_t comm; /* equal on all ranks; does not reveal the key */
     uint32_t rank, nranks;

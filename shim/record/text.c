@@ -125,7 +125,7 @@ static size_t elsewhere_text(const record_rank_t *rank, char *text, size_t capac
     return put(text, capacity, "; it waits in %s of another communicator (%u ranks)", call, rank->waits_ranks);
 }
 
-/* Its last call is in a group that may not have ended. */
+/* The rank's last call is in a group, perhaps unfinished. */
 static bool is_grouped(const record_rank_t *rank)
 {
     return rank->has_last && (rank->last.flags & RECORD_GROUPED);

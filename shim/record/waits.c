@@ -49,10 +49,10 @@ void record_waits_forget(void)
 
 /* ---- Who is late ------------------------------------------------------------------------- */
 
-/* Ranks (bits) for which a wait may be. */
+/* Ranks (bits) that a call may wait for. */
 typedef struct awaited {
     uint32_t uncalled; /* late if they have not made the call */
-    uint32_t unseen;   /* late if they are not seen to wait in it too */
+    uint32_t unseen;   /* late unless they are seen to wait in it */
 } awaited_t;
 
 static bool is_message(uint32_t collective)
@@ -80,7 +80,7 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
 
 typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;
 
-/* For a rank that has made the call. A rank publishes only one of two waits, which may hide the other. */
+/* The rank has made the call. If it waits in a message and a collective, it publishes only one. */
 static presence_t look_at_device(const record_waiting_t *waiting, const record_slot_t *peer)
 {
     const uint64_t id = atomic_load(&peer->wait_id), epoch = atomic_load(&peer->wait_epoch);
@@ -90,7 +90,7 @@ static presence_t look_at_device(const record_waiting_t *waiting, const record_s
     return id != 0 && !message && epoch >> RECORD_EPOCH_BITS > waiting->epoch ? IN_IT : NOT_IN_IT;
 }
 
-/* NOT_IN_IT holds up to *until_ns; the caller sets it to now. */
+/* NOT_IN_IT holds up to *until_ns, which the caller initialises to now. */
 static presence_t look_at_rank(const shim_record_t *record, const record_waiting_t *waiting, const awaited_t *awaited,
                                uint32_t rank, uint64_t *until_ns)
 {

@@ -26,7 +26,7 @@ void shim_attach_settle(shim_comm_t *comm);
 
 typedef struct shim_setup shim_setup_t;
 
-/* What is known of a rank before its call is forwarded. */
+/* A rank's facts, known before its call is forwarded. */
 typedef struct shim_setup_request {
     net_key_t key;
     ncclComm_t *newcomm; /* the application's variable, set by a successful real call */

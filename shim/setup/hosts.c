@@ -94,7 +94,7 @@ void shim_hosts_invite(ncclUniqueId *id)
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
     if (!shim_settings()->listen || shim_hosts_encrypted() || (!shim_host_mode() && !shim_identity_takes_hosts()))
-        return; /* nobody will meet there (begin.c) */
+        return; /* ranks will use no invitation (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);

@@ -71,7 +71,7 @@ struct shim_setup {
 
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents;    /* host mode's split: the parent's rendezvous, until the new ranks have met */
-    bool met;                     /* host mode: the child's ranks have met; its number is used up */
+    bool met;                     /* host mode: the child's ranks met, so the parent's count stays */
     bool regrouping;              /* host mode's split: in STAGE_REGROUP */
     shim_hosts_t *hosts;          /* the meeting of hosts */
     shim_hosts_outcome_t *across; /* its outcome; until the attach `comm` has this host's rank and number of ranks */
@@ -97,7 +97,7 @@ struct shim_setup {
     sel_plan_t *plan;
     bool classed;        /* the plan has the agreed class */
     bool quiet;          /* decline silently: one rank, or too many */
-    bool fault;          /* it is a fault, and this rank recorded the verdict */
+    bool fault;          /* the decline is a fault, and this rank recorded it */
     ncclResult_t result; /* host mode: the call's result */
 };
 

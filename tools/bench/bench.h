@@ -12,12 +12,12 @@
  *   bench_calls.c    what a call costs the host (--host-time)
  *   bench_beside.c   calls beside matrix products (--beside; the products are load.h's)
  *   bench_launch.c   ranks that torchrun, mpirun or srun started (--launched)
- *   bench_meet.c     how these meet, and whom rank 0 takes for one
+ *   bench_meet.c     how these meet, and how rank 0 recognises them
  *   bench_type.c     element types and operators
  *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
  *
- * The floor (--floor, and for what `shunt tune` says of the links) is measured by a process of its own before the
+ * The floor (--floor, and for `shunt tune`'s report of the links) is measured by a process of its own before the
  * ranks: floor.h.
  *
  * Each rank is a process, forked before any call of CUDA. Ranks meet in one

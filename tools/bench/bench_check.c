@@ -153,7 +153,7 @@ typedef struct pattern {
 
 typedef enum what { INPUT, ROUNDED, REDUCED } what_t;
 
-/* `of` is the rank whose input the pattern is. */
+/* The pattern is rank `of`'s input. */
 static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, pattern_t *pattern)
 {
     size_t bytes = one->type->bytes;

@@ -69,7 +69,7 @@ typedef struct fact {
 
 enum { FACTS = 11 };
 
-/* Why rows lack NCCL's time; "" if none does. */
+/* Why rows lack NCCL's time; "" if all have it. */
 static void why_no_ratio(const bench_options_t *options, const bench_machine_t *machine, fact_t *fact)
 {
     const char *why = "";
@@ -253,7 +253,7 @@ static bool shown(const bench_options_t *options, uint32_t column)
     }
 }
 
-/* With one place the head names it. */
+/* A single place is named in the head. */
 static void table_cell(const bench_report_t *report, uint32_t column, const char *text)
 {
     if (columns[column].width > 0 && (columns[column].group != PLACE || report->options->both_places)) {

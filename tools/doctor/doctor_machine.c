@@ -195,7 +195,7 @@ static void report_shared_memory(doctor_t *doctor)
     }
     const uint64_t free_mib = statvfs("/dev/shm", &space) == 0 ? (uint64_t)space.f_bavail * space.f_frsize >> 20 : 0;
     if (free_mib < LEAST_SHARED_MIB) {
-        /* The host device never calls NCCL, so it is no fault there. */
+        /* Only a note for the host device, which never calls NCCL. */
         doctor_print(doctor, doctor->machine->host ? DOCTOR_NOTE : DOCTOR_FAULT, advice,
                      "/dev/shm has %llu MiB left: the real NCCL wants %d or more (Shunt itself some KiB a rank)",
                      (unsigned long long)free_mib, LEAST_SHARED_MIB);

@@ -60,7 +60,7 @@ static void roff(const char *words)
     }
 }
 
-/* Each line begins with a macro or a bracket, so that no dot or apostrophe of the text does. */
+/* The text never begins a line, where roff would take its dot or apostrophe for a macro. */
 static void man(const shunt_setting_t *setting)
 {
     printf(".TP\n.B %s\n", setting->name);

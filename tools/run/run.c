@@ -122,8 +122,7 @@ static bool drop_audits(void)
     return set;
 }
 
-/* The audit library finds Shunt's beside itself. All children would inherit SHUNT_LIB, even those with another
- * Shunt. */
+/* No SHUNT_LIB is set: children with another Shunt would inherit it. The audit library looks beside itself. */
 static bool audit(const char *library)
 {
     char path[PATH_MAX + 32];
@@ -200,7 +199,7 @@ static void block_signals(sigset_t *blocked, sigset_t *old)
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         sigdelset(blocked, kept[i]);
     }
-    signal(SIGCHLD, SIG_DFL); /* if ignored, as by some parents, the exit status is lost */
+    signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would lose the exit status */
     sigprocmask(SIG_BLOCK, blocked, old);
 }
 

@@ -94,7 +94,7 @@ static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
     return known ? topology.link : SEL_LINK_HOST;
 }
 
-/* Of all GPUs even with -g, since the table is the machine's. A failure does not affect the rows. */
+/* Measures all GPUs even with -g, since the table is the machine's. A failure does not affect the rows. */
 static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
@@ -322,7 +322,7 @@ static int by_case(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Of all collectives. */
+/* Summed over all collectives. */
 static uint32_t coarse_sizes(const tune_options_t *options)
 {
     return (uint32_t)__builtin_popcount(options->collectives) *

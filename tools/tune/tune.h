@@ -37,7 +37,7 @@ int tool_tune(int argc, char **argv);
 void tune_first(void);
 
 double tune_now(void);
-/* The note of a program for whose machine there was no table. */
+/* The note that a program leaves if its machine has no table. */
 typedef struct tune_note {
     uint64_t machine;
     uint32_t ranks, nccl_version;

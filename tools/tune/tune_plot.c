@@ -30,7 +30,7 @@ enum {
 
 #define BUILTIN_COLOUR "#dddddd"
 
-/* Kinds of type whose rows at one place are the same. */
+/* Kinds of type with the same rows at one place. */
 typedef struct lane {
     const sel_file_row_t *like;
     uint32_t kind; /* one of the lane's kinds */

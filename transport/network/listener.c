@@ -282,7 +282,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* True if some are left, who have a time limit. */
+/* True if some are left, within their time limit. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();

@@ -35,7 +35,7 @@ typedef struct net_limit {
     const uint32_t *stop; /* read atomically; not 0: give up; NULL: never */
 } net_limit_t;
 
-/* Of a socket. Plain data without padding, since it is sent. */
+/* A socket's address. Plain data without padding, since it is sent. */
 typedef struct net_address {
     uint8_t ip[16]; /* IPv4: the first four */
     uint32_t scope; /* IPv6: interface of a link-local address */
@@ -43,7 +43,7 @@ typedef struct net_address {
     uint16_t family;
 } net_address_t;
 
-/* Which of the host's interfaces, as in NCCL's variables; NULL: not set. */
+/* Selects the host's interfaces, as NCCL's variables do; NULL: not set. */
 typedef struct net_interfaces {
     const char
         *names; /* NCCL_SOCKET_IFNAME: prefixes with commas between; "=" before them: whole names; "^": not these */
