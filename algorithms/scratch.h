@@ -82,8 +82,8 @@ uint64_t alg_scratch_life(const alg_scratch_t *scratch);
  * the pool, if it was proven, is not suspended, and abort and status are 0; else it is freed, on CUDA by
  * alg_scratch_reap. Memory lives until all ranks of this process that mapped it have released it, in any order. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
-/* CUDA: free what was released and not pooled. Waits for every kernel of the devices, so none may run that may wait
- * forever. Memory that a living peer has mapped stays for a later call. */
+/* CUDA: free what was released and not pooled. Waits for every kernel of the devices, none of which may wait forever.
+ * Memory that a living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
 /* Number of scratches and relays' memories waiting for alg_scratch_reap, except those that the last reap kept for
  * peers. */

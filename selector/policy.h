@@ -22,7 +22,7 @@ typedef struct policy_item {
     uint64_t from, to;    /* both inclusive */
     uint32_t collectives; /* bit c: applies to this collective */
     policy_what_t what;
-    const char *algorithm;    /* with POLICY_ALGORITHM; static; each of `collectives` has it */
+    const char *algorithm;    /* POLICY_ALGORITHM: its name, static; all `collectives` have it */
     uint16_t blocks, threads; /* 0: not given */
 } policy_item_t;
 

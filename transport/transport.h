@@ -224,7 +224,7 @@ void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
  * Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
-/* For VMM memory that no kernel of this process will use: freed with its last rank's close. The driver waits for no
+/* For VMM memory that no kernel of this process will use: freed when the last rank closes it. The driver waits for no
  * other kernel (measured on H200). */
 void net_memory_drop(net_memory_t *memory);
 /* Frees parked memory. Waits for every kernel of its device, perhaps of others that reach it. Memory stays parked while

@@ -83,7 +83,7 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts them.
- * These stores need no order. */
+ * These stores need no fence. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);

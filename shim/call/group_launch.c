@@ -111,7 +111,7 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 
 typedef int (*step_t)(const shim_group_t *g, shim_stream_use_t *lead);
 
-/* join_after, while the real NCCL has not yet put its work on the streams. */
+/* join_after if the real NCCL has not yet put its work on the streams. */
 static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;

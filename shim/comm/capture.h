@@ -25,7 +25,7 @@ typedef struct shim_nodes {
  * NCCL meets and reports them. */
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
-/* Before a call in a capture. The communicator's first one there makes the graph hold a reference on the state and,
+/* Before a call in a capture. The communicator's first call there makes the graph hold a reference on the state and,
  * with comm->config.graph_mixing, wait for order.event. */
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call. With comm->config.graph_mixing the graph records order.event after it. */

@@ -417,7 +417,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* ---- Looking ---------------------------------------------------------------------------- */
+/* ---- Finding meetings ------------------------------------------------------------------- */
 
 /* Declines for a rank, even one that has left: its peers would wait. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)

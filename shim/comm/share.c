@@ -101,7 +101,7 @@ static bool is_lone(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
 
-/* The number where the call is placed; queried once for each of the last few places. */
+/* Multiprocessors of the call's place, queried once for each of the last few places. */
 static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
 {
     const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);

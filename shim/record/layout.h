@@ -38,7 +38,7 @@ typedef enum record_kind {
     RECORD_KINDS
 } record_kind_t;
 
-/* Flags of an entry. Listed: the call runs in one kernel with the taken call before it. */
+/* Flags of an entry. RECORD_LISTED: the call runs in one kernel with the taken call before it. */
 enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8 };
 
 /* These continue alg_collective_t. */

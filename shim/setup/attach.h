@@ -41,8 +41,8 @@ typedef struct shim_setup_request {
     /* Host mode's split: rank and nranks are the parent's until all colours are known. */
     bool regroup;
     int color, order;
-    /* Host mode: the parent (a reference), whose count of splits or shrinks this child has increased. Taken back if the
-     * child's ranks do not meet: ranks that were refused at once have not counted. */
+    /* Host mode: the parent (a reference), whose count of splits or shrinks this child increased. The count is restored
+     * if the child's ranks do not meet: ranks refused at once have not counted. */
     shim_comm_t *counted;
     unsigned number;             /* the split's */
     shim_shrink_t *shrink;       /* or the shrink */

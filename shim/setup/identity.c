@@ -74,7 +74,7 @@ static const char *refused_variable(void)
     }
     if (variable_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
         return "NCCL_LAUNCH_ORDER_IMPLICIT";
-    /* With these NCCL checks pointers, and refuses those at which a kernel would fault. */
+    /* If set, NCCL checks pointers, and refuses those at which a kernel would fault. */
     if (variable_is_on("NCCL_CHECK_POINTERS"))
         return "NCCL_CHECK_POINTERS";
     const char *mode = shim_nccl_env("NCCL_CHECK_MODE");

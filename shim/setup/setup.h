@@ -156,8 +156,7 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 /* Whether a setting of NCCL's forces forwarding. Call after the real init, which copies NCCL's files into the
  * environment. */
 bool shim_identity_refuses(shim_why_t *why);
-/* Log, once a process, what taken calls lose of the plugins that NCCL opened by default names. Call after the real
- * init. */
+/* Log, once a process, what taken calls lose if NCCL has opened plugins by default names. Call after the real init. */
 void shim_identity_tell_plugins(void);
 /* Whether Shunt takes communicators of several hosts: the real NCCL reaches hosts by sockets, or SHUNT_ALGO names the
  * exchange. RDMA is not measured, and a plugin may be faster. Call after the real init. */

@@ -396,7 +396,7 @@ static int run(tuning_t *tuning)
     }
     tool_progress_open(&tuning->progress, 0); /* the weight is set below, when the families are known */
     tuning->progress.limit = tuning->options->limit_s;
-    measure_links(tuning); /* an interrupt before ends the process: there are no results */
+    measure_links(tuning); /* an earlier interrupt ends the process: there are no results */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     bool done = write_links(tuning) && run_families(tuning, path);

@@ -201,7 +201,7 @@ static uint32_t number_of(const picture_t *picture, const char *name)
     return 0;
 }
 
-/* ---- What is drawn ---- */
+/* ---- The drawing ---- */
 
 /* Escaped: the table's file may have any name. */
 static void print_name(const char *name)

@@ -67,8 +67,8 @@ static int call_peers(connecting_t *state)
     return 0;
 }
 
-/* The answer may take the whole limit, since the peer may not serve connections yet. -ECONNRESET: it did not read the
- * hello. */
+/* The answer may take the whole limit, since the peer may not serve connections yet. -ECONNRESET: the hello was not
+ * read. */
 static int hear_called(connecting_t *state, caller_t *called)
 {
     if (!called->connected) {

@@ -154,7 +154,7 @@ static void finish_round(listener_t *listener, const guest_t *last)
     }
 }
 
-/* ---- What a guest says ------------------------------------------------------------- */
+/* ---- A guest's messages ------------------------------------------------------------ */
 
 /* Continues to read a part of `size` bytes, at byte `from` of the expected data. 1: complete; 0: not yet; a negative
  * errno at the end of the connection. */
