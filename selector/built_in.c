@@ -15,8 +15,8 @@
 /* Three and four ranks: few blocks where they suffice. Long calls go by bulk copies, except all-reduces, for which
  * NCCL's ring is faster, and calls with a root. Push loads the root's link n - 1 times. Two-shot calls with a root end
  * where NCCL's are faster: alone (broadcasts of three ranks), or in a group, where they share no kernel
- * (selector/measured/roots-34-h200.csv). Two-shot all-reduces above 12 and 14 MB go in segments; the sweep has their
- * time by the segment of 8 MB. */
+ * (selector/measured/roots-34-h200.csv). Two-shot all-reduces that do not fit a half (of four ranks: 12 MB of floats)
+ * go in segments; the sweep has the time of one of 8 MB. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \
@@ -85,7 +85,8 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     ROW(ALL_REDUCE, 3, 256 * KIB, "oneshot", 32, 1024),
     ROW(ALL_REDUCE, 3, 3 * MIB, "twoshot", 64, 512),
-    ROW(ALL_REDUCE, 3, 48 * MIB, "twoshot", 128, 256),
+    ROW(ALL_REDUCE, 3, 14 * MIB, "twoshot", 128, 256),
+    ROW(ALL_REDUCE, 3, 48 * MIB, "staged", 64, 512),
     FORWARD(ALL_REDUCE, 3),
     ROW(ALL_REDUCE, 4, 160 * KIB, "oneshot", 32, 1024),
     ROW(ALL_REDUCE, 4, 3 * MIB, "twoshot", 64, 512),

@@ -29,8 +29,8 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
     return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
-/* If the message does not fit the band's algorithm (two-shot sends a quarter more for integers), uses the rule of
- * larger bands. NULL: no rule fits, or the real NCCL gets the size. */
+/* If the message does not fit the band's algorithm (one-shot and two-shot need a quarter more room for integers), uses
+ * the rule of larger bands. NULL: no rule fits, or the real NCCL gets the size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {

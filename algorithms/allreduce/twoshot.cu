@@ -5,7 +5,7 @@
  * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output slice o, and
  * rank o's gather slot at every peer -> output. Two crossings, 2 (n-1)/n S bytes out of each rank: time = t0 + one
  * crossing + 2 (n-1)/n S / B. It wins from where n/2 times fewer bytes pay for the second crossing. A message that does
- * not fit a half goes in segments, one kernel each.
+ * not fit a half goes in up to four segments, one kernel each.
  *
  * The data itself shows that it arrived (slots.h), so there is no barrier. In place needs no copy: a lane writes a
  * vector of the output after it has sent that of the input. The rule of the halves (algorithm.h) holds for the shortest
@@ -59,10 +59,10 @@ struct twoshot {
         return twoshot_room(team->half_bytes, team->nranks, call->type);
     }
 
-    /* Vectors are counted in 32 bits. */
-    static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t nranks, alg_type_t)
+    /* Up to four segments, since each costs a start. */
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
-        return nranks < 2 ? 0 : (uint64_t)32 << 30;
+        return 4 * twoshot_room(map->half_bytes, nranks, type);
     }
 
     static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)

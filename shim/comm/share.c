@@ -234,11 +234,19 @@ static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
     return ask->ahead ? ask->ahead->early : comm->share.early;
 }
 
+static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
+{
+    uint64_t count = call->part_count > 0 ? 0 : call->count;
+    for (uint32_t i = 0; i < call->part_count; i++)
+        count += call->parts[i].count;
+    return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
+}
+
 /* Whether the kernel and an early successor leave places to another communicator, if they must: a graph that is
  * captured alone may be replayed beside others. */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
-    if (!ask->ahead || !is_lone(comm) || alg_call_bytes(call, comm->nranks) < LONG_BYTES)
+    if (!ask->ahead || !is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)
         return true;
     const uint32_t multiprocessors = multiprocessors_of(comm, ask);
     return 2 * taken + parts_of(multiprocessors, false).small <= multiprocessors * ALG_ROOM;

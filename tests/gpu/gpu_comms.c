@@ -214,7 +214,7 @@ static void crossed_among(gpu_t *gpu, int count, const size_t *elements, int siz
 
 static void crossed(gpu_t *gpu)
 {
-    crossed_among(gpu, 2, &(size_t){12 << 20}, 1); /* staged, which has the largest grids */
+    crossed_among(gpu, 2, &(size_t){12 << 20}, 1); /* two-shot; on three GPUs staged, which has the largest grids */
 }
 
 static void crossed_four(gpu_t *gpu)

@@ -351,7 +351,7 @@ static void missing_body(ranks_t *ranks)
     set_host(ranks);
     ncclUniqueId id = ranks_id(ranks);
     if (ranks->rank > 0)
-        init_fails(ranks, id, "not all of its 3 ranks came");
+        init_fails(ranks, id, "not all of its 3 ranks joined");
     ranks_barrier(ranks);
 }
 

@@ -550,8 +550,9 @@ static void less_room(void **state)
             assert_int_equal(choose(&plan, ALG_INT32, bytes / 4).reason, SEL_TAKEN);
             assert_int_equal(choose(&plan, ALG_FLOAT32, bytes / 4).reason, SEL_TAKEN);
         }
-        assert_string_equal(choose(&plan, ALG_INT32, 4 << 20).algorithm->name, "twoshot");
-        assert_string_equal(choose(&plan, ALG_FLOAT32, 4 << 20).algorithm->name, "twoshot");
+        assert_string_equal(choose(&plan, ALG_INT32, 3 << 20).algorithm->name, "twoshot");
+        assert_string_equal(choose(&plan, ALG_FLOAT32, 3 << 20).algorithm->name, "twoshot");
+        assert_string_equal(choose(&plan, ALG_INT32, 4 << 20).algorithm->name, n == 3 ? "staged" : "twoshot");
     }
 }
 
@@ -613,8 +614,10 @@ static void scratch_holds_it(void **state)
             for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
                 const uint64_t vector = type < ALG_FLOAT16 ? 20 : 16; /* integers: an escape word beside each */
                 const uint64_t one = alg_find(ALG_ALL_REDUCE, "oneshot")->max_bytes(&map, n, (alg_type_t)type);
+                const uint64_t two = alg_find(ALG_ALL_REDUCE, "twoshot")->max_bytes(&map, n, (alg_type_t)type) / 4;
                 assert_true(one / 16 * (n - 1) * vector <= map.half_bytes);
-                assert_true(one > 0);
+                assert_true(two / 16 / n * 2 * (n - 1) * vector <= map.half_bytes); /* a segment */
+                assert_true(one > 0 && two > one / 2);
             }
         }
     }

@@ -319,7 +319,6 @@ def clients():
     assert right and (row["unit"], row["per_s"], row["gain"], row["worst"]) == ("tokens", "5.00", "1.000", "0"), row
     assert not bench.row_of("transformers", 2, found([3.0, 4.5], [3.0, 4.0]))[1]
     assert not bench.row_of("transformers", 2, found([3.0, 4.0], [3.0, 4.0], (1, 3)))[1]
-    assert bench.row_of("accelerate-ddp", 2, found([3.0, 4.0], [3.0, 4.0], (1, 3)))[1]
     assert bench.difference([float("nan")], [1.0]) == float("inf")
     skips_without_gpus("clients-bench")
     refuses("clients-bench", "none")

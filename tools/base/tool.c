@@ -28,7 +28,7 @@ int tool_no_arguments(const char *command, int argc, char **argv, bool *help)
 {
     *help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     if (argc > 1 && !*help) {
-        return tool_usage(command, "%s is not an argument of it", argv[1]);
+        return tool_usage(command, "unknown argument %s", argv[1]);
     }
     return TOOL_OK;
 }

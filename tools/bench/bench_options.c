@@ -409,7 +409,7 @@ static int settle_together(bench_options_t *options)
                           options->ranks / options->times_ranks, BENCH_MAX_RANKS);
     }
     if (options->host_time && options->graph) {
-        return tool_usage("bench", "--host-time is about eager calls, not about --graph");
+        return tool_usage("bench", "--host-time measures eager calls; omit --graph");
     }
     if (single && (options->host_time || options->beside)) {
         return tool_usage("bench",

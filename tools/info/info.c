@@ -323,11 +323,11 @@ static int parse(int argc, char **argv, options_t *options)
             options->json = value;
             i++;
         } else {
-            return tool_usage("info", "%s is not an argument of it", argv[i]);
+            return tool_usage("info", "unknown argument %s", argv[i]);
         }
     }
     if (options->dump != NULL && !options->topology) {
-        return tool_usage("info", "--dump goes with --topology");
+        return tool_usage("info", "--dump needs --topology");
     }
     if (options->json != NULL && options->topology) {
         return tool_usage("info", "--json does not go with --topology, which has --dump");

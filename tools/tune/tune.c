@@ -302,7 +302,7 @@ static uint32_t count_slower(const tuning_t *tuning)
         if (result->seconds > tune_better(result) * most) {
             slower++;
             fprintf(stderr,
-                    "shunt tune: %s, %u ranks, %s, %s, %llu bytes: the table takes %.2f us, another choice %.2f; run "
+                    "shunt tune: %s, %u ranks, %s, %s, %llu bytes: the table's choice takes %.2f us, another %.2f; run "
                     "`shunt tune` again\n",
                     alg_collective_name(result->collective), result->ranks, result->captured ? "captured" : "eager",
                     bench_types[result->type].name, (unsigned long long)result->bytes, result->seconds * 1e6,
