@@ -106,7 +106,7 @@ static int types_option(char *text, uint32_t *types)
         }
         *types |= 1u << index;
     }
-    return *types != 0 ? TOOL_OK : tool_usage("tune", "-d: no type is given");
+    return *types != 0 ? TOOL_OK : tool_usage("tune", "-d: no types are given");
 }
 
 static int collectives_option(char *text, uint32_t *collectives)
