@@ -55,11 +55,6 @@ typedef struct awaited {
     uint32_t unseen;   /* late unless they are seen to wait in it */
 } awaited_t;
 
-static bool is_message(uint32_t collective)
-{
-    return collective >= ALG_SEND_RECV;
-}
-
 /* Every rank waits for every other in a collective, a rooted one, too (device/notice.h). A kernel of several roots and
  * a group of messages have partners that no single entry names. */
 static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t *waiting)
@@ -67,7 +62,7 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
     const uint32_t own = 1u << record->about.rank, all = ((1u << record->about.nranks) - 1) & ~own;
     const uint32_t collective = waiting->sign.collective;
     record_made_t made;
-    if (!is_message(collective))
+    if (!record_is_message(collective))
         return waiting->last != waiting->sign.number && alg_collective_rooted((alg_collective_t)collective)
                    ? (awaited_t){0}
                    : (awaited_t){all, all};
@@ -84,8 +79,8 @@ typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;
 static presence_t look_at_device(const record_waiting_t *waiting, const record_slot_t *peer)
 {
     const uint64_t id = atomic_load(&peer->wait_id), epoch = atomic_load(&peer->wait_epoch);
-    const bool message = is_message(waiting->sign.collective);
-    if (id != 0 && is_message(id & 15) != message)
+    const bool message = record_is_message(waiting->sign.collective);
+    if (id != 0 && record_is_message(id) != message)
         return NOT_KNOWN;
     return id != 0 && !message && epoch >> RECORD_EPOCH_BITS > waiting->epoch ? IN_IT : NOT_IN_IT;
 }

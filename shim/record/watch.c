@@ -129,11 +129,6 @@ static void write_reports(void)
     g_reports = 0;
 }
 
-static bool is_message(uint64_t id)
-{
-    return (id & 15) >= ALG_SEND_RECV;
-}
-
 static void end_wait(const shim_record_t *record, record_wait_t *wait)
 {
     record_waits_end(record, wait);
@@ -166,7 +161,8 @@ static void look_at_kernels(shim_record_t *record)
     const uint64_t id = __atomic_load_n(&control->wait_id, __ATOMIC_RELAXED);
     const uint64_t epoch = __atomic_load_n(&control->wait_epoch, __ATOMIC_RELAXED) >> 16 << 16;
     if (id != 0)
-        note_wait(record, &record->wait[is_message(id) ? RECORD_WAIT_MESSAGE : RECORD_WAIT_COLLECTIVE], id, epoch);
+        note_wait(record, &record->wait[record_is_message(id) ? RECORD_WAIT_MESSAGE : RECORD_WAIT_COLLECTIVE], id,
+                  epoch);
 }
 
 static const record_slot_t *readable(const record_view_t *view)

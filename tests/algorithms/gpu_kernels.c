@@ -88,6 +88,22 @@ static int replayed(gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state)
     return wrong;
 }
 
+/* Two-shot calls in up to four segments: the halves become so small that the longest call needs about three. */
+static int segmented(gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state, int calls)
+{
+    const size_t half = (size_t)MOST_BYTES / 3 * 2 * (size_t)(g->nranks - 1) / (size_t)g->nranks / 4096 * 4096;
+    const alg_algorithm_t *twoshot = alg_find(ALG_ALL_REDUCE, "twoshot");
+    int number = 0;
+    if (!twoshot || !gpu_call_drawn(g, twoshot)) /* emulated GPUs may have some kernels alone */
+        return 0;
+    while (alg_registry[number] != twoshot)
+        number++;
+    g->map.half_bytes = half;
+    for (int r = 0; r < g->nranks; r++)
+        g->team[r].half_bytes = half;
+    return eager(g, b, state, calls, number, MOST_BYTES);
+}
+
 static int team(gpu_team_t *g, uint64_t *state, int calls)
 {
     gpu_buffers_t b;
@@ -100,6 +116,7 @@ static int team(gpu_team_t *g, uint64_t *state, int calls)
     const int graphs = calls < FEW ? 1 : 4;
     for (int i = 0; i < graphs && !g->shared; i++) /* launching a graph may wait for running kernels */
         wrong += replayed(g, &b, state);
+    wrong += segmented(g, &b, state, calls < FEW ? 2 : 16);
     gpu_buffers_free(&b, g);
     return wrong;
 }

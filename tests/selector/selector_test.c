@@ -481,6 +481,8 @@ static void nothing_forwarded(void **state)
 {
     (void)state;
     sel_plan_t plan = plan_of(&four, "", 0, true);
+    assert_string_equal(name_of(&plan, 24 << 20), "twoshot");
+    assert_string_equal(name_of(&plan, 40 << 20), "staged"); /* also fits two-shot, which the model finds slower */
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
     plan = plan_of(&four, "^oneshot", 0, true);
     assert_string_equal(name_of(&plan, 1024), "twoshot");

@@ -175,6 +175,20 @@ static void a_scope_restores_all(void **state)
     }
 }
 
+/* A forwarded call in a capture: the program's own mode is back afterwards. */
+static void a_relaxed_capture_mode_is_undone(void **state)
+{
+    (void)state;
+    static const CUstreamCaptureMode modes[] = {0, 1, CU_STREAM_CAPTURE_MODE_RELAXED}; /* global, thread-local */
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        fake.mode = modes[i];
+        const int before = net_capture_relax();
+        assert_int_equal(fake.mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+        net_capture_restore(before);
+        assert_int_equal(fake.mode, modes[i]);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
 
 int main(void)
@@ -185,6 +199,7 @@ int main(void)
                                        TEST(a_green_context_stays),
                                        TEST(a_reset_may_renew_the_primary_context),
                                        TEST(a_device_that_fails_changes_nothing),
-                                       TEST(a_scope_restores_all)};
+                                       TEST(a_scope_restores_all),
+                                       TEST(a_relaxed_capture_mode_is_undone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "tools/base/keys.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *tool_key(const char *line, const char *key)
@@ -25,4 +26,10 @@ bool tool_key_word(const char *line, const char *key, char *value, size_t capaci
         snprintf(value, capacity, "%.*s", (int)strcspn(found, " \n"), found);
     }
     return found != NULL;
+}
+
+uint64_t tool_key_number(const char *line, const char *key, int base)
+{
+    const char *value = tool_key(line, key);
+    return value != NULL ? strtoull(value, NULL, base) : 0;
 }

@@ -5,8 +5,9 @@
 #include "tools/base/times.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "tools/base/tool.h"
 
 static const char head[] = "# shunt times 1\n";
 static const double most_step = 4; /* largest ratio of two measured sizes between which times are interpolated */
@@ -30,14 +31,8 @@ bool tool_times_put(tool_times_t *times, const tool_time_t *row)
             return true;
         }
     }
-    if (times->count == times->capacity) {
-        const uint32_t capacity = times->capacity != 0 ? 2 * times->capacity : 64;
-        tool_time_t *more = realloc(times->row, capacity * sizeof *more);
-        if (more == NULL) {
-            return false;
-        }
-        times->row = more;
-        times->capacity = capacity;
+    if (!tool_grow((void **)&times->row, times->count, &times->capacity, sizeof *row)) {
+        return false;
     }
     times->row[times->count++] = *row;
     return true;

@@ -179,3 +179,18 @@ void tool_duration_text(double us, char text[16])
         snprintf(text, 16, "%.2f us", us);
     }
 }
+
+bool tool_grow(void **array, uint32_t count, uint32_t *capacity, size_t size)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    const uint32_t more = *capacity != 0 ? 2 * *capacity : 64;
+    void *grown = realloc(*array, more * size);
+    if (grown == NULL) {
+        return false;
+    }
+    *array = grown;
+    *capacity = more;
+    return true;
+}

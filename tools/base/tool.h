@@ -96,5 +96,7 @@ void tool_forget_variables(void);
 void tool_version_text(int code, char text[16]);
 /* For example "1.50 ms". */
 void tool_duration_text(double us, char text[16]);
+/* Make room in a full array of `count` elements for one more; false: out of memory, and the array stays. */
+bool tool_grow(void **array, uint32_t count, uint32_t *capacity, size_t size);
 
 #endif

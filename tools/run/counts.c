@@ -10,6 +10,7 @@
 
 #include "tools/base/folder.h"
 #include "tools/base/keys.h"
+#include "tools/base/tool.h"
 
 enum { MANY_CAPTURED = 1000 };
 
@@ -35,23 +36,11 @@ static bool put(tool_counts_t *counts, const tool_count_t *row)
             return true;
         }
     }
-    if (counts->count == counts->capacity) {
-        const uint32_t capacity = counts->capacity != 0 ? 2 * counts->capacity : 64;
-        tool_count_t *more = realloc(counts->row, capacity * sizeof *more);
-        if (more == NULL) {
-            return false;
-        }
-        counts->row = more;
-        counts->capacity = capacity;
+    if (!tool_grow((void **)&counts->row, counts->count, &counts->capacity, sizeof *row)) {
+        return false;
     }
     counts->row[counts->count++] = *row;
     return true;
-}
-
-static uint64_t number(const char *line, const char *key, int base)
-{
-    const char *value = tool_key(line, key);
-    return value != NULL ? strtoull(value, NULL, base) : 0;
 }
 
 /* Parse a log line with a process's machine, the calls of one row, their sum, or waits. Other lines have none of these
@@ -75,10 +64,10 @@ static bool read_line(const char *line, tool_counts_t *counts)
     }
     if (tool_key(line, "machine") != NULL) {
         counts->processes++;
-        counts->machine = number(line, "machine", 16);
+        counts->machine = tool_key_number(line, "machine", 16);
     }
-    counts->taken += number(line, "taken", 10);
-    counts->forwarded += number(line, "forwarded", 10);
+    counts->taken += tool_key_number(line, "taken", 10);
+    counts->forwarded += tool_key_number(line, "forwarded", 10);
     (void)tool_key_word(line, "pinned", counts->pinned, sizeof counts->pinned);
     if (outcome == NULL) {
         return tool_waits_add(line, &counts->waits);
@@ -87,8 +76,8 @@ static bool read_line(const char *line, tool_counts_t *counts)
         (void)tool_key_word(line, words[i].key, words[i].value, words[i].capacity);
     }
     snprintf(row.outcome, sizeof row.outcome, "%.*s", (int)strcspn(outcome, "\n"), outcome);
-    row.calls = number(line, "calls", 10);
-    row.bytes = number(line, "bytes", 10);
+    row.calls = tool_key_number(line, "calls", 10);
+    row.bytes = tool_key_number(line, "bytes", 10);
     return put(counts, &row);
 }
 

@@ -12,12 +12,6 @@
 
 /* ---- Sums ---- */
 
-static uint64_t number(const char *line, const char *key, int base)
-{
-    const char *value = tool_key(line, key);
-    return value != NULL ? strtoull(value, NULL, base) : 0;
-}
-
 /* "1:2,64:10" means two waits of 1 to 2 ms and ten of 64 to 128 ms. */
 static void read_lengths(const char *text, uint64_t lengths[TOOL_WAIT_LENGTHS])
 {
@@ -39,14 +33,8 @@ static tool_wait_t *find_row(tool_waits_t *waits, uint64_t communicator, uint32_
             return &waits->row[i];
         }
     }
-    if (waits->count == waits->capacity) {
-        const uint32_t capacity = waits->capacity != 0 ? 2 * waits->capacity : 64;
-        tool_wait_t *more = realloc(waits->row, capacity * sizeof *more);
-        if (more == NULL) {
-            return NULL;
-        }
-        waits->row = more;
-        waits->capacity = capacity;
+    if (!tool_grow((void **)&waits->row, waits->count, &waits->capacity, sizeof waits->row[0])) {
+        return NULL;
     }
     waits->row[waits->count] = (tool_wait_t){.communicator = communicator, .rank = rank};
     return &waits->row[waits->count++];
@@ -58,13 +46,14 @@ bool tool_waits_add(const char *line, tool_waits_t *waits)
     if (lengths == NULL || tool_key(line, "late_rank") == NULL) {
         return true;
     }
-    tool_wait_t *row = find_row(waits, number(line, "communicator", 16), (uint32_t)number(line, "late_rank", 10));
+    tool_wait_t *row =
+        find_row(waits, tool_key_number(line, "communicator", 16), (uint32_t)tool_key_number(line, "late_rank", 10));
     if (row == NULL) {
         return false;
     }
-    row->ranks = (uint32_t)number(line, "ranks", 10);
-    row->waits += number(line, "waits", 10);
-    row->waited_us += number(line, "waited_us", 10);
+    row->ranks = (uint32_t)tool_key_number(line, "ranks", 10);
+    row->waits += tool_key_number(line, "waits", 10);
+    row->waited_us += tool_key_number(line, "waited_us", 10);
     read_lengths(lengths, row->lengths);
     return true;
 }
