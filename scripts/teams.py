@@ -10,6 +10,7 @@ import contextlib
 import csv
 import importlib.util
 import json
+import math
 import os
 import queue
 import re
@@ -132,6 +133,12 @@ def served(taken, sets=TWO):
 
 def program():
     return os.path.basename(sys.argv[0])
+
+
+def difference(a, b):
+    """The distance between two lists of numbers, relative to the second list's norm; infinite for NaN."""
+    distance, length = math.dist(a, b), math.hypot(*b)
+    return distance / length if distance < math.inf and 0 < length < math.inf else math.inf
 
 
 def report(rows, options, model, shown=0):

@@ -165,9 +165,9 @@ def decode():
     assert (one["predicted_us"], one["gained_us"], one["share"], one["exchange_us"]) == (
         "320.0", "200.0", "0.62", "5.00"), one
     assert (one["bytes"], many["bytes"], many["tokens_s"], many["share"]) == (8192, 131072, "10000.0", ""), many
-    assert abs(bench.difference([3.0, 4.0], [3.0, 4.5]) - 0.5 / 29.25 ** 0.5) < 1e-12
+    assert abs(bench.teams.difference([3.0, 4.0], [3.0, 4.5]) - 0.5 / 29.25 ** 0.5) < 1e-12
     for bad in ([float("nan"), 1.0], [float("inf"), 1.0]):
-        assert bench.difference(bad, [1.0, 1.0]) == float("inf") and bench.difference([1.0, 1.0], bad) == float("inf")
+        assert bench.teams.difference(bad, [1.0, 1.0]) == float("inf") and bench.teams.difference([1.0, 1.0], bad) == float("inf")
     sets = {"pinned": (1500, 960), "deterministic": (1000, 320), "shunt": (980, 319)}
     times = {(name, batch): [{"step": step, "exchanges": exchanges}] * 3 for name, (step, exchanges) in sets.items()
              for batch in (1, 16)}
@@ -319,7 +319,7 @@ def clients():
     assert right and (row["unit"], row["per_s"], row["gain"], row["worst"]) == ("tokens", "5.00", "1.000", "0"), row
     assert not bench.row_of("transformers", 2, found([3.0, 4.5], [3.0, 4.0]))[1]
     assert not bench.row_of("transformers", 2, found([3.0, 4.0], [3.0, 4.0], (1, 3)))[1]
-    assert bench.difference([float("nan")], [1.0]) == float("inf")
+    assert bench.teams.difference([float("nan")], [1.0]) == float("inf")
     skips_without_gpus("clients-bench")
     refuses("clients-bench", "none")
 
