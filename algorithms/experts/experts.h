@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * experts.h - dispatch and combine of a mixture of experts, for ranks of one host with peer access.
+ *
+ * Experts are numbered over all ranks; rank r has those from r * local to (r + 1) * local - 1, where local = experts /
+ * nranks. Each token has top_k choices, experts or -1. Dispatch copies a token's row to every expert that it chose.
+ * Combine adds the experts' rows, each times its weight, at the token's rank.
+ *
+ * A group has memory of its own, a scratch with the map of alg_experts_map: collectives beside it never share a slot.
+ * It has rooms, each for one call: two that calls take in turn, and staged ones for calls that the program sends and
+ * receives separately, with other calls in between. All ranks make the same calls of a group, in the same order.
+ */
+#ifndef SHUNT_EXPERTS_H
+#define SHUNT_EXPERTS_H
+
+#include "algorithms/algorithm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Equal on all ranks of a group. */
+typedef struct alg_experts_shape {
+    uint32_t nranks;      /* 2 to ALG_MAX_RANKS */
+    uint32_t experts;     /* a multiple of nranks, at most ALG_EXPERTS_MOST */
+    uint32_t most_tokens; /* of a rank */
+    uint32_t most_top_k;  /* at most ALG_EXPERTS_TOP_K */
+    uint32_t row_bytes;   /* most bytes that a token sends, with its scales; a multiple of 16 */
+} alg_experts_shape_t;
+
+enum {
+    ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
+    ALG_EXPERTS_TOP_K = 32,
+    ALG_EXPERTS_STAGED = 4,            /* most staged rooms of a group */
+    ALG_EXPERTS_CHOICES = 64 << 10,    /* most choices of all ranks: they fit a block's shared memory */
+    ALG_EXPERTS_TURNS = UINT16_MAX,    /* alg_experts_call.room: a call that is not staged */
+    ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group's memory, unless two rooms and one staged room need more */
+    ALG_EXPERTS_BLOCK_ELEMENTS = 128   /* elements of a scale of ALG_EXPERTS_E4M3 */
+};
+
+/* The map of a rank's memory. False: the shape cannot be served. */
+bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
+/* Staged rooms of the group, 1 to ALG_EXPERTS_STAGED: room 0 to this number - 1. */
+uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
+/* Bytes of a handle's routes: what dispatch leaves for combine. 256-byte aligned device memory, any content. */
+size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
+
+typedef enum alg_experts_phase {
+    ALG_EXPERTS_SEND = 1,
+    ALG_EXPERTS_RECEIVE = 2,
+    ALG_EXPERTS_BOTH = 3
+} alg_experts_phase_t;
+
+typedef enum alg_experts_recipe {
+    ALG_EXPERTS_BYTES = 0, /* rows, and scales if scale_bytes is not 0, travel as they are */
+    ALG_EXPERTS_E4M3 = 1   /* rows of bf16 are sent as e4m3 with an fp32 scale per ALG_EXPERTS_BLOCK_ELEMENTS */
+} alg_experts_recipe_t;
+
+/*
+ * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. The kernels read them when they run,
+ * so they stay until the stream has passed the call, and for a staged call until it has passed its second phase.
+ *
+ * Received rows, by layout, where a row has token_bytes:
+ *   expert-major   [local expert][nranks * most_tokens]; an expert's rows are in the order of source rank and token
+ *   rank-major     [source rank][most_tokens]; a rank's rows are in the order of tokens
+ * Rows beyond the number received are left as they are.
+ */
+typedef struct alg_experts_call {
+    bool combine;      /* false: dispatch */
+    bool rank_major;   /* false: expert-major */
+    uint32_t phases;   /* alg_experts_phase_t; BOTH unless staged */
+    uint32_t room;     /* a staged room, whose last call has been received on this rank; or ALG_EXPERTS_TURNS */
+    uint32_t tokens;   /* of this rank; may be 0, then its buffers may be NULL */
+    uint32_t top_k;    /* equal on all ranks */
+    const void *choices; /* [tokens][top_k] int32_t or int64_t, any alignment of the type */
+    bool wide;           /* int64_t */
+    /* fp32 [tokens][top_k], aligned to 4. Dispatch, rank-major: sent with the tokens. Combine, expert-major: times each
+     * expert's row. Else NULL. */
+    const float *weights;
+    uint32_t token_bytes; /* of a row of `rows` as it is sent (E4M3: elements); a multiple of 16 */
+    uint32_t scale_bytes; /* of a row's scales as sent; a multiple of 16; combine: 0 */
+    void *routes;         /* alg_experts_routes_bytes; written by dispatch, read by the combine of the same handle */
+    const void *rows;     /* dispatch: [tokens]; combine: the received rows, processed by the experts */
+    const void *scales;   /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
+    void *out;            /* dispatch: received rows; combine: [tokens] */
+    /* Only dispatch: */
+    alg_experts_recipe_t recipe;
+    bool round_scales;    /* E4M3: scales are powers of two */
+    bool global_ids;      /* out_choices: experts of all ranks; else of this rank */
+    void *out_scales;     /* the scales of each row of `out`; NULL without scale_bytes */
+    float *out_weights;   /* rank-major: [nranks][most_tokens][top_k], aligned to 4 */
+    int32_t *out_choices; /* rank-major: the same; -1: another rank's expert, or no row */
+    int32_t *counters;    /* rows received: of each local expert, or rank-major of each source rank, or NULL */
+    /* Only combine: */
+    alg_type_t type; /* ALG_BFLOAT16, ALG_FLOAT16, ALG_FLOAT32; sums are fp32 (combine.cu) */
+    uint32_t blocks; /* all of them must be placed on the GPU at once; alg_experts_grid */
+    uint64_t id;     /* as in alg_call_t */
+} alg_experts_call_t;
+
+/* Blocks for a GPU of this many multiprocessors, of which at most `most` may be used (0: all). Host device: any. */
+uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
+/* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda. The team is that of the group's scratch, with its
+ * limit. launch_host with phase SEND returns without waiting for peers' data. */
+int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
+                            void *stream);
+int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
+int alg_experts_preload_cuda(uint32_t nranks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
