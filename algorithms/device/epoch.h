@@ -31,12 +31,17 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
+/* After lane_sync: add the block's share to a counter. */
+LANE_FN void epoch_add_share_to(const lane_t &lane, uint64_t *counter)
+{
+    if (lane.thread == 0)
+        lane_add_own(counter, lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
+}
+
 /* For epoch_leave and series_leave, after lane_sync. */
 LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
 {
-    if (lane.thread == 0)
-        lane_add_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET),
-                     lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
+    epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
 /* Call once per lane, after its epoch_read. Each block adds its share when all its lanes have read; all shares add

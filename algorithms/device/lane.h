@@ -35,7 +35,8 @@
  *   lane_fetch          16 bytes of a peer's scratch in the host's memory
  *   lane_sync, lane_sync_any          barrier of the block; and whether x is true in any lane
  *   lane_warp_sync, lane_warp_any     the same for the lane_warp_size lanes of a warp
- *   lane_warp_least     the least x of the warp
+ *   lane_warp_least, lane_warp_sum     the least x of the warp; the sum
+ *   lane_shared         CUDA: the block's shared memory, as many bytes as its launch says; aligned to 16
  *   lane_read_own, lane_read_both     a word, or two neighbours, of this rank's control page or counts
  *   lane_write_own, lane_add_own, lane_or_own     change such a word; not ordered with other stores
  *   lane_take_own       add `n` to such a word; returns the old value

@@ -76,6 +76,11 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
     return __reduce_min_sync(0xffffffffu, x);
 }
 
+LANE_FN uint32_t lane_warp_sum(uint32_t x)
+{
+    return __reduce_add_sync(0xffffffffu, x);
+}
+
 /* The abort word is a PCIe read away, and such reads, up to five million per second, delay data on the link. So one
  * waiting lane per scratch reads it, every LANE_LOOK_NS. The word at ALG_LOOK_OFFSET is the time of the last read,
  * or LANE_STOP: kernels must stop, and the scratch is not used again (scratch_end.c). A warp reads that word every

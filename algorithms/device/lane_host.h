@@ -205,6 +205,11 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
     return x;
 }
 
+LANE_FN uint32_t lane_warp_sum(uint32_t x)
+{
+    return x;
+}
+
 LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
 {
     __atomic_store_n(p, w, __ATOMIC_RELEASE);

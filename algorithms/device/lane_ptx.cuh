@@ -211,6 +211,12 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
 }
 
+LANE_FN uint8_t *lane_shared()
+{
+    extern __shared__ __align__(16) uint8_t lane_memory[];
+    return lane_memory;
+}
+
 /* ns. */
 LANE_FN uint64_t lane_now()
 {

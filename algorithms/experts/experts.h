@@ -86,7 +86,7 @@ typedef struct alg_experts_call {
     /* Only dispatch: */
     alg_experts_recipe_t recipe;
     bool round_scales;    /* E4M3: scales are powers of two */
-    bool global_ids;      /* out_choices: experts of all ranks; else of this rank */
+    bool global_ids;      /* out_choices: numbers among all experts; else among this rank's */
     void *out_scales;     /* the scales of each row of `out`; NULL without scale_bytes */
     float *out_weights;   /* rank-major: [nranks][most_tokens][top_k], aligned to 4 */
     int32_t *out_choices; /* rank-major: the same; -1: another rank's expert, or no row */
@@ -99,12 +99,14 @@ typedef struct alg_experts_call {
 
 /* Blocks for a GPU of this many multiprocessors, of which at most `most` may be used (0: all). Host device: any. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
-/* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda. The team is that of the group's scratch, with its
- * limit. launch_host with phase SEND returns without waiting for peers' data. */
+/* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; a shape that the device's shared memory cannot serve
+ * fails to preload. The team is that of the group's scratch, with its limit. The phase SEND of a dispatch waits for no
+ * peer, unless its room's last call is still on its way; that of an expert-major combine waits for the peers' weights,
+ * which they send in theirs. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
 int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
-int alg_experts_preload_cuda(uint32_t nranks);
+int alg_experts_preload_cuda(const alg_experts_shape_t *shape);
 
 #ifdef __cplusplus
 }

@@ -73,11 +73,25 @@ static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
 
 void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes)
 {
+    alg_map_t map;
+    if (!(memory == ALG_MEMORY_SHM ? alg_map_init_shm : alg_map_init)(&map, scratch_bytes))
+        gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
+    gpu_team_make_map(g, nranks, gpus, &map);
+    for (int r = 0; r < nranks; r++) {
+        GPU(cudaSetDevice(g->device[r]));
+        for (uint32_t i = 0; i < alg_registry_count; i++)
+            GPU((cudaError_t)alg_registry[i]->preload_cuda(g->nranks));
+        GPU(cudaDeviceSynchronize());
+    }
+}
+
+void gpu_team_make_map(gpu_team_t *g, int nranks, int gpus, const alg_map_t *map)
+{
+    const alg_memory_t memory = map->memory;
     memset(g, 0, sizeof *g);
     g->nranks = nranks;
     g->shared = nranks > gpus;
-    if (!(memory == ALG_MEMORY_SHM ? alg_map_init_shm : alg_map_init)(&g->map, scratch_bytes))
-        gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
+    g->map = *map;
     uint8_t *scratch[ALG_MAX_RANKS], *own[ALG_MAX_RANKS];
     int major[ALG_MAX_RANKS];
     for (int r = 0; r < nranks; r++) {
@@ -96,8 +110,6 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
         make_scratch(&g->map, &scratch[r], &own[r]);
         GPU(cudaHostAlloc((void **)&g->control[r], sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
         memset(g->control[r], 0, sizeof(alg_control_t));
-        for (uint32_t i = 0; i < alg_registry_count; i++)
-            GPU((cudaError_t)alg_registry[i]->preload_cuda(g->nranks));
         GPU(cudaDeviceSynchronize());
     }
     for (int r = 0; r < nranks; r++) {

@@ -43,6 +43,8 @@ int gpu_most_ranks(int gpus);
 /* Make a team with rank r on GPU r % gpus. The grids of ranks that share a GPU must fit on it twice over, as a small
  * grid lets its successor in while it runs. */
 void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes);
+/* The same with this map, without loading kernels. */
+void gpu_team_make_map(gpu_team_t *g, int nranks, int gpus, const alg_map_t *map);
 void gpu_team_free(gpu_team_t *g);
 /* Wait for all streams. A kernel that reached its time limit ends the program. */
 void gpu_team_sync(gpu_team_t *g);

@@ -32,16 +32,23 @@ ncclDataType_t world_draw_type(uint64_t *state)
 
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
+    alg_map_t map;
+    assert_true(memory < ALG_MEMORY_COUNT);
+    assert_true(memory == ALG_MEMORY_SHM ? alg_map_init_shm(&map, bytes) : alg_map_init(&map, bytes));
+    return world_make_map(nranks, &map);
+}
+
+world_t *world_make_map(uint32_t nranks, const alg_map_t *map)
+{
     world_t *w = calloc(1, sizeof *w);
     assert_non_null(w);
-    assert_true(memory < ALG_MEMORY_COUNT);
     w->nranks = nranks;
-    assert_true(memory == ALG_MEMORY_SHM ? alg_map_init_shm(&w->map, bytes) : alg_map_init(&w->map, bytes));
+    w->map = *map;
     for (uint32_t r = 0; r < nranks; r++) {
-        w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
+        w->scratch[r] = aligned_alloc(4096, (w->map.total_bytes + 4095) / 4096 * 4096);
         assert_non_null(w->scratch[r]);
         memset(w->scratch[r], 0, w->map.total_bytes);
-        if (memory == ALG_MEMORY_PEER)
+        if (map->memory == ALG_MEMORY_PEER)
             memset(w->scratch[r] + w->map.half_offset, 0xff, w->map.rings_offset - w->map.half_offset);
         memset(w->scratch[r] + w->map.rings_offset, 0xff, w->map.rings_bytes);
     }

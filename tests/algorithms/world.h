@@ -30,6 +30,7 @@ ncclDataType_t world_draw_type(uint64_t *state);
 
 /* `bytes` of scratch for each rank. */
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
+world_t *world_make_map(uint32_t nranks, const alg_map_t *map);
 void world_free(world_t *w);
 alg_team_t world_team(world_t *w, uint32_t rank);
 

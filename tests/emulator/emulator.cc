@@ -42,7 +42,7 @@ struct grid;
 
 typedef struct meeting {
     uint32_t living, waiting, value;
-    int result; /* EMULATOR_ANY or EMULATOR_LEAST */
+    int result; /* EMULATOR_ANY, EMULATOR_LEAST or EMULATOR_SUM */
     bool left;  /* one of its lanes, before the end */
 } meeting_t;
 
@@ -399,7 +399,11 @@ uint32_t emulator_meet(int of, int result, uint32_t x)
         fail("lanes meet at different places");
     if (of == EMULATOR_WARP && m->left)
         fail("a warp meets without a lane that has left");
-    m->value = m->waiting == 0 ? x : result == EMULATOR_ANY ? m->value | x : m->value < x ? m->value : x;
+    m->value = m->waiting == 0             ? x
+               : result == EMULATOR_ANY   ? m->value | x
+               : result == EMULATOR_SUM   ? m->value + x
+               : m->value < x             ? m->value
+                                          : x;
     m->result = result;
     m->waiting++;
     stop_running(f, of == EMULATOR_WARP ? MEETS_WARP : MEETS_BLOCK);

@@ -180,4 +180,9 @@ LANE_FN uint64_t lane_now()
     return emulator_now_ns();
 }
 
+LANE_FN uint8_t *lane_shared()
+{
+    return (uint8_t *)emulator_shared();
+}
+
 #endif

@@ -105,6 +105,7 @@ static const emulator_index<&emulator_lane_t::blocks> gridDim = {};
 #define __syncwarp() ((void)emulator_meet(EMULATOR_WARP, EMULATOR_ANY, 0))
 #define __any_sync(mask, x) emulator_meet(EMULATOR_WARP, EMULATOR_ANY, (x) ? 1 : 0)
 #define __reduce_min_sync(mask, x) emulator_meet(EMULATOR_WARP, EMULATOR_LEAST, x)
+#define __reduce_add_sync(mask, x) emulator_meet(EMULATOR_WARP, EMULATOR_SUM, x)
 /* A lane may always come alone. */
 #define __activemask() (1u << emulator_lane()->thread % 32)
 #define __shfl_sync(mask, x, from) (x)

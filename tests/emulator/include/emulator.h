@@ -33,7 +33,7 @@ extern "C" uint64_t emulator_now_ns(void); /* cuda_runtime.h, for tests */
 
 /* A barrier of the lanes that have not ended; the result of all their x. */
 enum { EMULATOR_WARP, EMULATOR_BLOCK };
-enum { EMULATOR_ANY, EMULATOR_LEAST };
+enum { EMULATOR_ANY, EMULATOR_LEAST, EMULATOR_SUM };
 uint32_t emulator_meet(int of, int result, uint32_t x);
 
 /* griddepcontrol.wait and .launch_dependents. */

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * choices.h - the choices of all ranks' tokens in a block's shared memory, and what follows from them: the place of each
+ * received row. Places depend on choices alone, so they do not change with the order of arrival.
+ */
+#ifndef SHUNT_EXPERTS_CHOICES_H
+#define SHUNT_EXPERTS_CHOICES_H
+
+#include "algorithms/experts/room.h"
+
+enum { CHOICE_NONE = 0xffff };
+static const uint64_t QUAD_NONE = ~UINT64_C(0);
+
+/* An expert, or CHOICE_NONE. */
+LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k)
+{
+    if (k >= c.call.top_k)
+        return CHOICE_NONE;
+    const uint64_t at = (uint64_t)token * c.call.top_k + k;
+    const int64_t e = c.call.wide ? ((const int64_t *)c.call.choices)[at] : ((const int32_t *)c.call.choices)[at];
+    return e < 0 || e >= (int64_t)c.experts ? (uint32_t)CHOICE_NONE : (uint32_t)e;
+}
+
+LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t token, uint32_t quad)
+{
+    uint64_t all = 0;
+    LANE_UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        all |= (uint64_t)choice_load(c, token, 4 * quad + i) << (16 * i);
+    return all;
+}
+
+LANE_FN uint32_t quad_choice(uint64_t quad, uint32_t i)
+{
+    return (uint32_t)(quad >> (16 * i)) & 0xffff;
+}
+
+/* The ranks (bits) that want an own token. */
+LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token)
+{
+    uint32_t ranks = 0;
+    for (uint32_t k = 0; k < c.call.top_k; k++) {
+        const uint32_t e = choice_load(c, token, k);
+        if (e != CHOICE_NONE)
+            ranks |= 1u << e / c.local;
+    }
+    return ranks;
+}
+
+/* A block's shared memory. */
+typedef struct table {
+    uint32_t *tokens; /* [ALG_MAX_RANKS]: of each rank */
+    int32_t *rows;    /* of the units that the block serves: [unit][keys], or ROUTE_NONE */
+    uint64_t *quads;  /* [source rank][most_tokens][quads]; QUAD_NONE: no such token */
+} table_t;
+
+LANE_HOST_FN uint32_t table_bytes(const experts_call_t &c, uint32_t warps)
+{
+    return ALG_MAX_RANKS * 4 + (warps * c.keys + 1) / 2 * 8 + c.nranks * c.most_tokens * c.quads * 8;
+}
+
+LANE_FN table_t table_of(const experts_call_t &c, uint8_t *shared, uint32_t warps)
+{
+    table_t t;
+    t.tokens = (uint32_t *)shared;
+    t.rows = (int32_t *)(t.tokens + ALG_MAX_RANKS);
+    t.quads = (uint64_t *)(t.rows + (warps * c.keys + 1) / 2 * 2);
+    return t;
+}
+
+/* Fill in a peer's quad, once that and the peer's number of tokens are known. False: the wait was broken. */
+LANE_FN bool table_take(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                        const table_t &t, uint32_t source, uint32_t place)
+{
+    const uint8_t *const header = team.own + header_at(c, room, source);
+    uint64_t *const quad = t.quads + (uint64_t)source * c.most_tokens * c.quads + place;
+    lane_wait_begins(lane);
+    for (;;) {
+        const vec16_t notice = lane_poll(header), v = lane_poll(header + VEC + (uint64_t)place * VEC);
+        if (header_arrived(room, notice)) {
+            const bool exists = place < notice.w[0] * c.quads;
+            if (place == 0)
+                t.tokens[source] = notice.w[0];
+            if (!exists || header_arrived(room, v)) {
+                *quad = exists ? (uint64_t)v.w[2] << 32 | v.w[0] : QUAD_NONE;
+                return true;
+            }
+        }
+        if (lane_stop(lane, team))
+            return false;
+    }
+}
+
+/* All ranks' choices. By all lanes of the block; false: the wait was broken. */
+LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                        const table_t &t)
+{
+    const uint32_t of_rank = c.most_tokens * c.quads;
+    bool broken = false;
+    for (uint32_t i = lane.thread; !broken && i < c.nranks * of_rank; i += lane.threads) {
+        const uint32_t source = i / of_rank, place = i % of_rank;
+        if (source != team.rank) {
+            broken = !table_take(lane, team, c, room, t, source, place);
+        } else {
+            t.quads[i] = place < c.call.tokens * c.quads ? quad_load(c, place / c.quads, place % c.quads) : QUAD_NONE;
+            if (place == 0)
+                t.tokens[source] = c.call.tokens;
+        }
+    }
+    return !lane_sync_any(broken);
+}
+
+LANE_FN uint64_t table_place(const experts_call_t &c, uint32_t source, uint32_t token)
+{
+    return ((uint64_t)source * c.most_tokens + token) * c.quads;
+}
+
+LANE_FN uint32_t table_choice(const experts_call_t &c, const table_t &t, uint32_t source, uint32_t token, uint32_t k)
+{
+    return quad_choice(t.quads[table_place(c, source, token) + k / 4], k % 4);
+}
+
+LANE_FN bool choice_is_here(const alg_team_t &team, const experts_call_t &c, uint32_t expert)
+{
+    return expert != CHOICE_NONE && expert / c.local == team.rank;
+}
+
+/* How often the first `end` quads have the expert. By all lanes of a warp. */
+LANE_FN uint32_t table_count(const table_t &t, uint32_t expert, uint64_t end, const share_t &s)
+{
+    uint32_t count = 0;
+    for (uint64_t i = s.in_warp; i < end; i += s.width) {
+        const uint64_t quad = t.quads[i];
+        LANE_UNROLL
+        for (uint32_t k = 0; k < 4; k++)
+            count += quad_choice(quad, k) == expert;
+    }
+    return lane_warp_sum(count);
+}
+
+LANE_FN bool table_token_is_here(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
+                                 uint32_t token)
+{
+    bool here = false;
+    for (uint32_t k = 0; k < c.call.top_k; k++)
+        here = here || choice_is_here(team, c, table_choice(c, t, source, token, k));
+    return here;
+}
+
+/* Tokens before `end` of a rank that have a choice here. By all lanes of a warp. */
+LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
+                                    uint32_t end, const share_t &s)
+{
+    uint32_t count = 0;
+    for (uint32_t token = s.in_warp; token < end; token += s.width)
+        count += table_token_is_here(team, c, t, source, token);
+    return lane_warp_sum(count);
+}
+
+/* The row of `out` for a key of a token: expert-major a choice, rank-major 0. -1: none. By all lanes of a warp. */
+LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
+                          uint32_t token, uint32_t key, const share_t &s)
+{
+    if (c.call.rank_major) {
+        const uint32_t before = table_count_tokens(team, c, t, source, token, s);
+        return table_token_is_here(team, c, t, source, token) ? (int32_t)(source * c.most_tokens + before) : -1;
+    }
+    const uint32_t expert = table_choice(c, t, source, token, key);
+    if (!choice_is_here(team, c, expert))
+        return -1;
+    uint32_t before = table_count(t, expert, table_place(c, source, token), s);
+    for (uint32_t k = 0; k < key; k++)
+        before += table_choice(c, t, source, token, k) == expert;
+    return (int32_t)((expert - team.rank * c.local) * c.nranks * c.most_tokens + before);
+}
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dispatch.cu - each token's row to the experts that it chose (experts.h).
+ *
+ * Data path: own rows -> a row's slot in the room at each rank that wants it -> all its places in `out` there. A row
+ * crosses a link once, however many experts of a rank want it. The choices go ahead in the header; from those of all
+ * ranks the receiver finds each row's places (choices.h), while the rows are under way.
+ *
+ * A block first sends its part and then receives its part, so no block that waits keeps another one from sending.
+ */
+#include <stdlib.h>
+
+#include "algorithms/experts/choices.h"
+#include "algorithms/experts/parts.h"
+#include "algorithms/experts/routes.h"
+#include "algorithms/experts/rows.h"
+#include "algorithms/experts/start.h"
+
+template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
+    enum { ROWS = 4 };
+
+    static LANE_HOST_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
+    {
+        return table_bytes(c, warps);
+    }
+
+    typedef row_source<RECIPE> source_t;
+
+    /* Headers, and the ranks of each own token for combine. */
+    LANE_FN static void send_choices(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
+                                     const room_t &room)
+    {
+        const uint32_t first = lane.block * lane.threads + lane.thread, stride = lane.blocks * lane.threads;
+        for (uint32_t i = first; i < c.call.tokens * c.quads; i += stride) {
+            const uint64_t quad = quad_load(c, i / c.quads, i % c.quads);
+            header_put(team, c, room, VEC + (uint64_t)i * VEC,
+                       header_vector(room, (uint32_t)quad, (uint32_t)(quad >> 32)));
+        }
+        header_send(team, c, room, first, stride);
+        const routes_t routes = routes_of(c);
+        for (uint32_t i = first; i < c.call.tokens; i += stride)
+            routes.ranks[i] = choice_ranks(c, i);
+    }
+
+    LANE_FN static void send_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
+                                  const room_t &room)
+    {
+        const share_t s = share_make(lane, c.call.tokens, c.vectors);
+        for (uint32_t i = lane.block * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
+            const uint32_t token = i / s.pieces, begin = i % s.pieces * s.length;
+            const uint32_t ranks = choice_ranks(c, token) & ~(1u << team.rank);
+            const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
+            if (ranks == 0)
+                continue;
+            const uint64_t to = row_at(c, room, team.rank, token), words = row_escapes_at(c, room, team.rank, token);
+            for (uint32_t v = begin + s.in_warp; v < end; v += ROWS * s.width) {
+                vec16_t x[ROWS];
+                LANE_UNROLL
+                for (uint32_t b = 0; b < ROWS; b++)
+                    x[b] = source_t::load(c, token, v + b * s.width < end ? v + b * s.width : v);
+                LANE_UNROLL
+                for (uint32_t b = 0; b < ROWS; b++) {
+                    if (v + b * s.width < end)
+                        row_put(team, c, ranks, to, words, v + b * s.width, x[b]);
+                }
+            }
+        }
+    }
+
+    /* The rows of `out` of the units that the block serves in this round. By all lanes. */
+    LANE_FN static void find_rows(const alg_team_t &team, const experts_call_t &c, const table_t &t, const share_t &s,
+                                  uint32_t base, uint32_t units)
+    {
+        const uint32_t first = base / s.pieces;
+        for (uint32_t i = s.warp; i < units * c.keys; i += s.warps) {
+            uint32_t source, token;
+            share_find(t.tokens, first + i / c.keys, source, token);
+            const int32_t row = table_row(team, c, t, source, token, i % c.keys, s);
+            if (s.in_warp == 0)
+                t.rows[i] = row;
+        }
+        lane_sync();
+    }
+
+    /* By the warp that has a unit's first piece: routes for combine, and rank-major the token's choices and weights.
+     * False: the wait was broken. */
+    LANE_FN static bool note_unit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                  const table_t &t, const int32_t *rows, uint32_t source, uint32_t token,
+                                  const share_t &s)
+    {
+        route_entry_t *const entries = routes_of_token(c, routes_of(c), source, token);
+        for (uint32_t k = s.in_warp; k < c.keys; k += s.width) {
+            uint32_t before = 0, all = 0;
+            for (uint32_t j = 0; j < c.keys; j++) {
+                before += j < k && rows[j] >= 0;
+                all += rows[j] >= 0;
+            }
+            if (rows[k] >= 0)
+                entries[before] = route_entry_t{rows[k], k};
+            if (k >= all)
+                entries[k] = route_entry_t{ROUTE_NONE, 0};
+        }
+        if (!c.call.rank_major || rows[0] < 0)
+            return true;
+        for (uint32_t k = s.in_warp; k < c.call.top_k; k += s.width) {
+            const uint32_t e = table_choice(c, t, source, token, k);
+            const uint64_t at = (uint64_t)rows[0] * c.call.top_k + k;
+            c.call.out_choices[at] =
+                choice_is_here(team, c, e) ? (int32_t)(c.call.global_ids ? e : e - team.rank * c.local) : -1;
+            if (!header_weight(lane, team, c, room, source, token, k, c.call.out_weights[at]))
+                return false;
+        }
+        return true;
+    }
+
+    LANE_FN static void store(const experts_call_t &c, const int32_t *rows, uint32_t v, const vec16_t &x)
+    {
+        for (uint32_t k = 0; k < c.keys; k++) {
+            if (rows[k] < 0)
+                continue;
+            if (v < c.token_vectors)
+                lane_store((uint8_t *)c.call.out + ((uint64_t)(uint32_t)rows[k] * c.token_vectors + v) * VEC, x);
+            else
+                lane_store((uint8_t *)c.call.out_scales + (uint64_t)(uint32_t)rows[k] * c.call.scale_bytes +
+                               (uint64_t)(v - c.token_vectors) * VEC,
+                           x);
+        }
+    }
+
+    /* A piece of a row to its places. False: the wait was broken. */
+    LANE_FN static bool receive_piece(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                      const int32_t *rows, uint32_t source, uint32_t token, uint32_t begin,
+                                      const share_t &s)
+    {
+        const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
+        uint8_t *const from = team.own + row_at(c, room, source, token);
+        uint8_t *const words = team.own + row_escapes_at(c, room, source, token);
+        for (uint32_t v = begin + s.in_warp; v < end; v += ROWS * s.width) {
+            vec16_t x[ROWS];
+            if (source == team.rank) {
+                LANE_UNROLL
+                for (uint32_t b = 0; b < ROWS; b++)
+                    x[b] = source_t::load(c, token, v + b * s.width < end ? v + b * s.width : v);
+            } else if (!row_take<ROWS>(lane, team, from, words, v, s.width, end, x)) {
+                return false;
+            }
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++) {
+                if (v + b * s.width >= end)
+                    continue;
+                store(c, rows, v + b * s.width, x[b]);
+                if (source != team.rank)
+                    lane_rearm(from + (uint64_t)(v + b * s.width) * VEC);
+            }
+        }
+        return true;
+    }
+
+    LANE_FN static bool wanted(const experts_call_t &c, const int32_t *rows)
+    {
+        bool any = false;
+        for (uint32_t k = 0; k < c.keys; k++)
+            any = any || rows[k] >= 0;
+        return any;
+    }
+
+    /* False: the wait was broken. By all lanes. */
+    LANE_FN static bool receive_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                     const table_t &t)
+    {
+        uint32_t units = 0;
+        for (uint32_t r = 0; r < c.nranks; r++)
+            units += t.tokens[r];
+        const share_t s = share_make(lane, units, c.vectors);
+        for (uint32_t base = lane.block * s.warps; base < s.items; base += lane.blocks * s.warps) {
+            const uint32_t item = base + s.warp, last = base + s.warps < s.items ? base + s.warps : s.items;
+            find_rows(team, c, t, s, base, (last - 1) / s.pieces - base / s.pieces + 1);
+            bool broken = false;
+            if (item < s.items) {
+                uint32_t source, token;
+                share_find(t.tokens, item / s.pieces, source, token);
+                const int32_t *const rows = t.rows + (item / s.pieces - base / s.pieces) * c.keys;
+                const uint32_t piece = item % s.pieces;
+                broken = piece == 0 && !note_unit(lane, team, c, room, t, rows, source, token, s);
+                if (!broken && wanted(c, rows))
+                    broken = !receive_piece(lane, team, c, room, rows, source, token, piece * s.length, s);
+            }
+            if (lane_sync_any(broken))
+                return false;
+        }
+        return true;
+    }
+
+    /* How many rows there are, by a warp for each local expert or source rank; rank-major, the places without a row have
+     * no choices. */
+    LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
+                                   const table_t &t)
+    {
+        const share_t s = share_make(lane, 0, 0);
+        const uint32_t all = lane.blocks * s.warps, own = all - 1 - (lane.block * s.warps + s.warp);
+        for (uint32_t i = own; i < (c.call.rank_major ? c.nranks : c.local); i += all) {
+            const uint32_t count =
+                c.call.rank_major
+                    ? table_count_tokens(team, c, t, i, t.tokens[i], s)
+                    : table_count(t, team.rank * c.local + i, (uint64_t)c.nranks * c.most_tokens * c.quads, s);
+            if (s.in_warp == 0 && c.call.counters != NULL)
+                c.call.counters[i] = (int32_t)count;
+            const uint64_t top_k = c.call.top_k, end = (uint64_t)(i + 1) * c.most_tokens * top_k;
+            for (uint64_t k = ((uint64_t)i * c.most_tokens + count) * top_k + s.in_warp; c.call.rank_major && k < end;
+                 k += s.width)
+                c.call.out_choices[k] = -1;
+        }
+        if (lane.block == 0) {
+            for (uint32_t r = lane.thread; r < c.nranks; r += lane.threads)
+                routes_of(c).tokens[r] = t.tokens[r];
+        }
+    }
+
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const experts_call_t &c, uint8_t *shared)
+    {
+        room_t room;
+        lane_begin((uintptr_t)team.own, 0);
+        if (!room_enter(team, c, room))
+            return;
+        if (c.call.phases & ALG_EXPERTS_SEND) {
+            if (room_is_staged(c) && !room_await_credit(lane, team, c, room))
+                return;
+            send_choices(lane, team, c, room);
+            send_rows(lane, team, c, room);
+            room_leave(lane, room);
+        }
+        if (!(c.call.phases & ALG_EXPERTS_RECEIVE))
+            return;
+        const table_t t = table_of(c, shared, lane.threads / lane_warp_size());
+        if (!table_fill(lane, team, c, room, t) || !receive_rows(lane, team, c, room, t))
+            return;
+        count_rows(lane, team, c, t);
+        if (room_is_staged(c))
+            room_give_credit(lane, team, c, room);
+    }
+};
+
+static experts_start_t dispatch_start(const experts_call_t &c)
+{
+    return c.call.recipe == ALG_EXPERTS_E4M3 ? experts_start<experts_dispatch<ALG_EXPERTS_E4M3>>
+                                             : experts_start<experts_dispatch<ALG_EXPERTS_BYTES>>;
+}
+EXPERTS_ENTRIES(dispatch, dispatch_start)
+
+#ifdef __CUDACC__
+extern "C" int alg_experts_dispatch_preload(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
+{
+    const experts_call_t c = experts_call_make(shape, call);
+    const int error = experts_preload<experts_dispatch<ALG_EXPERTS_BYTES>>(c);
+    return error != 0 ? error : experts_preload<experts_dispatch<ALG_EXPERTS_E4M3>>(c);
+}
+#else
+extern "C" uint64_t alg_experts_room_bytes(const alg_experts_shape_t *shape)
+{
+    return room_map_of(shape).bytes;
+}
+
+extern "C" size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k)
+{
+    return routes_bytes(shape, top_k);
+}
+#endif

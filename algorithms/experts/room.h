@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch, and how a rank
+ * knows what has arrived there.
+ *
+ *   headers   from each source rank: how many tokens it has, their choices, their weights. Words of 8 bytes, half of
+ *             each the call's number: a word is there when it has that number, and is never armed again
+ *   rows      from each source rank, a row for each token: all-ones until its vectors arrive (mark.h), armed again by
+ *             the lane that takes them
+ *   escapes   a word for each vector of rows
+ *
+ * Numbers. Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. Each rank hears
+ * from every rank in each of them, so the rule of two halves holds (algorithm.h). A staged room counts its own calls.
+ * Its sender waits for credit: the number of calls that a peer has received there.
+ */
+#ifndef SHUNT_EXPERTS_ROOM_H
+#define SHUNT_EXPERTS_ROOM_H
+
+#include "algorithms/device/epoch.h"
+#include "algorithms/device/mark.h"
+#include "algorithms/device/peers.h"
+#include "algorithms/experts/experts.h"
+
+/* In the control page, 8 bytes each: of a staged room, its counter, its blocks that have received, and for each peer
+ * its credit. */
+enum {
+    ROOM_SENT_OFFSET = 3072,
+    ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8 * ALG_EXPERTS_STAGED,
+    ROOM_CREDIT_OFFSET = ROOM_DONE_OFFSET + 8 * ALG_EXPERTS_STAGED,
+    ROOM_WORDS_END = ROOM_CREDIT_OFFSET + 8 * ALG_EXPERTS_STAGED * ALG_MAX_RANKS
+};
+static_assert((int)ROOM_SENT_OFFSET >= (int)ALG_MAILBOX_OFFSET + 8 * (int)ALG_MAX_RANKS, "words of the control page overlap");
+static_assert((int)ROOM_WORDS_END <= (int)ALG_CONTROL_BYTES, "rooms' words leave the control page");
+
+/* Choices travel four in a quad of 16 bytes, weights two. */
+LANE_HOST_FN uint32_t room_quads(uint32_t top_k)
+{
+    return (top_k + 3) / 4;
+}
+
+LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
+{
+    return (top_k + 1) / 2;
+}
+
+/* Offsets in a room, of the group's shape alone. */
+typedef struct room_map {
+    uint64_t header_bytes; /* of a source rank */
+    uint64_t weights;      /* in a header */
+    uint64_t rows, escapes, bytes;
+} room_map_t;
+
+static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
+{
+    const uint64_t tokens = shape->most_tokens, all = shape->nranks * tokens;
+    room_map_t map;
+    map.weights = VEC + tokens * room_quads(shape->most_top_k) * VEC;
+    map.header_bytes = (map.weights + tokens * room_weight_pairs(shape->most_top_k) * VEC + 127) / 128 * 128;
+    map.rows = shape->nranks * map.header_bytes;
+    map.escapes = map.rows + all * shape->row_bytes;
+    map.bytes = (map.escapes + all * shape->row_bytes / 4 + 4095) / 4096 * 4096;
+    return map;
+}
+
+/* What kernels get. */
+typedef struct experts_call {
+    alg_experts_call_t call;
+    room_map_t map;
+    uint64_t first; /* the staged room, or the first of the two, from the scratch's start */
+    uint32_t nranks, most_tokens, row_bytes;
+    uint32_t experts, local;
+    uint32_t quads;   /* of a token */
+    uint32_t keys;    /* received rows of a token on a rank: top_k, rank-major 1 */
+    uint32_t vectors; /* of a row with its scales */
+    uint32_t token_vectors;
+} experts_call_t;
+
+static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
+{
+    experts_call_t c;
+    const bool staged = call->room != ALG_EXPERTS_TURNS;
+    c.call = *call;
+    c.map = room_map_of(shape);
+    c.first = ALG_CONTROL_BYTES + (staged ? (2 + call->room) * c.map.bytes : 0);
+    c.nranks = shape->nranks;
+    c.most_tokens = shape->most_tokens;
+    c.row_bytes = shape->row_bytes;
+    c.experts = shape->experts;
+    c.local = shape->experts / shape->nranks;
+    c.quads = room_quads(call->top_k);
+    c.keys = call->rank_major ? 1 : call->top_k;
+    c.token_vectors = call->token_bytes / VEC;
+    c.vectors = c.token_vectors + call->scale_bytes / VEC;
+    return c;
+}
+
+/* A call's room, as one rank's kernel sees it. */
+typedef struct room {
+    uint64_t at, number;
+    uint32_t tag;
+    uint64_t *counter;
+} room_t;
+
+LANE_FN bool room_is_staged(const experts_call_t &c)
+{
+    return c.call.room != ALG_EXPERTS_TURNS;
+}
+
+/* False: an earlier call was left; no store may follow. A kernel that sends calls room_leave next. */
+LANE_FN bool room_enter(const alg_team_t &team, const experts_call_t &c, room_t &room)
+{
+    const uint64_t epoch = epoch_read(team);
+    if (epoch_stopped(epoch))
+        return false;
+    room.counter = (uint64_t *)(team.own + ALG_EPOCH_OFFSET);
+    room.number = epoch / EPOCH_UNIT;
+    room.at = c.first + (room.number & 1) * c.map.bytes;
+    if (room_is_staged(c)) {
+        room.counter = (uint64_t *)(team.own + ROOM_SENT_OFFSET) + c.call.room;
+        room.number = lane_read_own(room.counter) / EPOCH_UNIT - (c.call.phases & ALG_EXPERTS_SEND ? 0 : 1);
+        room.at = c.first;
+    }
+    room.tag = (uint32_t)room.number;
+    return true;
+}
+
+/* By all lanes (epoch_leave). */
+LANE_FN void room_leave(const lane_t &lane, const room_t &room)
+{
+    lane_sync();
+    epoch_add_share_to(lane, room.counter);
+}
+
+LANE_FN uint64_t *room_credit(uint8_t *scratch, uint32_t room, uint32_t rank)
+{
+    return (uint64_t *)(scratch + ROOM_CREDIT_OFFSET) + room * ALG_MAX_RANKS + rank;
+}
+
+/* Before a staged room's first store: its peers have received its last call. False: the wait was broken. By all lanes
+ * of the block; the lanes that wait acquire for the others. */
+LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
+{
+    bool broken = false;
+    lane_wait_begins(lane);
+    for (uint32_t r = lane.thread; r < c.nranks; r += lane.threads) {
+        while (!broken && r != team.rank && lane_flag(room_credit(team.own, c.call.room, r)) < room.number)
+            broken = lane_stop(lane, team);
+    }
+    return !lane_sync_any(broken);
+}
+
+/* The last block to receive a staged call tells the peers. By all lanes. */
+LANE_FN void room_give_credit(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
+{
+    lane_sync();
+    if (lane.thread != 0)
+        return;
+    uint64_t *const done = (uint64_t *)(team.own + ROOM_DONE_OFFSET) + c.call.room;
+    lane_fence(); /* this block's re-arming, before the count */
+    if (lane_take_own(done, 1) + 1 != lane.blocks)
+        return;
+    lane_write_own(done, 0);
+    lane_fence(); /* all blocks' re-arming, before the peers' next stores */
+    for (uint32_t i = 1; i < c.nranks; i++)
+        lane_raise(room_credit(team.scratch[ring_next(team, i)], c.call.room, team.rank), room.number + 1);
+}
+
+/* ---- Headers ---- */
+
+LANE_FN uint64_t header_at(const experts_call_t &c, const room_t &room, uint32_t source)
+{
+    return room.at + source * c.map.header_bytes;
+}
+
+LANE_FN vec16_t header_vector(const room_t &room, uint32_t first, uint32_t second)
+{
+    return vec16_t{{first, room.tag, second, room.tag}};
+}
+
+LANE_FN bool header_arrived(const room_t &room, const vec16_t &v)
+{
+    return v.w[1] == room.tag && v.w[3] == room.tag;
+}
+
+/* To all peers, at `offset` in this rank's header. */
+LANE_FN void header_put(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint64_t offset,
+                        const vec16_t &v)
+{
+    for (uint32_t i = 1; i < c.nranks; i++)
+        lane_put(team.scratch[ring_next(team, i)] + header_at(c, room, team.rank) + offset, v);
+}
+
+LANE_FN uint64_t header_weights(const experts_call_t &c, uint32_t token, uint32_t pair)
+{
+    return c.map.weights + ((uint64_t)token * room_weight_pairs(c.call.top_k) + pair) * VEC;
+}
+
+/* The number of tokens, and all weights if the call has some. `first`, `stride`: this lane's part. */
+LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
+                         uint32_t stride)
+{
+    if (first == 0)
+        header_put(team, c, room, 0, header_vector(room, c.call.tokens, 0));
+    if (c.call.weights == NULL)
+        return;
+    const uint32_t top_k = c.call.top_k, pairs = room_weight_pairs(top_k);
+    const uint32_t *const weights = (const uint32_t *)c.call.weights;
+    for (uint32_t i = first; i < c.call.tokens * pairs; i += stride) {
+        const uint32_t token = i / pairs, k = i % pairs * 2;
+        const uint32_t *const at = weights + (uint64_t)token * top_k + k;
+        header_put(team, c, room, header_weights(c, token, k / 2),
+                   header_vector(room, lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0));
+    }
+}
+
+/* False: the wait was broken. */
+LANE_FN bool header_weight(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                           uint32_t source, uint32_t token, uint32_t k, float &weight)
+{
+    vec16_t v;
+    if (source == team.rank) {
+        v.w[k % 2 * 2] = lane_load_word((const uint32_t *)c.call.weights + (uint64_t)token * c.call.top_k + k);
+    } else {
+        const uint8_t *const at = team.own + header_at(c, room, source) + header_weights(c, token, k / 2);
+        lane_wait_begins(lane);
+        while (!header_arrived(room, v = lane_poll(at))) {
+            if (lane_stop(lane, team))
+                return false;
+        }
+    }
+    memcpy(&weight, &v.w[k % 2 * 2], sizeof weight);
+    return true;
+}
+
+/* Hear from every peer: with `first` below the number of ranks, a lane each. False: the wait was broken. */
+LANE_FN bool header_hear(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                         uint32_t first, uint32_t stride)
+{
+    lane_wait_begins(lane);
+    for (uint32_t r = first; r < c.nranks; r += stride) {
+        while (r != team.rank && !header_arrived(room, lane_poll(team.own + header_at(c, room, r)))) {
+            if (lane_stop(lane, team))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* ---- Rows ---- */
+
+/* Offset in a scratch of the first vector from `source` for a token; of the escape word of that vector. */
+LANE_FN uint64_t row_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
+{
+    return room.at + c.map.rows + ((uint64_t)source * c.most_tokens + token) * c.row_bytes;
+}
+
+LANE_FN uint64_t row_escapes_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
+{
+    return room.at + c.map.escapes + ((uint64_t)source * c.most_tokens + token) * (c.row_bytes / 4);
+}
+
+/* ---- Work ---- */
+
+/* A warp's share of `units` rows: each is cut into pieces so that all warps have one, if there are enough vectors. */
+typedef struct share {
+    uint32_t pieces, length; /* vectors of a piece; a multiple of the warp's lanes */
+    uint32_t items;          /* units times pieces; item i is piece i % pieces of unit i / pieces */
+    uint32_t warps, warp;    /* of a block */
+    uint32_t in_warp, width; /* lanes */
+} share_t;
+
+LANE_FN share_t share_make(const lane_t &lane, uint32_t units, uint32_t vectors)
+{
+    share_t s;
+    s.width = lane_warp_size();
+    s.warps = lane.threads / s.width;
+    s.warp = lane.thread / s.width;
+    s.in_warp = lane.thread % s.width;
+    const uint32_t all = lane.blocks * s.warps, wanted = units < all ? all / (units > 0 ? units : 1) : 1;
+    s.length = ((vectors + wanted - 1) / wanted + s.width - 1) / s.width * s.width;
+    s.pieces = s.length > 0 ? (vectors + s.length - 1) / s.length : 0;
+    s.items = units * s.pieces;
+    return s;
+}
+
+/* The source rank and token of a unit among `tokens[r]` of each rank. */
+LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
+{
+    source = 0;
+    while (unit >= tokens[source])
+        unit -= tokens[source++];
+    token = unit;
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * routes.h - what dispatch leaves for combine in a handle's memory: how many tokens each rank has, which ranks each own
+ * token went to, and for each token of each rank where its rows lie on this rank.
+ */
+#ifndef SHUNT_EXPERTS_ROUTES_H
+#define SHUNT_EXPERTS_ROUTES_H
+
+#include "algorithms/experts/room.h"
+
+/* A row of `out` and the choice that it is for; ROUTE_NONE: no more. A token's routes are in the order of choices. */
+typedef struct route_entry {
+    int32_t row;
+    uint32_t choice;
+} route_entry_t;
+
+static const int32_t ROUTE_NONE = -1;
+
+typedef struct routes {
+    uint32_t *tokens;       /* [ALG_MAX_RANKS] */
+    uint32_t *ranks;        /* [own token] bits */
+    route_entry_t *entries; /* [source rank][most_tokens][keys] */
+} routes_t;
+
+static inline uint64_t routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k)
+{
+    const uint64_t tokens = shape->most_tokens;
+    return ALG_MAX_RANKS * 4 + (tokens + 1) / 2 * 8 + shape->nranks * tokens * top_k * sizeof(route_entry_t);
+}
+
+LANE_FN routes_t routes_of(const experts_call_t &c)
+{
+    routes_t r;
+    r.tokens = (uint32_t *)c.call.routes;
+    r.ranks = r.tokens + ALG_MAX_RANKS;
+    r.entries = (route_entry_t *)(r.ranks + (c.most_tokens + 1) / 2 * 2);
+    return r;
+}
+
+LANE_FN route_entry_t *routes_of_token(const experts_call_t &c, const routes_t &r, uint32_t source, uint32_t token)
+{
+    return r.entries + ((uint64_t)source * c.most_tokens + token) * c.keys;
+}
+
+#endif
