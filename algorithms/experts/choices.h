@@ -125,16 +125,24 @@ LANE_FN bool choice_is_here(const alg_team_t &team, const experts_call_t &c, uin
     return expert != CHOICE_NONE && expert / c.local == team.rank;
 }
 
-/* How often the first `end` quads have the expert. By all lanes of a warp. */
-LANE_FN uint32_t table_count(const table_t &t, uint32_t expert, uint64_t end, const share_t &s)
+LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place, uint32_t expert)
 {
-    uint32_t count = 0;
-    for (uint64_t i = s.in_warp; i < end; i += s.width) {
-        const uint64_t quad = t.quads[i];
+    bool has = false;
+    for (uint32_t i = 0; i < c.quads; i++) {
+        const uint64_t quad = t.quads[place + i];
         LANE_UNROLL
         for (uint32_t k = 0; k < 4; k++)
-            count += quad_choice(quad, k) == expert;
+            has = has || quad_choice(quad, k) == expert;
     }
+    return has;
+}
+
+/* Tokens that chose the expert, of the first `end` of all ranks' places. By all lanes of a warp. */
+LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t end, const share_t &s)
+{
+    uint32_t count = 0;
+    for (uint32_t i = s.in_warp; i < end; i += s.width)
+        count += table_has(c, t, (uint64_t)i * c.quads, expert);
     return lane_warp_sum(count);
 }
 
@@ -157,7 +165,8 @@ LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t
     return lane_warp_sum(count);
 }
 
-/* The row of `out` for a key of a token: expert-major a choice, rank-major 0. -1: none. By all lanes of a warp. */
+/* The row of `out` for a key of a token: expert-major a choice, rank-major 0. -1: none. A token that chose an expert
+ * twice has one row there, so an expert's rows always suffice. By all lanes of a warp. */
 LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                           uint32_t token, uint32_t key, const share_t &s)
 {
@@ -168,9 +177,7 @@ LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const
     const uint32_t expert = table_choice(c, t, source, token, key);
     if (!choice_is_here(team, c, expert))
         return -1;
-    uint32_t before = table_count(t, expert, table_place(c, source, token), s);
-    for (uint32_t k = 0; k < key; k++)
-        before += table_choice(c, t, source, token, k) == expert;
+    const uint32_t before = table_count(c, t, expert, source * c.most_tokens + token, s);
     return (int32_t)((expert - team.rank * c.local) * c.nranks * c.most_tokens + before);
 }
 

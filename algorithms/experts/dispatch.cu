@@ -202,7 +202,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             const uint32_t count =
                 c.call.rank_major
                     ? table_count_tokens(team, c, t, i, t.tokens[i], s)
-                    : table_count(t, team.rank * c.local + i, (uint64_t)c.nranks * c.most_tokens * c.quads, s);
+                    : table_count(c, t, team.rank * c.local + i, c.nranks * c.most_tokens, s);
             if (s.in_warp == 0 && c.call.counters != NULL)
                 c.call.counters[i] = (int32_t)count;
             const uint64_t top_k = c.call.top_k, end = (uint64_t)(i + 1) * c.most_tokens * top_k;

@@ -14,6 +14,7 @@
 
 typedef enum cudaError {
     cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorNotReady = 600,
     cudaErrorPeerAccessAlreadyEnabled = 704

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dispatch and combine on GPUs, from one thread: random programs (experts_case.h) of 2 ranks and more, with different
+ * grids, twice in each team so that rooms are used again. Usage: gpu_experts [-g GPUs] [-n teams] [-s seed]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/algorithms/experts_case.h"
+#include "tests/algorithms/gpu_team.h"
+#include "tests/support/data.h"
+
+static gpu_team_t g_team;
+
+static void *device_make(int rank, size_t bytes)
+{
+    void *p;
+    GPU(cudaSetDevice(g_team.device[rank]));
+    GPU(cudaMalloc(&p, bytes + 1));
+    return p;
+}
+
+static void device_put(int rank, void *to, const void *from, size_t bytes)
+{
+    GPU(cudaSetDevice(g_team.device[rank]));
+    GPU(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+}
+
+static void device_get(int rank, void *to, const void *from, size_t bytes)
+{
+    GPU(cudaSetDevice(g_team.device[rank]));
+    GPU(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
+
+static void device_drop(int rank, void *memory)
+{
+    GPU(cudaSetDevice(g_team.device[rank]));
+    GPU(cudaFree(memory));
+}
+
+static const experts_memory_t device_memory = {device_make, device_put, device_get, device_drop};
+
+/* Returns the number of ranks with a fault. */
+static int play(const alg_experts_shape_t *shape, experts_rank_t (*ranks)[EXPERTS_CASES], uint64_t *state)
+{
+    static experts_program_t p;
+    uint32_t blocks[ALG_MAX_RANKS];
+    int wrong = 0;
+    experts_program_draw(&p, shape, state);
+    for (int r = 0; r < g_team.nranks; r++) {
+        /* Ranks that share a GPU must find places side by side. */
+        blocks[r] = 1 + (uint32_t)data_below(state, g_team.shared ? 8 : 64);
+        for (int i = 0; i < EXPERTS_CASES; i++)
+            experts_rank_load(&ranks[r][i], &p.cases[i]);
+    }
+    for (uint32_t i = 0; i < p.steps; i++) {
+        for (int r = 0; r < g_team.nranks; r++) {
+            const alg_experts_call_t call = experts_step_call(&p.step[i], ranks[r], blocks[r]);
+            GPU(cudaSetDevice(g_team.device[r]));
+            GPU((cudaError_t)alg_experts_launch_cuda(&g_team.team[r], shape, &call, g_team.stream[r]));
+        }
+    }
+    gpu_team_sync(&g_team);
+    for (int r = 0; r < g_team.nranks; r++) {
+        char fault[200];
+        if (!experts_program_right(&p, ranks[r], fault, sizeof fault)) {
+            printf("%s\n", fault);
+            wrong++;
+        }
+    }
+    experts_program_free(&p);
+    return wrong;
+}
+
+static int play_team(int nranks, int gpus, uint32_t most_tokens, uint32_t most_bytes, uint64_t *state)
+{
+    static experts_rank_t ranks[ALG_MAX_RANKS][EXPERTS_CASES];
+    const alg_experts_shape_t shape = experts_draw_shape((uint32_t)nranks, most_tokens, most_bytes, state);
+    alg_map_t map;
+    if (!alg_experts_map(&shape, &map))
+        gpu_fail(__FILE__, __LINE__, "alg_experts_map", "refused");
+    gpu_team_make_map(&g_team, nranks, gpus, &map);
+    for (int r = 0; r < nranks; r++) {
+        GPU(cudaSetDevice(g_team.device[r]));
+        GPU((cudaError_t)alg_experts_preload_cuda(&shape));
+        for (int i = 0; i < EXPERTS_CASES; i++)
+            experts_rank_make(&ranks[r][i], r, &device_memory, &shape);
+    }
+    int wrong = 0;
+    for (int i = 0; i < 3 && !wrong; i++)
+        wrong = play(&shape, ranks, state);
+    for (int r = 0; r < nranks; r++) {
+        for (int i = 0; i < EXPERTS_CASES; i++)
+            experts_rank_free(&ranks[r][i]);
+    }
+    gpu_team_free(&g_team);
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    int gpus = 0, amount = 60, wrong = 0;
+    uint64_t state = 1;
+    gpu_options(argc, argv, &gpus, &amount, &state);
+    const uint64_t seed = state;
+    gpus = gpu_count_or_skip(gpus, 1);
+    for (int i = 0; i < amount && !wrong; i++) {
+        const int nranks = 2 + (int)data_below(&state, (uint64_t)gpu_most_ranks(gpus) - 1);
+        const bool large = i % 4 == 3 && amount >= 20;
+        wrong = play_team(nranks, gpus, large ? 128 : 9, large ? 14336 : 1200, &state);
+        if (wrong)
+            printf("team %d of %d ranks is wrong; seed %llu\n", i, nranks, (unsigned long long)seed);
+    }
+    if (!wrong)
+        printf("%d teams, 0 wrong\n", amount);
+    return wrong > 0;
+}
