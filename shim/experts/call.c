@@ -53,6 +53,12 @@ static ncclResult_t fail_status(shim_experts_group_t *group, const char *name, u
     return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(status));
 }
 
+/* Or was destroyed: its handle is unknown or another's. */
+static bool has_ended(shim_comm_t *comm)
+{
+    return atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || shim_comm_find(atomic_load(&comm->handle)) != comm;
+}
+
 /* Whether a call may begin. */
 static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
 {
@@ -68,7 +74,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
         return fail_status(group, name, status);
     if (__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE))
         return fail_status(group, name, ALG_STATUS_ABORTED);
-    if (atomic_load(&group->extra->comm->phase) != SHIM_COMM_ATTACHED)
+    if (has_ended(group->extra->comm))
         return shim_experts_refuse(ncclInvalidUsage, "%s: the group's communicator has failed or ended", name);
     return ncclSuccess;
 }

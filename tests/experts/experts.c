@@ -114,7 +114,8 @@ static void make_tensors(experts_round_t *r)
     const size_t tokens = tokens_of(r->seed, r->rank), hidden = EXPERTS_HIDDEN, top_k = EXPERTS_TOP_K;
     const size_t rows = r->rank_major ? (size_t)r->nranks : EXPERTS_LOCAL;
     const size_t slots = r->rank_major ? EXPERTS_TOKENS : (size_t)r->nranks * EXPERTS_TOKENS;
-    r->choices = experts_tensor(r->seed % 2 == 0 ? ncclInt64 : ncclInt32, 2, tokens, top_k, 0, memory(tokens * top_k * 8));
+    r->choices =
+        experts_tensor(r->seed % 2 == 0 ? ncclInt64 : ncclInt32, 2, tokens, top_k, 0, memory(tokens * top_k * 8));
     r->tokens = experts_tensor(ncclFloat32, 2, tokens, hidden, 0, memory(tokens * hidden * 4));
     r->weights = experts_tensor(ncclFloat32, 2, tokens, top_k, 0, memory(tokens * top_k * 4));
     r->scales = experts_tensor(ncclFloat32, 2, tokens, 4, 0, memory(tokens * 16));
@@ -131,8 +132,9 @@ static void make_tensors(experts_round_t *r)
 /* Tensors point to their own sizes; so a round is never copied. */
 static void tie(experts_round_t *r)
 {
-    experts_tensor_t *const all[] = {&r->choices,     &r->tokens,     &r->weights,  &r->scales,   &r->out, &r->out_weights,
-                                     &r->out_choices, &r->out_scales, &r->counters, &r->combined, &r->combine_weights};
+    experts_tensor_t *const all[] = {&r->choices,  &r->tokens,      &r->weights,        &r->scales,
+                                     &r->out,      &r->out_weights, &r->out_choices,    &r->out_scales,
+                                     &r->counters, &r->combined,    &r->combine_weights};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         all[i]->t.sizes = all[i]->sizes;
     r->inputs = (ncclEpDispatchInputs_t){.size = sizeof(r->inputs), .magic = NCCL_EP_MAGIC, .tokens = &r->tokens.t};
@@ -168,16 +170,25 @@ experts_round_t *experts_round(shim_experts_group_t *group, shim_experts_handle_
     r->handle = handle;
     if (handle == NULL)
         CHECK_NCCL(experts_service()->handle_create(
-            group, rank_major ? NCCL_EP_LAYOUT_RANK_MAJOR : NCCL_EP_LAYOUT_EXPERT_MAJOR, EXPERTS_TOP_K, NULL, &r->handle));
+            group, rank_major ? NCCL_EP_LAYOUT_RANK_MAJOR : NCCL_EP_LAYOUT_EXPERT_MAJOR, EXPERTS_TOP_K, NULL,
+            &r->handle));
     CHECK_NCCL(experts_service()->handle_update(r->handle, &r->choices.t));
     return r;
 }
 
 void experts_round_free(experts_round_t *r)
 {
-    void *const all[] = {r->choices.t.data,     r->tokens.t.data,     r->weights.t.data,  r->scales.t.data,
-                         r->out.t.data,         r->out_weights.t.data, r->out_choices.t.data, r->out_scales.t.data,
-                         r->counters.t.data,    r->combined.t.data,   r->want};
+    void *const all[] = {r->choices.t.data,
+                         r->tokens.t.data,
+                         r->weights.t.data,
+                         r->scales.t.data,
+                         r->out.t.data,
+                         r->out_weights.t.data,
+                         r->out_choices.t.data,
+                         r->out_scales.t.data,
+                         r->counters.t.data,
+                         r->combined.t.data,
+                         r->want};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
     free(r);

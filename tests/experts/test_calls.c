@@ -283,12 +283,9 @@ static void tokens_are_quantized(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(staged_calls_let_others_pass),
-        cmocka_unit_test(rooms_are_taken_and_given_back),
-        cmocka_unit_test(groups_share_nothing),
-        cmocka_unit_test(a_handle_takes_memory_of_any_alignment),
-        cmocka_unit_test(the_programs_allocator_is_used),
-        cmocka_unit_test(scales_travel_with_their_tokens),
+        cmocka_unit_test(staged_calls_let_others_pass),   cmocka_unit_test(rooms_are_taken_and_given_back),
+        cmocka_unit_test(groups_share_nothing),           cmocka_unit_test(a_handle_takes_memory_of_any_alignment),
+        cmocka_unit_test(the_programs_allocator_is_used), cmocka_unit_test(scales_travel_with_their_tokens),
         cmocka_unit_test(tokens_are_quantized),
     };
     host_limit(30);

@@ -319,7 +319,10 @@ typedef struct fault {
     bool combine;
     ncclResult_t result; /* 0: ncclInvalidArgument */
 } fault_t;
-#define FAULT(make, ...) {#make, make, __VA_ARGS__}
+#define FAULT(make, ...)         \
+    {                            \
+#make, make, __VA_ARGS__ \
+    }
 static const fault_t faults[] = {
     FAULT(no_tokens, BOTH, false, 0),
     FAULT(flat_tokens, BOTH, false, 0),
@@ -442,13 +445,13 @@ static void handles_body(ranks_t *ranks)
     CHECK_RESULT(service->handle_create(group, NCCL_EP_LAYOUT_UNSET, 1, NULL, &handle), ncclInvalidArgument);
     CHECK_RESULT(service->handle_create(group, NCCL_EP_LAYOUT_FLAT, 1, NULL, &handle), ncclInvalidArgument);
     CHECK_RESULT(service->handle_create(group, NCCL_EP_LAYOUT_RANK_MAJOR, -1, NULL, &handle), ncclInvalidArgument);
-    CHECK_RESULT(service->handle_create(group, NCCL_EP_LAYOUT_RANK_MAJOR, most + 1, NULL, &handle), ncclInvalidArgument);
+    CHECK_RESULT(service->handle_create(group, NCCL_EP_LAYOUT_RANK_MAJOR, most + 1, NULL, &handle),
+                 ncclInvalidArgument);
 
     char *memory = malloc(bytes + 1);
-    experts_tensor_t wrong[] = {experts_tensor(ncclUint8, 1, bytes - 1, 0, 0, memory),
-                                experts_tensor(ncclInt8, 1, bytes, 0, 0, memory),
-                                experts_tensor(ncclUint8, 2, bytes, 1, 0, memory),
-                                experts_tensor(ncclUint8, 1, bytes, 0, 0, NULL)};
+    experts_tensor_t wrong[] = {
+        experts_tensor(ncclUint8, 1, bytes - 1, 0, 0, memory), experts_tensor(ncclInt8, 1, bytes, 0, 0, memory),
+        experts_tensor(ncclUint8, 2, bytes, 1, 0, memory), experts_tensor(ncclUint8, 1, bytes, 0, 0, NULL)};
     CHECK(memory != NULL);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         wrong[i].t.sizes = wrong[i].sizes;

@@ -195,8 +195,8 @@ static void a_thousand_groups_leave_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_order_of_destroys_is_safe), cmocka_unit_test(a_dead_rank_ends_a_call),
-        cmocka_unit_test(a_call_alone_times_out),        cmocka_unit_test(an_abort_ends_a_waiting_call),
+        cmocka_unit_test(any_order_of_destroys_is_safe),   cmocka_unit_test(a_dead_rank_ends_a_call),
+        cmocka_unit_test(a_call_alone_times_out),          cmocka_unit_test(an_abort_ends_a_waiting_call),
         cmocka_unit_test(a_thousand_groups_leave_nothing),
     };
     host_limit(60);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* service.c - see service.h. */
+/* table.c - the one export: the table of service.h. */
 #include "shim/experts/group.h"
 
 __attribute__((visibility("default"))) const shim_experts_service_t *shuntExperts(uint32_t version)
