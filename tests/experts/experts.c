@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+experts_place_t experts_place;
+_Thread_local cudaStream_t experts_stream;
+
 const shim_experts_service_t *experts_service(void)
 {
     const shim_experts_service_t *service = shuntExperts(SHIM_EXPERTS_VERSION);
@@ -45,7 +48,7 @@ experts_tensor_t experts_tensor(ncclDataType_t type, unsigned ndim, size_t a, si
 
 static void *memory(size_t bytes)
 {
-    void *made = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    void *made = experts_place.make ? experts_place.make(bytes) : aligned_alloc(64, (bytes + 64) / 64 * 64);
     CHECK(made != NULL);
     memset(made, 0xa5, bytes);
     return made;
@@ -190,18 +193,31 @@ void experts_round_free(experts_round_t *r)
                          r->combined.t.data,
                          r->want};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        free(all[i]);
+        (experts_place.drop ? experts_place.drop : free)(all[i]);
     free(r);
+}
+
+static ncclResult_t ended(ncclResult_t result)
+{
+    if (result == ncclSuccess && experts_place.wait)
+        experts_place.wait();
+    return result;
 }
 
 ncclResult_t experts_dispatch(experts_round_t *r)
 {
-    return experts_service()->dispatch(r->handle, &r->inputs, &r->outputs, &r->layout, &r->config, NULL);
+    return ended(
+        experts_service()->dispatch(r->handle, &r->inputs, &r->outputs, &r->layout, &r->config, experts_stream));
 }
 
 ncclResult_t experts_combine(experts_round_t *r)
 {
-    return experts_service()->combine(r->handle, &r->back, &r->result, &r->combine, NULL);
+    return ended(experts_service()->combine(r->handle, &r->back, &r->result, &r->combine, experts_stream));
+}
+
+ncclResult_t experts_complete(experts_round_t *r)
+{
+    return ended(experts_service()->complete(r->handle, experts_stream));
 }
 
 /* A row of the source's token at `at`. */

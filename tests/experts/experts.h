@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.h - a rank's group and the tensors of a dispatch with the combine that undoes it, for this folder's tests.
+ * experts.h - a rank's group and the tensors of a dispatch with the combine that undoes it, for tests on the host
+ * device and on GPUs.
  *
  * Rows are small whole numbers and weights are powers of two, so sums are exact. Experts return the rows unchanged.
  */
 #ifndef TEST_EXPERTS_H
 #define TEST_EXPERTS_H
 
-#include "../host/host.h"
+#include "ranks.h"
 #include "shim/experts/service.h"
 
 enum { EXPERTS_LOCAL = 3, EXPERTS_TOKENS = 7, EXPERTS_TOP_K = 2, EXPERTS_HIDDEN = 512 };
@@ -36,6 +37,15 @@ typedef struct experts_round {
     float *want; /* of `combined` */
 } experts_round_t;
 
+/* Where tensors live, and what runs and ends a call; zero: the host device's. Memory is also the host's. */
+typedef struct experts_place {
+    void *(*make)(size_t bytes);
+    void (*drop)(void *memory);
+    void (*wait)(void); /* until a call has ended */
+} experts_place_t;
+extern experts_place_t experts_place;
+extern _Thread_local cudaStream_t experts_stream;
+
 const shim_experts_service_t *experts_service(void);
 ncclEpGroupConfig_t experts_config(int nranks);
 /* Collective; must be served. */
@@ -50,6 +60,7 @@ experts_round_t *experts_round(shim_experts_group_t *group, shim_experts_handle_
 void experts_round_free(experts_round_t *round);
 ncclResult_t experts_dispatch(experts_round_t *round);
 ncclResult_t experts_combine(experts_round_t *round);
+ncclResult_t experts_complete(experts_round_t *round);
 /* Whether what arrived is right. */
 void experts_check_dispatch(const experts_round_t *round);
 void experts_check_combine(const experts_round_t *round);

@@ -2,6 +2,7 @@
 /*
  * Who is served: all ranks of a group or none, with one reason, whatever one of them wants, does or suffers.
  */
+#include "../host/host.h"
 #include "experts.h"
 
 #include <signal.h>

@@ -3,6 +3,7 @@
  * Calls that follow each other in any order: staged ones with others in between, several handles and groups, memory of
  * the caller or its allocator, the recipes that leave the rows as they are.
  */
+#include "../host/host.h"
 #include "experts.h"
 
 #include <string.h>
@@ -31,20 +32,20 @@ static void staged_body(ranks_t *ranks)
     shim_experts_group_t *group = experts_group(comm, ranks->nranks);
     for (uint64_t seed = 0; seed < 4; seed++) {
         round_t *one = staged(group, ranks, false, seed), *other = staged(group, ranks, true, seed + 10);
-        CHECK_NCCL(service->complete(one->handle, NULL)); /* nothing is open */
+        CHECK_NCCL(experts_complete(one)); /* nothing is open */
         CHECK_NCCL(experts_dispatch(one));
         experts_run(group, ranks->rank, ranks->nranks, true, seed + 20);
         CHECK_NCCL(experts_dispatch(other));
         experts_run(group, ranks->rank, ranks->nranks, false, seed + 30);
-        CHECK_NCCL(service->complete(other->handle, NULL));
+        CHECK_NCCL(experts_complete(other));
         experts_check_dispatch(other);
-        CHECK_NCCL(service->complete(one->handle, NULL));
+        CHECK_NCCL(experts_complete(one));
         experts_check_dispatch(one);
-        CHECK_NCCL(service->complete(one->handle, NULL));
+        CHECK_NCCL(experts_complete(one));
         CHECK_NCCL(experts_combine(other));
         CHECK_NCCL(experts_combine(one));
-        CHECK_NCCL(service->complete(one->handle, NULL));
-        CHECK_NCCL(service->complete(other->handle, NULL));
+        CHECK_NCCL(experts_complete(one));
+        CHECK_NCCL(experts_complete(other));
         experts_check_combine(one);
         experts_check_combine(other);
         end(one);
@@ -78,11 +79,11 @@ static void rooms_body(ranks_t *ranks)
         CHECK_RESULT(experts_dispatch(r[ROOMS]), ncclInvalidUsage);
         CHECK_RESULT(experts_dispatch(r[1]), ncclInvalidUsage);
         CHECK_RESULT(experts_combine(r[1]), ncclInvalidUsage);
-        CHECK_NCCL(service->complete(r[2]->handle, NULL));
+        CHECK_NCCL(experts_complete(r[2]));
         experts_check_dispatch(r[2]);
         CHECK_NCCL(experts_dispatch(r[ROOMS])); /* in its room */
         for (int i = 0; i <= ROOMS; i++)
-            CHECK_NCCL(service->complete(r[i]->handle, NULL));
+            CHECK_NCCL(experts_complete(r[i]));
         for (int i = 0; i <= ROOMS; i++)
             experts_check_dispatch(r[i]);
     }

@@ -2,6 +2,7 @@
 /*
  * What a call refuses: each fault gives an error with a text, launches nothing, and leaves the group in order.
  */
+#include "../host/host.h"
 #include "experts.h"
 
 #include <string.h>

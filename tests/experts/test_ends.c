@@ -3,6 +3,7 @@
  * Ends: destroys in any order, ranks that die or abort while others wait, time-outs, and memory after a thousand
  * groups.
  */
+#include "../host/host.h"
 #include "experts.h"
 
 #include <pthread.h>
