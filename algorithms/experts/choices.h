@@ -21,18 +21,27 @@ LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k
     return e < 0 || e >= (int64_t)c.experts ? (uint32_t)CHOICE_NONE : (uint32_t)e;
 }
 
-LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t token, uint32_t quad)
+/* Quad i of the own tokens, or of places behind them. */
+LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t i)
 {
+    const uint32_t token = i / c.quads, quad = i % c.quads;
     uint64_t all = 0;
+    if (token >= c.call.tokens)
+        return QUAD_NONE;
     LANE_UNROLL
-    for (uint32_t i = 0; i < 4; i++)
-        all |= (uint64_t)choice_load(c, token, 4 * quad + i) << (16 * i);
+    for (uint32_t k = 0; k < 4; k++)
+        all |= (uint64_t)choice_load(c, token, 4 * quad + k) << (16 * k);
     return all;
 }
 
 LANE_FN uint32_t quad_choice(uint64_t quad, uint32_t i)
 {
     return (uint32_t)(quad >> (16 * i)) & 0xffff;
+}
+
+LANE_FN uint32_t choice_rank(const experts_call_t &c, uint32_t expert)
+{
+    return (uint32_t)(expert * c.local_inverse >> 32);
 }
 
 /* The ranks (bits) that want an own token. */
@@ -42,7 +51,7 @@ LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token)
     for (uint32_t k = 0; k < c.call.top_k; k++) {
         const uint32_t e = choice_load(c, token, k);
         if (e != CHOICE_NONE)
-            ranks |= 1u << e / c.local;
+            ranks |= 1u << choice_rank(c, e);
     }
     return ranks;
 }
@@ -68,30 +77,7 @@ LANE_FN table_t table_of(const experts_call_t &c, uint8_t *shared, uint32_t warp
     return t;
 }
 
-/* Fill in a peer's quad, once that and the peer's number of tokens are known. False: the wait was broken. */
-LANE_FN bool table_take(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                        const table_t &t, uint32_t source, uint32_t place)
-{
-    const uint8_t *const header = team.own + header_at(c, room, source);
-    uint64_t *const quad = t.quads + (uint64_t)source * c.most_tokens * c.quads + place;
-    lane_wait_begins(lane);
-    for (;;) {
-        const vec16_t notice = lane_poll(header), v = lane_poll(header + VEC + (uint64_t)place * VEC);
-        if (header_arrived(room, notice)) {
-            const bool exists = place < notice.w[0] * c.quads;
-            if (place == 0)
-                t.tokens[source] = notice.w[0];
-            if (!exists || header_arrived(room, v)) {
-                *quad = exists ? (uint64_t)v.w[2] << 32 | v.w[0] : QUAD_NONE;
-                return true;
-            }
-        }
-        if (lane_stop(lane, team))
-            return false;
-    }
-}
-
-/* All ranks' choices. By all lanes of the block; false: the wait was broken. */
+/* All ranks' choices, and how many tokens each has. By all lanes of the block; false: the wait was broken. */
 LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                         const table_t &t)
 {
@@ -99,13 +85,23 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
     bool broken = false;
     for (uint32_t i = lane.thread; !broken && i < c.nranks * of_rank; i += lane.threads) {
         const uint32_t source = i / of_rank, place = i % of_rank;
-        if (source != team.rank) {
-            broken = !table_take(lane, team, c, room, t, source, place);
-        } else {
-            t.quads[i] = place < c.call.tokens * c.quads ? quad_load(c, place / c.quads, place % c.quads) : QUAD_NONE;
-            if (place == 0)
-                t.tokens[source] = c.call.tokens;
+        if (source == team.rank) {
+            t.quads[i] = quad_load(c, place);
+            continue;
         }
+        const uint8_t *const at = team.own + header_at(c, room, source) + VEC + (uint64_t)place * VEC;
+        vec16_t v;
+        lane_wait_begins(lane);
+        while (!broken && !header_arrived(room, v = lane_poll(at)))
+            broken = lane_stop(lane, team);
+        t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
+    }
+    /* Other lanes than those with most quads: one of each block polls a rank's number. */
+    for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
+        if (r == team.rank)
+            t.tokens[r] = c.call.tokens;
+        else
+            broken = !header_tokens(lane, team, c, room, r, t.tokens[r]);
     }
     return !lane_sync_any(broken);
 }
@@ -122,7 +118,7 @@ LANE_FN uint32_t table_choice(const experts_call_t &c, const table_t &t, uint32_
 
 LANE_FN bool choice_is_here(const alg_team_t &team, const experts_call_t &c, uint32_t expert)
 {
-    return expert != CHOICE_NONE && expert / c.local == team.rank;
+    return expert != CHOICE_NONE && choice_rank(c, expert) == team.rank;
 }
 
 LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place, uint32_t expert)
@@ -137,12 +133,16 @@ LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place
     return has;
 }
 
-/* Tokens that chose the expert, of the first `end` of all ranks' places. By all lanes of a warp. */
-LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t end, const share_t &s)
+/* Tokens that chose the expert, of all ranks before `source` and of the first `end` of that. By all lanes of a warp. */
+LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t source, uint32_t end,
+                             const share_t &s)
 {
     uint32_t count = 0;
-    for (uint32_t i = s.in_warp; i < end; i += s.width)
-        count += table_has(c, t, (uint64_t)i * c.quads, expert);
+    for (uint32_t r = 0; r < c.nranks && r <= source; r++) {
+        const uint32_t tokens = r < source ? t.tokens[r] : end;
+        for (uint32_t i = s.in_warp; i < tokens; i += s.width)
+            count += table_has(c, t, table_place(c, r, i), expert);
+    }
     return lane_warp_sum(count);
 }
 
@@ -177,7 +177,7 @@ LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const
     const uint32_t expert = table_choice(c, t, source, token, key);
     if (!choice_is_here(team, c, expert))
         return -1;
-    const uint32_t before = table_count(c, t, expert, source * c.most_tokens + token, s);
+    const uint32_t before = table_count(c, t, expert, source, token, s);
     return (int32_t)((expert - team.rank * c.local) * c.nranks * c.most_tokens + before);
 }
 

@@ -85,14 +85,12 @@ template <int TYPE, int N> struct experts_combine {
 
     /* The sums of the peers' tokens on this rank, to them. False: the wait was broken. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                             uint8_t *shared)
+                             uint8_t *shared, const uint32_t (&tokens)[N])
     {
-        uint32_t tokens[N], units = 0;
+        uint32_t units = 0;
         LANE_UNROLL
-        for (uint32_t r = 0; r < N; r++) {
-            tokens[r] = r < c.nranks && r != team.rank ? routes_of(c).tokens[r] : 0;
+        for (uint32_t r = 0; r < N; r++)
             units += tokens[r];
-        }
         const share_t s = share_make(lane, units, c.vectors);
         for (uint32_t i = lane.block * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
             uint32_t source, token;
@@ -178,7 +176,7 @@ template <int TYPE, int N> struct experts_combine {
                                 uint8_t *shared)
     {
         const share_t s = share_make(lane, c.call.tokens, c.vectors);
-        for (uint32_t i = lane.block * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
+        for (uint32_t i = share_back(lane) * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
             const uint32_t token = i / s.pieces, begin = i % s.pieces * s.length;
             const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
             const uint32_t ranks = routes_of(c).ranks[token];
@@ -191,22 +189,33 @@ template <int TYPE, int N> struct experts_combine {
             if (lane_warp_any(broken))
                 return false;
         }
-        return lane.block != 0 || header_hear(lane, team, c, room, lane.thread, lane.threads);
+        bool broken = false;
+        uint32_t tokens;
+        for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
+            broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);
+        return !broken;
     }
 
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const experts_call_t &c, uint8_t *shared)
     {
+        const uint32_t first = lane.block * lane.threads + lane.thread;
         room_t room;
         bool broken = false;
         lane_begin((uintptr_t)team.own, 0);
-        if (!room_enter(team, c, room))
-            return;
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            if (room_is_staged(c) && !room_await_credit(lane, team, c, room))
+            /* Loaded before the call's number is known, as these take as long as that. */
+            const header_pair_t pair = header_load(c, first);
+            uint32_t tokens[N];
+            LANE_UNROLL
+            for (uint32_t r = 0; r < N; r++)
+                tokens[r] = r < c.nranks && r != team.rank ? routes_of(c).tokens[r] : 0;
+            if (!room_enter(team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
-            header_send(team, c, room, lane.block * lane.threads + lane.thread, lane.blocks * lane.threads);
+            header_send(team, c, room, first, lane.blocks * lane.threads, pair);
             room_leave(lane, room);
-            broken = !send(lane, team, c, room, shared);
+            broken = !send(lane, team, c, room, shared, tokens);
+        } else if (!room_enter(team, c, room)) {
+            return;
         }
         if (!(c.call.phases & ALG_EXPERTS_RECEIVE))
             return;

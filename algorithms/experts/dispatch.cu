@@ -17,7 +17,7 @@
 #include "algorithms/experts/start.h"
 
 template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
-    enum { ROWS = 4 };
+    enum { ROWS = 2 };
 
     static LANE_HOST_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
     {
@@ -26,42 +26,82 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     typedef row_source<RECIPE> source_t;
 
+    /* Vectors of a piece, from the lane's first on. */
+    typedef struct piece {
+        uint32_t token, first, end;
+    } piece_t;
+
+    LANE_FN static piece_t piece_of(const experts_call_t &c, const share_t &s, uint32_t item)
+    {
+        const uint32_t begin = item % s.pieces * s.length;
+        return piece_t{item / s.pieces, begin + s.in_warp,
+                       begin + s.length < c.vectors ? begin + s.length : c.vectors};
+    }
+
+    /* What a lane loads before the call's number is known, as its loads take as long as that one's. */
+    typedef struct early {
+        uint64_t quad;
+        header_pair_t pair;
+        uint32_t ranks;
+        vec16_t x[ROWS];
+    } early_t;
+
+    LANE_FN static void load_rows(const experts_call_t &c, const share_t &s, const piece_t &p, uint32_t v,
+                                  vec16_t (&x)[ROWS])
+    {
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++) {
+            if (v + b * s.width < p.end)
+                x[b] = source_t::load(c, p.token, v + b * s.width);
+        }
+    }
+
+    LANE_FN static early_t load_early(const lane_t &lane, const experts_call_t &c, const share_t &s)
+    {
+        early_t e;
+        const uint32_t first = lane.block * lane.threads + lane.thread, item = lane.block * s.warps + s.warp;
+        e.ranks = 0;
+        e.quad = quad_load(c, first);
+        e.pair = header_load(c, first);
+        if (item < s.items) {
+            const piece_t p = piece_of(c, s, item);
+            load_rows(c, s, p, p.first, e.x);
+            e.ranks = choice_ranks(c, p.token);
+        }
+        return e;
+    }
+
     /* Headers, and the ranks of each own token for combine. */
     LANE_FN static void send_choices(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
-                                     const room_t &room)
+                                     const room_t &room, const early_t &e)
     {
         const uint32_t first = lane.block * lane.threads + lane.thread, stride = lane.blocks * lane.threads;
-        for (uint32_t i = first; i < c.call.tokens * c.quads; i += stride) {
-            const uint64_t quad = quad_load(c, i / c.quads, i % c.quads);
+        for (uint32_t i = first; i < c.most_tokens * c.quads; i += stride) {
+            const uint64_t quad = i == first ? e.quad : quad_load(c, i);
             header_put(team, c, room, VEC + (uint64_t)i * VEC,
                        header_vector(room, (uint32_t)quad, (uint32_t)(quad >> 32)));
         }
-        header_send(team, c, room, first, stride);
-        const routes_t routes = routes_of(c);
-        for (uint32_t i = first; i < c.call.tokens; i += stride)
-            routes.ranks[i] = choice_ranks(c, i);
+        header_send(team, c, room, first, stride, e.pair);
     }
 
     LANE_FN static void send_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
-                                  const room_t &room)
+                                  const room_t &room, const share_t &s, early_t &e)
     {
-        const share_t s = share_make(lane, c.call.tokens, c.vectors);
-        for (uint32_t i = lane.block * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
-            const uint32_t token = i / s.pieces, begin = i % s.pieces * s.length;
-            const uint32_t ranks = choice_ranks(c, token) & ~(1u << team.rank);
-            const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
-            if (ranks == 0)
-                continue;
-            const uint64_t to = row_at(c, room, team.rank, token), words = row_escapes_at(c, room, team.rank, token);
-            for (uint32_t v = begin + s.in_warp; v < end; v += ROWS * s.width) {
-                vec16_t x[ROWS];
-                LANE_UNROLL
-                for (uint32_t b = 0; b < ROWS; b++)
-                    x[b] = source_t::load(c, token, v + b * s.width < end ? v + b * s.width : v);
+        const uint32_t first = lane.block * s.warps + s.warp;
+        for (uint32_t i = first; i < s.items; i += lane.blocks * s.warps) {
+            const piece_t p = piece_of(c, s, i);
+            const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.token);
+            if (i % s.pieces == 0 && s.in_warp == 0)
+                routes_of(c).ranks[p.token] = ranks;
+            const uint64_t to = row_at(c, room, team.rank, p.token);
+            const uint64_t words = row_escapes_at(c, room, team.rank, p.token);
+            for (uint32_t v = p.first; (ranks & ~(1u << team.rank)) != 0 && v < p.end; v += ROWS * s.width) {
+                if (i != first || v != p.first)
+                    load_rows(c, s, p, v, e.x);
                 LANE_UNROLL
                 for (uint32_t b = 0; b < ROWS; b++) {
-                    if (v + b * s.width < end)
-                        row_put(team, c, ranks, to, words, v + b * s.width, x[b]);
+                    if (v + b * s.width < p.end)
+                        row_put(team, c, ranks, to, words, v + b * s.width, e.x[b]);
                 }
             }
         }
@@ -129,24 +169,19 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     /* A piece of a row to its places. False: the wait was broken. */
     LANE_FN static bool receive_piece(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                                      const int32_t *rows, uint32_t source, uint32_t token, uint32_t begin,
-                                      const share_t &s)
+                                      const int32_t *rows, uint32_t source, const piece_t &p, const share_t &s)
     {
-        const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
-        uint8_t *const from = team.own + row_at(c, room, source, token);
-        uint8_t *const words = team.own + row_escapes_at(c, room, source, token);
-        for (uint32_t v = begin + s.in_warp; v < end; v += ROWS * s.width) {
+        uint8_t *const from = team.own + row_at(c, room, source, p.token);
+        uint8_t *const words = team.own + row_escapes_at(c, room, source, p.token);
+        for (uint32_t v = p.first; v < p.end; v += ROWS * s.width) {
             vec16_t x[ROWS];
-            if (source == team.rank) {
-                LANE_UNROLL
-                for (uint32_t b = 0; b < ROWS; b++)
-                    x[b] = source_t::load(c, token, v + b * s.width < end ? v + b * s.width : v);
-            } else if (!row_take<ROWS>(lane, team, from, words, v, s.width, end, x)) {
+            if (source == team.rank)
+                load_rows(c, s, p, v, x);
+            else if (!row_take<ROWS>(lane, team, from, words, v, s.width, p.end, x))
                 return false;
-            }
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++) {
-                if (v + b * s.width >= end)
+                if (v + b * s.width >= p.end)
                     continue;
                 store(c, rows, v + b * s.width, x[b]);
                 if (source != team.rank)
@@ -172,18 +207,18 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         for (uint32_t r = 0; r < c.nranks; r++)
             units += t.tokens[r];
         const share_t s = share_make(lane, units, c.vectors);
-        for (uint32_t base = lane.block * s.warps; base < s.items; base += lane.blocks * s.warps) {
+        for (uint32_t base = share_back(lane) * s.warps; base < s.items; base += lane.blocks * s.warps) {
             const uint32_t item = base + s.warp, last = base + s.warps < s.items ? base + s.warps : s.items;
             find_rows(team, c, t, s, base, (last - 1) / s.pieces - base / s.pieces + 1);
             bool broken = false;
             if (item < s.items) {
-                uint32_t source, token;
-                share_find(t.tokens, item / s.pieces, source, token);
-                const int32_t *const rows = t.rows + (item / s.pieces - base / s.pieces) * c.keys;
-                const uint32_t piece = item % s.pieces;
-                broken = piece == 0 && !note_unit(lane, team, c, room, t, rows, source, token, s);
+                piece_t p = piece_of(c, s, item);
+                const int32_t *const rows = t.rows + (p.token - base / s.pieces) * c.keys;
+                uint32_t source;
+                share_find(t.tokens, p.token, source, p.token);
+                broken = item % s.pieces == 0 && !note_unit(lane, team, c, room, t, rows, source, p.token, s);
                 if (!broken && wanted(c, rows))
-                    broken = !receive_piece(lane, team, c, room, rows, source, token, piece * s.length, s);
+                    broken = !receive_piece(lane, team, c, room, rows, source, p, s);
             }
             if (lane_sync_any(broken))
                 return false;
@@ -197,12 +232,11 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
                                    const table_t &t)
     {
         const share_t s = share_make(lane, 0, 0);
-        const uint32_t all = lane.blocks * s.warps, own = all - 1 - (lane.block * s.warps + s.warp);
-        for (uint32_t i = own; i < (c.call.rank_major ? c.nranks : c.local); i += all) {
-            const uint32_t count =
-                c.call.rank_major
-                    ? table_count_tokens(team, c, t, i, t.tokens[i], s)
-                    : table_count(c, t, team.rank * c.local + i, c.nranks * c.most_tokens, s);
+        const uint32_t all = lane.blocks * s.warps;
+        for (uint32_t i = lane.block * s.warps + s.warp; i < (c.call.rank_major ? c.nranks : c.local); i += all) {
+            const uint32_t count = c.call.rank_major
+                                       ? table_count_tokens(team, c, t, i, t.tokens[i], s)
+                                       : table_count(c, t, team.rank * c.local + i, c.nranks, 0, s);
             if (s.in_warp == 0 && c.call.counters != NULL)
                 c.call.counters[i] = (int32_t)count;
             const uint64_t top_k = c.call.top_k, end = (uint64_t)(i + 1) * c.most_tokens * top_k;
@@ -220,21 +254,25 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
     {
         room_t room;
         lane_begin((uintptr_t)team.own, 0);
-        if (!room_enter(team, c, room))
-            return;
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            if (room_is_staged(c) && !room_await_credit(lane, team, c, room))
+            const share_t s = share_make(lane, c.call.tokens, c.vectors);
+            early_t e = load_early(lane, c, s);
+            if (!room_enter(team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
-            send_choices(lane, team, c, room);
-            send_rows(lane, team, c, room);
+            send_choices(lane, team, c, room, e);
+            send_rows(lane, team, c, room, s, e);
             room_leave(lane, room);
+        } else if (!room_enter(team, c, room)) {
+            return;
         }
         if (!(c.call.phases & ALG_EXPERTS_RECEIVE))
             return;
         const table_t t = table_of(c, shared, lane.threads / lane_warp_size());
-        if (!table_fill(lane, team, c, room, t) || !receive_rows(lane, team, c, room, t))
+        if (!table_fill(lane, team, c, room, t))
             return;
         count_rows(lane, team, c, t);
+        if (!receive_rows(lane, team, c, room, t))
+            return;
         if (room_is_staged(c))
             room_give_credit(lane, team, c, room);
     }

@@ -3,8 +3,8 @@
  * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch, and how a rank
  * knows what has arrived there.
  *
- *   headers   from each source rank: how many tokens it has, their choices, their weights. Words of 8 bytes, half of
- *             each the call's number: a word is there when it has that number, and is never armed again
+ *   headers   from each source rank: how many tokens it has, the choices of all that it may have, their weights. Words
+ *             of 8 bytes, half of each the call's number: a word is there when it has that, and is never armed again
  *   rows      from each source rank, a row for each token: all-ones until its vectors arrive (mark.h), armed again by
  *             the lane that takes them
  *   escapes   a word for each vector of rows
@@ -69,6 +69,7 @@ typedef struct experts_call {
     uint64_t first; /* the staged room, or the first of the two, from the scratch's start */
     uint32_t nranks, most_tokens, row_bytes;
     uint32_t experts, local;
+    uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
     uint32_t quads;   /* of a token */
     uint32_t keys;    /* received rows of a token on a rank: top_k, rank-major 1 */
     uint32_t vectors; /* of a row with its scales */
@@ -87,6 +88,7 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     c.row_bytes = shape->row_bytes;
     c.experts = shape->experts;
     c.local = shape->experts / shape->nranks;
+    c.local_inverse = ((UINT64_C(1) << 32) + c.local - 1) / c.local;
     c.quads = room_quads(call->top_k);
     c.keys = call->rank_major ? 1 : call->top_k;
     c.token_vectors = call->token_bytes / VEC;
@@ -195,21 +197,34 @@ LANE_FN uint64_t header_weights(const experts_call_t &c, uint32_t token, uint32_
     return c.map.weights + ((uint64_t)token * room_weight_pairs(c.call.top_k) + pair) * VEC;
 }
 
-/* The number of tokens, and all weights if the call has some. `first`, `stride`: this lane's part. */
+/* A lane's first pair of weights, loaded before the call's number is known. */
+typedef struct header_pair {
+    uint32_t w[2];
+} header_pair_t;
+
+LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
+{
+    const uint32_t top_k = c.call.top_k, pairs = room_weight_pairs(top_k), token = i / pairs, k = i % pairs * 2;
+    if (c.call.weights == NULL || token >= c.call.tokens)
+        return header_pair_t{{0, 0}};
+    const uint32_t *const at = (const uint32_t *)c.call.weights + (uint64_t)token * top_k + k;
+    return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
+}
+
+/* The number of tokens, and all weights if the call has some. `first`, `stride`: this lane's part, whose first pair is
+ * there. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
-                         uint32_t stride)
+                         uint32_t stride, header_pair_t pair)
 {
     if (first == 0)
         header_put(team, c, room, 0, header_vector(room, c.call.tokens, 0));
     if (c.call.weights == NULL)
         return;
-    const uint32_t top_k = c.call.top_k, pairs = room_weight_pairs(top_k);
-    const uint32_t *const weights = (const uint32_t *)c.call.weights;
+    const uint32_t pairs = room_weight_pairs(c.call.top_k);
     for (uint32_t i = first; i < c.call.tokens * pairs; i += stride) {
-        const uint32_t token = i / pairs, k = i % pairs * 2;
-        const uint32_t *const at = weights + (uint64_t)token * top_k + k;
-        header_put(team, c, room, header_weights(c, token, k / 2),
-                   header_vector(room, lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0));
+        if (i != first)
+            pair = header_load(c, i);
+        header_put(team, c, room, header_weights(c, i / pairs, i % pairs), header_vector(room, pair.w[0], pair.w[1]));
     }
 }
 
@@ -232,17 +247,17 @@ LANE_FN bool header_weight(lane_t &lane, const alg_team_t &team, const experts_c
     return true;
 }
 
-/* Hear from every peer: with `first` below the number of ranks, a lane each. False: the wait was broken. */
-LANE_FN bool header_hear(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                         uint32_t first, uint32_t stride)
+/* How many tokens a peer has. False: the wait was broken. */
+LANE_FN bool header_tokens(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                           uint32_t source, uint32_t &tokens)
 {
+    vec16_t v;
     lane_wait_begins(lane);
-    for (uint32_t r = first; r < c.nranks; r += stride) {
-        while (r != team.rank && !header_arrived(room, lane_poll(team.own + header_at(c, room, r)))) {
-            if (lane_stop(lane, team))
-                return false;
-        }
+    while (!header_arrived(room, v = lane_poll(team.own + header_at(c, room, source)))) {
+        if (lane_stop(lane, team))
+            return false;
     }
+    tokens = v.w[0];
     return true;
 }
 
@@ -268,6 +283,12 @@ typedef struct share {
     uint32_t warps, warp;    /* of a block */
     uint32_t in_warp, width; /* lanes */
 } share_t;
+
+/* Blocks send from the first on and receive from the last on: with few tokens, different ones do each. */
+LANE_FN uint32_t share_back(const lane_t &lane)
+{
+    return lane.blocks - 1 - lane.block;
+}
 
 LANE_FN share_t share_make(const lane_t &lane, uint32_t units, uint32_t vectors)
 {
