@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "shim/ep/tensor.h"
+#include "shim/ep/descriptor.h"
 
 /* Every structure begins so. */
 typedef struct head {

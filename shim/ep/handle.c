@@ -6,9 +6,9 @@
 #include <limits.h>
 
 #include "shim/ep/decode.h"
+#include "shim/ep/descriptor.h"
 #include "shim/ep/names.h"
 #include "shim/ep/object.h"
-#include "shim/ep/tensor.h"
 
 static bool has_low_latency(ncclEpLayout_t layout, int top_k)
 {

@@ -183,7 +183,7 @@ static bool search(void)
 
 static bool try_setting(const char *path)
 {
-    if (try_file(path))
+    if (try_folder(path) || try_file(path))
         return true;
     snprintf(g_why, sizeof(g_why), "SHUNT_NCCL_EP_PATH names none (%s); name a libnccl_ep.so of nccl-extensions",
              g_refused[0] ? g_refused : path);
