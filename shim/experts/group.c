@@ -155,8 +155,7 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
 {
     if (!config || !group || !why)
         return shim_experts_refuse(ncclInvalidArgument, "ncclEpCreateGroup: an argument is NULL");
-    /* Programs create groups in the place where they would communicate, so no kernel of a destroyed group waits here.
-     */
+    /* What destroyed groups left. Their last kernels end, since all ranks launched them before they came here. */
     shim_extra_collect();
     shim_comm_reap();
     ncclEpGroupConfig_t full = {0};

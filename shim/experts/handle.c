@@ -98,13 +98,13 @@ static ncclResult_t callers_memory(const shim_experts_group_t *group, const nccl
                                    void **memory)
 {
     const size_t has = tensor->ndim == 1 && tensor->sizes ? tensor->sizes[0] : 0;
-    const shim_experts_want_t want = {.name = "the handle's memory", .type = ncclUint8, .ndim = 1, .sizes = {has}};
+    const shim_experts_want_t want = {
+        .name = "ncclEpInitHandle: handle_mem", .type = ncclUint8, .ndim = 1, .sizes = {has}};
     if (has < bytes)
-        return shim_experts_refuse(
-            ncclInvalidArgument,
-            "ncclEpInitHandle: the handle's memory has %zu bytes in one dimension, needed are %zu "
-            "(ncclEpHandleMemSize)",
-            has, bytes);
+        return shim_experts_refuse(ncclInvalidArgument,
+                                   "ncclEpInitHandle: handle_mem has %zu bytes in one dimension, needed are %zu "
+                                   "(ncclEpHandleMemSize)",
+                                   has, bytes);
     return shim_experts_tensor(group, tensor, &want, memory);
 }
 
@@ -155,12 +155,16 @@ ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncc
         return shim_experts_refuse(ncclInvalidArgument, "ncclEpUpdateHandle: topk_idx is not a tensor [tokens][top_k]");
     const size_t tokens = choices->sizes[0];
     const bool wide = choices->datatype == ncclInt64;
-    const shim_experts_want_t want = {.name = "ncclEpUpdateHandle: topk_idx (or as ncclInt64)",
+    const shim_experts_want_t want = {.name = "ncclEpUpdateHandle: topk_idx",
                                       .type = wide ? ncclInt64 : ncclInt32,
                                       .ndim = 2,
                                       .sizes = {tokens, handle->top_k},
                                       .alignment = wide ? 8 : 4};
     void *data = NULL;
+    if (!wide && choices->datatype != ncclInt32)
+        return shim_experts_refuse(ncclInvalidArgument,
+                                   "ncclEpUpdateHandle: topk_idx has type %d, not ncclInt32 or ncclInt64",
+                                   (int)choices->datatype);
     if (tokens > group->shape.most_tokens)
         return shim_experts_refuse(ncclInvalidArgument,
                                    "ncclEpUpdateHandle: topk_idx has %zu tokens, more than "

@@ -91,6 +91,52 @@ static void a_dead_rank_ends_a_call(void **state)
     }
 }
 
+static void *kill_soon(void *after_us)
+{
+    usleep(*(const useconds_t *)after_us);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* Groups and calls without end, until one rank is killed in the middle of anything. */
+static void killed_body(ranks_t *ranks)
+{
+    const shim_experts_service_t *service = experts_service();
+    const ncclEpGroupConfig_t config = experts_config(ranks->nranks);
+    ncclComm_t comm = ranks_init(ranks);
+    pthread_t killer;
+    bool going = true;
+    ranks_barrier(ranks);
+    if (ranks->rank == 1)
+        CHECK(pthread_create(&killer, NULL, kill_soon, (void *)ranks->arg) == 0);
+    for (uint64_t seed = 0; going; seed++) {
+        shim_experts_group_t *group = NULL;
+        const char *why = NULL;
+        CHECK_NCCL(service->create(comm, &config, &group, &why));
+        going = group != NULL;
+        for (uint64_t i = 0; going && i < 20; i++) {
+            experts_round_t *r = experts_round(group, NULL, ranks->rank, ranks->nranks, i % 2, seed + i);
+            going = experts_dispatch(r) == ncclSuccess && experts_combine(r) == ncclSuccess;
+            CHECK_NCCL(service->handle_destroy(r->handle));
+            experts_round_free(r);
+        }
+        if (group != NULL)
+            CHECK_NCCL(service->destroy(group));
+    }
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void a_rank_killed_at_any_time_hangs_nobody(void **state)
+{
+    (void)state;
+    for (int i = 0; i < scaled(12); i++) {
+        const useconds_t after_us = 3000 + 7001 * (useconds_t)i;
+        ranks_plan_t plan = {
+            .shape = RANKS_PROCESSES, .nranks = 3, .killed = 1u << 1, .body = killed_body, .arg = &after_us};
+        assert_int_equal(ranks_run(&plan), 0);
+    }
+}
+
 static void alone_body(ranks_t *ranks)
 {
     const uint64_t *own_ns = ranks->arg;
@@ -196,9 +242,9 @@ static void a_thousand_groups_leave_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_order_of_destroys_is_safe),   cmocka_unit_test(a_dead_rank_ends_a_call),
-        cmocka_unit_test(a_call_alone_times_out),          cmocka_unit_test(an_abort_ends_a_waiting_call),
-        cmocka_unit_test(a_thousand_groups_leave_nothing),
+        cmocka_unit_test(any_order_of_destroys_is_safe),          cmocka_unit_test(a_dead_rank_ends_a_call),
+        cmocka_unit_test(a_rank_killed_at_any_time_hangs_nobody), cmocka_unit_test(a_call_alone_times_out),
+        cmocka_unit_test(an_abort_ends_a_waiting_call),           cmocka_unit_test(a_thousand_groups_leave_nothing),
     };
     host_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);
