@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 CLIENT, LINKED, OURS, FAKE, AUDIT, COMMAND = (os.path.realpath(path) for path in sys.argv[1:])
-VERSION, OUR_VERSION = "12345", "100"
+VERSION, OUR_VERSION = "12345", "200"
 
 
 def run(*command, **variables):
