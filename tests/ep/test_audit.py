@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_audit.py - libnccl_ep.so.0 in a program that links it, or opens NVIDIA's by an absolute path.
 
-usage: test_audit.py CLIENT LINKED_CLIENT LIBRARY FAKE AUDIT_LIBRARY SHUNT_COMMAND
+usage: test_audit.py CLIENT LINKED_CLIENT LIBRARY FAKE FAKE_NCCL AUDIT_LIBRARY SHUNT_COMMAND
 
-A fake plays NVIDIA's library. Its version is seen after a group was created, if the call came to it.
+A fake plays NVIDIA's library. Its version is seen after a group was created, if the call came to it. Another plays a
+libnccl.so.2 that serves groups.
 """
 
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-CLIENT, LINKED, OURS, FAKE, AUDIT, COMMAND = (os.path.realpath(path) for path in sys.argv[1:])
+CLIENT, LINKED, OURS, FAKE, NCCL, AUDIT, COMMAND = (os.path.realpath(path) for path in sys.argv[1:])
 VERSION, OUR_VERSION = "12345", "200"
 
 
@@ -54,6 +55,9 @@ def main():
     both = f"{os.path.dirname(OURS)}:{theirs}"
     expect(OURS, 2, VERSION, LINKED, "linked", "create", LD_LIBRARY_PATH=both)
     expect(OURS, 2, VERSION, LINKED, "linked", "create", LD_PRELOAD=f"{OURS}:{FAKE}")
+    # The service of an NCCL that the program has opened for itself, as Python does.
+    expect(OURS, 1, OUR_VERSION, CLIENT, OURS, "create", NCCL, LD_LIBRARY_PATH=theirs)
+    expect(OURS, 2, VERSION, CLIENT, OURS, "create", LD_LIBRARY_PATH=theirs)
 
 
 main()
