@@ -18,8 +18,12 @@ CLIENT, LINKED, OURS, FAKE, NCCL, AUDIT, COMMAND = (os.path.realpath(path) for p
 VERSION, OUR_VERSION = "12345", "200"
 
 
+# Some lead to folders where this machine may have NVIDIA's.
+DROPPED = ("SHUNT_", "LD_", "CONDA_", "CUDA_", "HOME", "PYTHON", "VIRTUAL_ENV")
+
+
 def run(*command, **variables):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHUNT_", "LD_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     environment.update({"SHUNT_TUNE": "0", **variables})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{command} {variables}: {done.returncode}\n{done.stdout}{done.stderr}"
