@@ -52,7 +52,7 @@ typedef struct meeting {
     uint64_t id;
     uint32_t stage; /* posted here */
     uint64_t limit_ns, deadline_ns, look_ns;
-    char why[WHY_BYTES]; /* equal on all ranks; else empty: the verdict's reason */
+    char why[WHY_BYTES]; /* found here, equal on all ranks; else empty: the verdict's reason */
 } meeting_t;
 
 static void decline(const meeting_t *meeting, const char *why)
@@ -249,6 +249,15 @@ static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
     return error;
 }
 
+/* The verdict's reason without the rank that happened to write it, so that it is equal on all. */
+static const char *reason_of(const net_rendezvous_t *rendezvous)
+{
+    const char *text = net_reason(rendezvous);
+    unsigned int rank = 0;
+    int used = 0;
+    return sscanf(text, "rank %u: %n", &rank, &used) == 1 && used > 0 ? text + used : text;
+}
+
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   const char **why)
 {
@@ -264,7 +273,7 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
     if (error)
         snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
     if (!agreed) {
-        *why = shim_experts_keep(meeting.why[0] ? meeting.why : net_reason(meeting.rendezvous));
+        *why = shim_experts_keep(meeting.why[0] ? meeting.why : reason_of(meeting.rendezvous));
         alg_scratch_release(meeting.scratch, false);
         meeting.scratch = NULL;
     }

@@ -37,8 +37,9 @@ typedef struct experts_round {
     float *want; /* of `combined` */
 } experts_round_t;
 
-/* Where tensors live, and what runs and ends a call; zero: the host device's. Memory is also the host's. */
+/* Where tensors live, and what makes and ends a call; zero: the host device's. Memory is also the host's. */
 typedef struct experts_place {
+    const shim_experts_service_t *service; /* instead of shuntExperts' */
     void *(*make)(size_t bytes);
     void (*drop)(void *memory);
     void (*wait)(void); /* until a call has ended */

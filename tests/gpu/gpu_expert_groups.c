@@ -32,7 +32,7 @@ static void settle(gpu_t *gpu)
 {
     const data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, 1, 4000, gpu->nranks};
     uint64_t hash = 0;
-    experts_place = (experts_place_t){make, drop, wait};
+    experts_place = (experts_place_t){NULL, make, drop, wait};
     experts_stream = gpu->stream;
     gpu_run(gpu, &c, (gpu_shape_t){0, 0, false}, &hash);
 }
