@@ -3,8 +3,8 @@
 # exports.sh SOURCE_FOLDER LIBRARY installed=NCCL sanitizer=KIND
 #
 # Compares Shunt's library with real ones: the table and the committed list are equal; the library exports all of
-# them, those of the installed NCCL (if any), and otherwise only shunt_*; SONAME and run-time dependencies are
-# those of a drop-in. A sanitizer may add its own run time.
+# them, those of the installed NCCL (if any), and otherwise only shunt_* and shuntExperts; SONAME and run-time
+# dependencies are those of a drop-in. A sanitizer may add its own run time.
 set -euo pipefail
 source=$1 library=$2 installed=${3#installed=} sanitizer=${4#sanitizer=}
 here=$source/tests/abi
@@ -35,7 +35,7 @@ fail_if_any "twice in shim/names/names.def" "$work/twice"
 fail_if_any "a real NCCL exports, shim/names/names.def lacks" "$work/not-in-table"
 fail_if_any "in shim/names/names.def, but no real NCCL exports it" "$work/not-in-list"
 fail_if_any "not exported by $library" "$work/not-exported"
-fail_if_any "exported by $library, and neither NCCL's nor shunt_*" "$work/too-many"
+fail_if_any "exported by $library, and neither NCCL's nor Shunt's" "$work/too-many"
 
 if [ -n "$installed" ]; then
     nm -D --defined-only "$installed" | awk '{print $NF}' | grep -E '^p?nccl' | sort > "$work/installed"

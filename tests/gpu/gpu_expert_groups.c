@@ -170,6 +170,32 @@ static void abort_alone(gpu_t *gpu)
     CHECK_NCCL(experts_service()->destroy(group));
 }
 
+/* One rank calls alone, and its kernel leaves at the group's own limit. The others' calls fail too. */
+static void alone(gpu_t *gpu)
+{
+    ncclEpGroupConfig_t config = experts_config(gpu->nranks);
+    shim_experts_group_t *group = NULL;
+    const char *why = NULL;
+    settle(gpu);
+    config.timeout_ns = 300000000;
+    CHECK_NCCL(experts_service()->create(gpu->comm, &config, &group, &why));
+    CHECK(group != NULL);
+    experts_round_t *r = experts_round(group, NULL, gpu->rank, gpu->nranks, false, 4);
+    if (gpu->rank == 0) {
+        CHECK_NCCL(experts_dispatch(r));
+        CHECK_RESULT(experts_dispatch(r), ncclRemoteError);
+    }
+    ranks_barrier(gpu->ranks);
+    if (gpu->rank != 0 && experts_dispatch(r) == ncclSuccess)
+        CHECK_RESULT(experts_combine(r), ncclRemoteError);
+    end(r);
+    CHECK_NCCL(experts_service()->destroy(group));
+    ranks_barrier(gpu->ranks);
+    group = experts_group(gpu->comm, gpu->nranks); /* the communicator goes on */
+    experts_run(group, gpu->rank, gpu->nranks, true, 4);
+    CHECK_NCCL(experts_service()->destroy(group));
+}
+
 static size_t free_memory(gpu_t *gpu)
 {
     size_t now, total;
@@ -222,9 +248,12 @@ static void groups(gpu_t *gpu)
 
 int main(int argc, char **argv)
 {
-    static const gpu_case_t cases[] = {
-        {"values", values, GPU_PROCESSES | GPU_THREADS, 60}, {"staged", staged, GPU_PROCESSES | GPU_THREADS, 60},
-        {"captured", captured, GPU_PROCESSES, 60},           {"beside", beside, GPU_PROCESSES, 60},
-        {"abort", abort_alone, GPU_PROCESSES, 60},           {"groups", groups, GPU_PROCESSES, 120}};
+    static const gpu_case_t cases[] = {{"values", values, GPU_PROCESSES | GPU_THREADS, 60},
+                                       {"staged", staged, GPU_PROCESSES | GPU_THREADS, 60},
+                                       {"captured", captured, GPU_PROCESSES, 60},
+                                       {"beside", beside, GPU_PROCESSES, 60},
+                                       {"abort", abort_alone, GPU_PROCESSES, 60},
+                                       {"alone", alone, GPU_PROCESSES, 60},
+                                       {"groups", groups, GPU_PROCESSES, 120}};
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
