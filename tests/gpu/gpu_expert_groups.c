@@ -186,8 +186,12 @@ static void alone(gpu_t *gpu)
         CHECK_RESULT(experts_dispatch(r), ncclRemoteError);
     }
     ranks_barrier(gpu->ranks);
-    if (gpu->rank != 0 && experts_dispatch(r) == ncclSuccess)
-        CHECK_RESULT(experts_combine(r), ncclRemoteError);
+    if (gpu->rank != 0) { /* rank 0 has sent its tokens, so the dispatch may still end well */
+        ncclResult_t result = experts_dispatch(r);
+        if (result == ncclSuccess)
+            result = experts_combine(r);
+        CHECK_RESULT(result == ncclSuccess ? experts_dispatch(r) : result, ncclRemoteError);
+    }
     end(r);
     CHECK_NCCL(experts_service()->destroy(group));
     ranks_barrier(gpu->ranks);
