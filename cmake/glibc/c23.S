@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* c23.S - the names that glibc's headers give these functions since 2.38. The newer ones read binary numbers (0b1) too. */
+/* c23.S - functions of which glibc's headers name, since 2.38, variants that read binary numbers (0b1) too. */
 #include "old.inc"
 
     .irp name, fscanf, sscanf, vsscanf, strtol, strtoll, strtoul, strtoull, strtoimax, strtoumax

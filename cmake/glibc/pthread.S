@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pthread.S - functions that glibc 2.32 and 2.34 moved from libpthread.so.0 into libc.so.6: Shunt's, then CUDA's. */
+/* pthread.S - functions that glibc 2.32 and 2.34 moved from libpthread.so.0 into libc.so.6: Shunt's, then those of CUDA
+ * 12.0 to 13.5. */
 #include "old.inc"
 
-    .irp name, pthread_create, pthread_join, pthread_key_create, pthread_mutex_trylock, pthread_once, pthread_setspecific, \
-        pthread_sigmask
+    .irp name, pthread_create, pthread_join, pthread_key_create, pthread_mutex_trylock, pthread_once, \
+        pthread_setspecific, pthread_sigmask
     old \name, 2.2.5
     .endr
     old pthread_condattr_setclock, 2.3.3
@@ -17,3 +18,4 @@
         sem_destroy, sem_init, sem_post, sem_timedwait, sem_trywait, sem_wait
     old \name, 2.2.5
     .endr
+    old pthread_mutexattr_setprotocol, 2.4
