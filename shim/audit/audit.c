@@ -11,7 +11,6 @@
  * nothing with the program.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
 #include <poll.h>
@@ -58,17 +57,30 @@ static bool is_preloaded(const char *name)
     return false;
 }
 
+static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
+{
+    (void)size;
+    for (int i = 0; i < object->dlpi_phnum; ++i) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+        if (segment->p_type == PT_LOAD &&
+            (uintptr_t)library - object->dlpi_addr - segment->p_vaddr < segment->p_memsz) {
+            *(const char **)name = object->dlpi_name;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static bool find_library(void)
 {
     char beside[PATH_MAX];
-    const char *named = secure_getenv("SHUNT_LIB");
-    Dl_info own;
+    const char *named = secure_getenv("SHUNT_LIB"), *own = NULL;
     if (named && named[0])
         return realpath(named, library) != NULL;
-    if (!dladdr((void *)find_library, &own) || !own.dli_fname)
+    dl_iterate_phdr(name_if_own, &own); /* so early, dladdr crashes before glibc 2.34 */
+    if (!own)
         return false;
-    int folder = (int)(base_of(own.dli_fname) - own.dli_fname);
-    int length = snprintf(beside, sizeof(beside), "%.*slibnccl.so.2", folder, own.dli_fname);
+    int length = snprintf(beside, sizeof(beside), "%.*slibnccl.so.2", (int)(base_of(own) - own), own);
     return length > 0 && (size_t)length < sizeof(beside) && realpath(beside, library) != NULL;
 }
 
