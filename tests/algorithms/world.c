@@ -30,13 +30,32 @@ ncclDataType_t world_draw_type(uint64_t *state)
     return world_has_type(type) ? type : instead[type % 4];
 }
 
+static bool make_map(alg_map_t *map, alg_memory_t memory, size_t bytes)
+{
+    return memory == ALG_MEMORY_SHM ? alg_map_init_shm(map, bytes) : alg_map_init(map, bytes);
+}
+
+size_t world_room(const alg_algorithm_t *algorithm, uint32_t nranks, size_t bytes)
+{
+    const size_t most = (size_t)64 << 20;
+    alg_map_t map;
+    while (bytes <= most &&
+           (!make_map(&map, algorithm->memory, bytes) || algorithm->max_bytes(&map, nranks, ALG_FLOAT32) == 0))
+        bytes *= 2;
+    if (bytes > most)
+        print_error("%s of %s serves no %u ranks\n", algorithm->name, alg_collective_name(algorithm->collective),
+                    nranks);
+    assert_true(bytes <= most);
+    return bytes;
+}
+
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
     world_t *w = calloc(1, sizeof *w);
     assert_non_null(w);
     assert_true(memory < ALG_MEMORY_COUNT);
     w->nranks = nranks;
-    assert_true(memory == ALG_MEMORY_SHM ? alg_map_init_shm(&w->map, bytes) : alg_map_init(&w->map, bytes));
+    assert_true(make_map(&w->map, memory, bytes));
     for (uint32_t r = 0; r < nranks; r++) {
         w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
         assert_non_null(w->scratch[r]);
