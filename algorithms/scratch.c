@@ -393,6 +393,11 @@ const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch)
     return &scratch->map;
 }
 
+net_memory_kind_t alg_scratch_kind(const alg_scratch_t *scratch)
+{
+    return scratch->kind;
+}
+
 bool alg_scratch_peers_alive(const alg_scratch_t *scratch)
 {
     for (uint32_t peer = 0; peer < scratch->nranks; peer++)

@@ -59,6 +59,7 @@ uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
 void alg_scratch_resumed(alg_scratch_t *scratch);
 bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece);
 const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);
+net_memory_kind_t alg_scratch_kind(const alg_scratch_t *scratch);
 /* False once a peer's process is gone. */
 bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
 size_t alg_scratch_bytes(const alg_scratch_t *scratch);

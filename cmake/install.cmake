@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: the library with its links, the audit library, the public header, the command with its manual
+# cmake --install: the libraries with their links, the audit library, the public header, the command with its manual
 # page and its completions for shells, and a pkg-config file. The libraries and nccl.pc have a folder of their own.
-install(TARGETS nccl shunt_audit LIBRARY DESTINATION ${SHUNT_INSTALL_LIBDIR})
+install(TARGETS nccl nccl_ep shunt_audit LIBRARY DESTINATION ${SHUNT_INSTALL_LIBDIR})
 install(TARGETS shunt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # Compressed at configure time, as a file that cmake --install lists; without a time, so that packages are reproducible.
 set(page docs/shunt.1)

@@ -78,7 +78,7 @@ complete -c shunt -n '__shunt_is tune' -l diff -r -F -d 'where two tables differ
 complete -c shunt -n '__shunt_is tune' -l plot -r -F -d 'which algorithm for which size, as a picture'
 complete -c shunt -n '__shunt_is tune' -l help -d 'print this'
 complete -c shunt -n __shunt_is_first -a run -d 'run a program with Shunt in NCCL\'s place: shunt run -- CMD'
-complete -c shunt -n '__shunt_is run' -l audit -d 'give Shunt also to programs that open NCCL by any other absolute path'
+complete -c shunt -n '__shunt_is run' -l audit -d 'give Shunt also to programs that open NCCL or nccl_ep by any other ...'
 complete -c shunt -n '__shunt_is run' -l deterministic -d 'give the same bits for the same values at every size, also where ...'
 complete -c shunt -n '__shunt_is run' -l no-tune -d 'measure nothing'
 complete -c shunt -n '__shunt_is run' -l report -d 'at the end, on stderr: for each collective and size how many calls ...'

@@ -4,11 +4,12 @@
  *
  * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For
  * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
- * one, a line is logged and the program runs without Shunt.
+ * one, a line is logged and the program runs without Shunt. For libnccl_ep.so.0 or libnccl_ep.so, which Python's
+ * nccl.ep opens, it is the libnccl_ep.so.0 beside that library, if there is one.
  *
- * Requests by an NCCL are not changed, since Shunt opens the real one. The linker's cookie points at the requester's
- * link map while this library has no la_objopen. Audit libraries have their own link namespace and C library, and share
- * nothing with the program.
+ * Requests by a library of the same kind are not changed, since Shunt opens the real ones. The linker's cookie points
+ * at the requester's link map while this library has no la_objopen. Audit libraries have their own link namespace and C
+ * library, and share nothing with the program.
  */
 #define _GNU_SOURCE
 #include <limits.h>
@@ -23,7 +24,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static char library[PATH_MAX];
+/* A library that Shunt stands in for. Versioned files have longer names: libnccl.so.2.28.9. */
+typedef struct stand_in {
+    const char *link, *soname;
+    char path[PATH_MAX]; /* Shunt's; "": none */
+} stand_in_t;
+
+static stand_in_t nccl = {.link = "libnccl.so", .soname = "libnccl.so.2"};
+static stand_in_t experts = {.link = "libnccl_ep.so", .soname = "libnccl_ep.so.0"};
 static bool started; /* all objects of the program's start are loaded */
 
 static const char *base_of(const char *path)
@@ -32,17 +40,16 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static bool is_nccl(const char *path)
+static bool is_asked(const stand_in_t *in, const char *path)
 {
     const char *base = base_of(path);
-    return strcmp(base, "libnccl.so.2") == 0 || strcmp(base, "libnccl.so") == 0;
+    return in->path[0] && (strcmp(base, in->soname) == 0 || strcmp(base, in->link) == 0);
 }
 
-/* Also by a versioned name: libnccl.so.2.28.9. */
-static bool asked_by_nccl(const uintptr_t *cookie)
+static bool asks(const stand_in_t *in, const uintptr_t *cookie)
 {
     const struct link_map *caller = (const struct link_map *)*cookie;
-    return caller && caller->l_name && strncmp(base_of(caller->l_name), "libnccl.so", 10) == 0;
+    return caller && caller->l_name && strncmp(base_of(caller->l_name), in->link, strlen(in->link)) == 0;
 }
 
 /* An object of LD_PRELOAD is not replaced: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
@@ -63,7 +70,7 @@ static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
     for (int i = 0; i < object->dlpi_phnum; ++i) {
         const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
         if (segment->p_type == PT_LOAD &&
-            (uintptr_t)library - object->dlpi_addr - segment->p_vaddr < segment->p_memsz) {
+            (uintptr_t)&nccl - object->dlpi_addr - segment->p_vaddr < segment->p_memsz) {
             *(const char **)name = object->dlpi_name;
             return 1;
         }
@@ -71,17 +78,25 @@ static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
     return 0;
 }
 
-static bool find_library(void)
+/* The file of that name in the folder of `path`. */
+static bool find_beside(const char *path, const char *name, char found[PATH_MAX])
 {
     char beside[PATH_MAX];
+    int folder = (int)(base_of(path) - path);
+    int length = snprintf(beside, sizeof(beside), "%.*s%s", folder, path, name);
+    if (length > 0 && (size_t)length < sizeof(beside) && realpath(beside, found))
+        return true;
+    found[0] = '\0'; /* realpath may have written there */
+    return false;
+}
+
+static bool find_nccl(void)
+{
     const char *named = secure_getenv("SHUNT_LIB"), *own = NULL;
     if (named && named[0])
-        return realpath(named, library) != NULL;
+        return realpath(named, nccl.path) != NULL;
     dl_iterate_phdr(name_if_own, &own); /* so early, dladdr crashes before glibc 2.34 */
-    if (!own)
-        return false;
-    int length = snprintf(beside, sizeof(beside), "%.*slibnccl.so.2", (int)(base_of(own) - own), own);
-    return length > 0 && (size_t)length < sizeof(beside) && realpath(beside, library) != NULL;
+    return own && find_beside(own, nccl.soname, nccl.path);
 }
 
 /* A write to a pipe without readers would end the program. */
@@ -98,8 +113,10 @@ EXPORT unsigned la_version(unsigned version)
 {
     static const char missing[] =
         "shunt: libshunt_audit.so: no libnccl.so.2 beside it, and SHUNT_LIB names none: NCCL is left as it is\n";
-    if (find_library())
+    if (find_nccl()) {
+        find_beside(nccl.path, experts.soname, experts.path);
         return version < LAV_CURRENT ? version : LAV_CURRENT;
+    }
     say(missing, sizeof(missing) - 1);
     return 0; /* the linker calls no further function */
 }
@@ -113,5 +130,6 @@ EXPORT void la_preinit(uintptr_t *cookie)
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
     (void)flag; /* name as requested, or candidate path of the search */
-    return is_nccl(name) && !asked_by_nccl(cookie) && !is_preloaded(name) ? library : (char *)name;
+    stand_in_t *in = is_asked(&nccl, name) ? &nccl : is_asked(&experts, name) ? &experts : NULL;
+    return in && !asks(in, cookie) && !is_preloaded(name) ? in->path : (char *)name;
 }

@@ -99,6 +99,7 @@ typedef struct shim_comm {
     uint64_t family;                  /* an abort ends all of this rank's communicators with this number; never 0 */
     net_key_t key;                    /* children derive theirs from it */
     atomic_uint splits;               /* number of splits so far, part of the children's keys */
+    atomic_uint extras;               /* number of groups of experts so far, part of their keys */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "shim/comm/drain.h"
+#include "shim/comm/extra.h"
 #include "shim/comm/grow.h"
 #include "shim/comm/redop.h"
 #include "shim/comm/share.h"
@@ -126,6 +127,7 @@ static void comm_free(shim_comm_t *comm)
     shim_shrink_forget(comm);
     alg_relay_destroy(comm->relay); /* uses the control words */
     alg_hosts_destroy(comm->hosts);
+    shim_extra_forget(comm);
     if (comm->scratch) {
         shim_grow_end(comm);
         alg_scratch_release(comm->scratch, comm->reusable);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "shim/comm/drain.h"
+#include "shim/comm/extra.h"
 
 /* Without the lock, which a launching thread may hold. `scratch` is set before the phase becomes ATTACHED, and kept
  * while a reference exists. */
@@ -13,6 +14,7 @@ static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
         __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
+    shim_extra_stop(comm);
 }
 
 static void stop_one(shim_comm_t *comm)

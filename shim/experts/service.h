@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service.h - the experts' calls that libnccl.so.2 serves for libnccl_ep.so.0, which finds them in the process under the
- * name shuntExperts. Both libraries are of one build: a table of another version is not used.
+ * service.h - the experts' calls that libnccl.so.2 serves for libnccl_ep.so.0, which finds them in the process under
+ * the name shuntExperts. Both libraries are of one build: a table of another version is not used.
  *
  * Functions return what NCCL's function of that name returns, have checked their arguments' sizes and magic words
  * already (libnccl_ep.so.0 does), and log one line for each error.

@@ -19,6 +19,7 @@
 #include "shim/base/nccl_env.h"
 #include "shim/call/check.h"
 #include "shim/call/group.h"
+#include "shim/comm/extra.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/shrink.h"
 #include "shim/real/real.h"
@@ -288,6 +289,7 @@ static void stop(shim_comm_t *comm)
     atomic_store(&comm->reusable, false);
     if (phase == SHIM_COMM_ATTACHED)
         __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
+    shim_extra_stop(comm);
 }
 
 ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_count, ncclComm_t *newcomm,

@@ -193,6 +193,15 @@ static char *elf_strings_of(const char *path, size_t *bytes)
     return strings;
 }
 
+bool shim_elf_has_name(const char *path, const char *name)
+{
+    size_t bytes = 0;
+    char *strings = elf_strings_of(path, &bytes);
+    bool has = strings && elf_knows(strings, bytes, name);
+    free(strings);
+    return has;
+}
+
 /* Malloc'd, or NULL. */
 static ElfW(Shdr) * elf_sections(const elf_file_t *file, size_t *count)
 {

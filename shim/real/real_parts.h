@@ -24,6 +24,8 @@ void shim_folders_free(shim_folders_t *folders);
 /* Whether dlopen may open this file as a real NCCL: a whole shared object for this machine, with NCCL's names, not
  * Shunt. Else fills in `why`. Runs no code of the file (real_elf.c). */
 bool shim_elf_check(const char *path, char *why, size_t capacity);
+/* Whether the file is a whole shared object for this machine that defines or imports `name`. Runs no code of it. */
+bool shim_elf_has_name(const char *path, const char *name);
 /* Whether an NCCL at `path` has a function that our library at `own` lacks; `name` gets one. False if a file is
  * missing, or `own` is not Shunt. */
 bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity);

@@ -16,6 +16,7 @@
 
 #include "shim/base/log.h"
 #include "shim/comm/comm.h"
+#include "shim/comm/extra.h"
 #include "transport/transport.h"
 
 enum { PERIOD_MS = 100 };
@@ -54,8 +55,13 @@ static void look_after(shim_comm_t *comm, void *context)
     (*alive)++;
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
         return;
-    if (atomic_load(&comm->calls_begun) != atomic_load(&comm->calls_ended))
-        __atomic_store_n(&alg_scratch_control(comm->scratch)->gone, gone_peers(comm), __ATOMIC_RELEASE);
+    const bool extra = shim_extra_running(comm);
+    if (!extra && atomic_load(&comm->calls_begun) == atomic_load(&comm->calls_ended))
+        return;
+    const uint32_t gone = gone_peers(comm);
+    __atomic_store_n(&alg_scratch_control(comm->scratch)->gone, gone, __ATOMIC_RELEASE);
+    if (extra)
+        shim_extra_tell(comm, gone);
 }
 
 static void *watch(void *unused)

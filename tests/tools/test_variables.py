@@ -20,6 +20,7 @@ TESTS = {
     "SHUNT_DEVICE": ("host/test_variables.c", "device"),
     "SHUNT_ENABLE": ("shim/variables_test.c", "enable"),
     "SHUNT_NCCL_PATH": ("audit/test_audit.py", "choices"),
+    "SHUNT_NCCL_EP_PATH": ("ep/forward_test.c", "the_setting_may_name_a_folder"),
     "SHUNT_ALGO": ("host/test_variables.c", "algo"),
     "SHUNT_TABLE": ("tools/test_tune.py", "tables"),
     "SHUNT_TABLE_FORCE": ("tools/test_tune.py", "tables"),

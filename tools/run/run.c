@@ -7,6 +7,9 @@
  * absolute path, which a preload does not change, so the variables that hold the path are set too. For other such
  * programs --audit sets LD_AUDIT to the audit library. That is not the default, since under LD_AUDIT calls between
  * libraries are slower.
+ *
+ * Programs that link libnccl_ep.so.0 find Shunt's by LD_LIBRARY_PATH. It is not preloaded, since Python opens NVIDIA's
+ * by an absolute path: calls of that library's own functions would then reach ours. Python needs --audit.
  */
 #include "tools/run/run.h"
 
@@ -29,8 +32,9 @@
 static const char help[] =
     "usage: shunt run [--audit] [--deterministic] [--no-tune] [--report [--json FILE]] [--] CMD [ARGUMENT...]\n\n"
     "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
-    "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH.\n\n"
-    "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
+    "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH. Puts the folder of\n"
+    "Shunt's libnccl_ep.so.0 in front of LD_LIBRARY_PATH.\n\n"
+    "  --audit       give Shunt also to programs that open NCCL or nccl_ep by any other absolute path (LD_AUDIT,\n"
     "                libshunt_audit.so)\n"
     "  --deterministic\n"
     "                give the same bits for the same values at every size, also where NCCL's variables pin an\n"
@@ -53,20 +57,20 @@ typedef struct options {
     const char *json; /* file of --json; NULL: none */
 } options_t;
 
-/* Put a library first in LD_PRELOAD or LD_AUDIT. Both are split at colons (the first also at blanks), without
- * quoting. */
-static bool put_first(const char *variable, const char *library)
+/* Put a library first in LD_PRELOAD or LD_AUDIT, or a folder in LD_LIBRARY_PATH. All are split at colons (the first
+ * also at blanks), without quoting. */
+static bool put_first(const char *variable, const char *path)
 {
     const char *old = secure_getenv(variable);
     if (old == NULL || old[0] == '\0') {
-        return setenv(variable, library, 1) == 0;
+        return setenv(variable, path, 1) == 0;
     }
-    size_t size = strlen(library) + strlen(old) + 2;
+    size_t size = strlen(path) + strlen(old) + 2;
     char *value = malloc(size);
     if (value == NULL) {
         return false;
     }
-    snprintf(value, size, "%s:%s", library, old);
+    snprintf(value, size, "%s:%s", path, old);
     bool set = setenv(variable, value, 1) == 0;
     free(value);
     return set;
@@ -120,6 +124,19 @@ static bool drop_audits(void)
     free(list);
     free(kept);
     return set;
+}
+
+/* A library without libnccl_ep.so.0 beside it was put somewhere alone, and so serves no experts. */
+static bool put_experts(const char *library)
+{
+    char path[PATH_MAX + 32];
+    int folder = (int)(strrchr(library, '/') - library);
+    snprintf(path, sizeof path, "%.*s/libnccl_ep.so.0", folder, library);
+    if (access(path, R_OK) != 0) {
+        return true;
+    }
+    path[folder] = '\0';
+    return put_first("LD_LIBRARY_PATH", path);
 }
 
 /* No SHUNT_LIB is set: children with another Shunt would inherit it. The audit library looks beside itself. */
@@ -176,7 +193,7 @@ int tool_run_command(char **command, bool audited)
     if (!put_behind(library, command[0])) {
         return TOOL_FAILED;
     }
-    if (!put_first("LD_PRELOAD", library)) {
+    if (!put_first("LD_PRELOAD", library) || !put_experts(library)) {
         perror("shunt run");
         return TOOL_FAILED;
     }

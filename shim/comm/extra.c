@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* extra.c - see extra.h. One list of the process, since few communicators have any. */
+#include "shim/comm/extra.h"
+
+#include <stdlib.h>
+
+static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+static shim_extra_t *g_first;
+
+/* The child has none of the parent's threads, GPUs or peers. */
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&g_lock, NULL);
+    g_first = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch)
+{
+    shim_extra_t *extra = calloc(1, sizeof(*extra));
+    if (!extra)
+        return NULL;
+    pthread_once(&g_fork_once, watch_forks);
+    shim_comm_retain(comm);
+    extra->comm = comm;
+    extra->scratch = scratch;
+    pthread_mutex_lock(&g_lock);
+    extra->next = g_first;
+    g_first = extra;
+    pthread_mutex_unlock(&g_lock);
+    return extra;
+}
+
+/* Take the ended ones out of the list: this communicator's, or all (NULL). */
+static shim_extra_t *take_ended(const shim_comm_t *comm)
+{
+    shim_extra_t *taken = NULL;
+    pthread_mutex_lock(&g_lock);
+    for (shim_extra_t **at = &g_first; *at;) {
+        shim_extra_t *extra = *at;
+        if (!extra->ended || (comm && extra->comm != comm)) {
+            at = &extra->next;
+            continue;
+        }
+        *at = extra->next;
+        extra->next = taken;
+        taken = extra;
+    }
+    pthread_mutex_unlock(&g_lock);
+    return taken;
+}
+
+static void release_ended(const shim_comm_t *comm)
+{
+    shim_extra_t *extra = take_ended(comm);
+    while (extra) {
+        shim_extra_t *next = extra->next;
+        alg_scratch_release(extra->scratch, false);
+        free(extra);
+        extra = next;
+    }
+}
+
+void shim_extra_collect(void)
+{
+    release_ended(NULL);
+}
+
+void shim_extra_forget(const shim_comm_t *comm)
+{
+    release_ended(comm);
+}
+
+void shim_extra_end(shim_extra_t *extra)
+{
+    shim_comm_t *comm = extra->comm;
+    const bool host = atomic_load(&comm->host);
+    pthread_mutex_lock(&g_lock);
+    extra->ended = true;
+    pthread_mutex_unlock(&g_lock);
+    if (host)
+        release_ended(comm);
+    shim_comm_release(comm);
+}
+
+void shim_extra_stop(const shim_comm_t *comm)
+{
+    pthread_mutex_lock(&g_lock);
+    for (shim_extra_t *extra = g_first; extra; extra = extra->next)
+        if (extra->comm == comm)
+            __atomic_store_n(&alg_scratch_control(extra->scratch)->abort, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&g_lock);
+}
+
+bool shim_extra_running(const shim_comm_t *comm)
+{
+    bool running = false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_extra_t *extra = g_first; extra; extra = extra->next)
+        running = running || (extra->comm == comm && atomic_load(&extra->running) > 0);
+    pthread_mutex_unlock(&g_lock);
+    return running;
+}
+
+void shim_extra_tell(const shim_comm_t *comm, uint32_t gone)
+{
+    pthread_mutex_lock(&g_lock);
+    for (shim_extra_t *extra = g_first; extra; extra = extra->next)
+        if (extra->comm == comm)
+            __atomic_store_n(&alg_scratch_control(extra->scratch)->gone, gone, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&g_lock);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * descriptor.h - descriptors of tensors: those that the caller made, and those of ncclEpTensorAlloc.
+ *
+ * An allocated descriptor has the form that NVIDIA's library gives its own, since forwarded calls hand it over as it
+ * is: another magic word, and in front of the descriptor a copy of the pointer to the sizes, by which a call sees that
+ * the caller has replaced that pointer. The array of sizes follows the descriptor, in the same piece of memory.
+ */
+#ifndef SHUNT_SHIM_EP_DESCRIPTOR_H
+#define SHUNT_SHIM_EP_DESCRIPTOR_H
+
+#include <stdbool.h>
+
+#include "shim/experts/nccl_ep.h"
+
+#define SHIM_EP_ALLOCATED 0xBEEFBEEFu /* the magic word */
+
+typedef struct shim_ep_allocated {
+    size_t *sizes; /* as tensor.sizes must be */
+    ncclEpTensor_t tensor;
+    size_t size[];
+} shim_ep_allocated_t;
+
+static_assert(offsetof(shim_ep_allocated_t, tensor) == sizeof(size_t *), "NVIDIA's calls look for the copy in front");
+
+/* Of an allocated tensor. */
+shim_ep_allocated_t *shim_ep_allocated(const ncclEpTensor_t *tensor);
+/* Whether ncclEpTensorAlloc made it, and its pointer to the sizes is unchanged. */
+bool shim_ep_is_allocated(const ncclEpTensor_t *tensor);
+/* Whether size and magic word are right. */
+bool shim_ep_tensor_is_valid(const ncclEpTensor_t *tensor);
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log.h - this library's log lines, in the form of libnccl.so.2's (shim/base/log.h), but always to stderr: it has few,
+ * and does not share that library's state. SHUNT_DEBUG=none stops them. Safe from any thread; preserves errno.
+ */
+#ifndef SHUNT_SHIM_EP_LOG_H
+#define SHUNT_SHIM_EP_LOG_H
+
+void shim_ep_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

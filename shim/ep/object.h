@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * object.h - the groups and handles that programs hold. Each is this library's own object around one of Shunt's service
+ * or of NVIDIA's library, never of both.
+ *
+ * An object is checked in every call by its magic word. A destroyed one is not freed but taken again by the next group
+ * or handle, so that a call with it is always refused. A group that is destroyed before its handles stays until the
+ * last of them is, as handles need it.
+ */
+#ifndef SHUNT_SHIM_EP_OBJECT_H
+#define SHUNT_SHIM_EP_OBJECT_H
+
+#include <stdbool.h>
+
+#include "shim/ep/real.h"
+#include "shim/experts/service.h"
+
+typedef struct shim_ep_object {
+    uint64_t magic; /* 0: destroyed */
+    struct shim_ep_object *next;
+} shim_ep_object_t;
+
+struct ncclEpGroup {
+    shim_ep_object_t object;
+    const shim_experts_service_t *service; /* NULL: forwarded */
+    shim_experts_group_t *served;
+    ncclEpGroup_t real;       /* NVIDIA's */
+    _Atomic uint32_t holders; /* the program, and each handle */
+};
+
+struct ncclEpHandle {
+    shim_ep_object_t object;
+    ncclEpGroup_t group;
+    shim_experts_handle_t *served;
+    ncclEpHandle_t real; /* NVIDIA's */
+};
+
+/* Zeroed but for the magic word and holders, 1; the handle holds the group. NULL: no memory. */
+ncclEpGroup_t shim_ep_group_make(void);
+ncclEpHandle_t shim_ep_handle_make(ncclEpGroup_t group);
+/* False for NULL, a foreign pointer and a destroyed object. */
+bool shim_ep_group_is_valid(ncclEpGroup_t group);
+bool shim_ep_handle_is_valid(ncclEpHandle_t handle);
+/* From here on the object is not valid. The last holder of a served group destroys that, with its result. */
+ncclResult_t shim_ep_group_end(ncclEpGroup_t group);
+ncclResult_t shim_ep_handle_end(ncclEpHandle_t handle);
+
+#endif

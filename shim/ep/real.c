@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * real.c - see real.h. The library is searched for
+ *
+ *   1. where SHUNT_NCCL_EP_PATH says, and then nowhere else;
+ *   2. behind this library in the order of loading (a preload);
+ *   3. in the folders where Shunt looks for NCCL (shim/real/real_find.c), which are those of the dynamic linker and
+ *      Python's; beside a folder nvidia/nccl/lib of Python's wheels, in the wheel of nccl-extensions.
+ *
+ * It is opened by absolute path, since the linker returns this library for the SONAME, which both have. The answer is
+ * final, and nothing is freed.
+ */
+#define _GNU_SOURCE
+#include "shim/ep/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/ep/libnccl.h"
+#include "shim/ep/log.h"
+#include "shim/real/real_parts.h"
+
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static shim_ep_real_t g_real;
+static atomic_bool g_opened;
+static char g_path[PATH_MAX];
+static char g_refused[PATH_MAX + 256]; /* the first file that was found and refused */
+static char g_why[PATH_MAX + 512];
+
+static ncclResult_t lacks(const char *name)
+{
+    shim_ep_warn("%s is not in %s: it returns ncclInvalidUsage; install a newer nccl-extensions, or name one with "
+                 "SHUNT_NCCL_EP_PATH",
+                 name, g_path);
+    return ncclInvalidUsage;
+}
+
+/* They ignore their arguments, so one signature serves all. */
+#define SHIM_EP_NAME(name)                 \
+    static ncclResult_t lacks_##name(void) \
+    {                                      \
+        return lacks("ncclEp" #name);      \
+    }
+#include "shim/ep/names.def"
+
+static struct link_map *map_of(void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+    return address && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+/* Of this object, since dlsym also searches its dependencies. */
+static void *symbol(void *handle, const struct link_map *map, const char *name)
+{
+    void *address = dlsym(handle, name);
+    return map_of(address) == map ? address : NULL;
+}
+
+static void fill(void *handle, const struct link_map *map)
+{
+    void *address;
+#define SHIM_EP_NAME(name)                         \
+    address = symbol(handle, map, "ncclEp" #name); \
+    g_real.name = (__typeof__(g_real.name))(address ? address : (void *)lacks_##name);
+#include "shim/ep/names.def"
+}
+
+static struct link_map *map_of_handle(void *handle)
+{
+    struct link_map *map = NULL;
+    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == map_of((void *)shim_ep_real))
+        return NULL;
+    return map;
+}
+
+/* If an audit library has redirected this path to us, the linker does not ask it again. So open the file by an
+ * equivalent path that nobody uses. */
+static void *open_file(const char *path)
+{
+    char unheard[PATH_MAX + 2];
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle || map_of_handle(handle))
+        return handle;
+    dlclose(handle);
+    snprintf(unheard, sizeof(unheard), "/.%s", path);
+    return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* `path` is absolute and has no links. */
+static bool use(const char *path, char *why, size_t capacity)
+{
+    if (!shim_elf_has_name(path, "ncclEpCreateGroup") || shim_elf_has_name(path, "shuntExperts")) {
+        snprintf(why, capacity, "it is not NVIDIA's libnccl_ep");
+        return false;
+    }
+    void *handle = open_file(path);
+    const struct link_map *map = map_of_handle(handle);
+    if (!map || !symbol(handle, map, "ncclEpCreateGroup")) {
+        const char *error = handle ? "the dynamic linker returns another library for it" : dlerror();
+        snprintf(why, capacity, "%s", error ? error : "dlopen failed");
+        if (handle)
+            dlclose(handle);
+        return false;
+    }
+    /* It calls ncclEpInitHandle from ncclEpCreateHandle: with its own group, which ours would refuse. */
+    if (!shim_bind_own_slots(map))
+        shim_ep_warn("%s: its calls to its own functions cannot all be kept within it, so its ncclEpCreateHandle may "
+                     "fail; use ncclEpInitHandle and ncclEpUpdateHandle, or run without Shunt",
+                     path);
+    snprintf(g_path, sizeof(g_path), "%s", path);
+    fill(handle, map);
+    return true;
+}
+
+static bool try_file(const char *path)
+{
+    char file[PATH_MAX], why[384] = "";
+    if (!realpath(path, file)) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return false;
+        snprintf(why, sizeof(why), "%s", strerror(errno));
+    } else if (use(file, why, sizeof(why))) {
+        return true;
+    }
+    if (g_refused[0] == '\0')
+        snprintf(g_refused, sizeof(g_refused), "%s: %s", path, why);
+    return false;
+}
+
+static bool try_in(const char *folder, int length, const char *name)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof(path), "%.*s%s", length, folder, name) < (int)sizeof(path) && try_file(path);
+}
+
+/* The wheel has a library for each CUDA; the one of the process's CUDA comes first. */
+static bool try_wheel(const char *folder, int length)
+{
+    static const char *const names[] = {"/nccl/ep/lib/cu13/libnccl_ep.so", "/nccl/ep/lib/cu12/libnccl_ep.so"};
+    void *runtime = dlopen("libcudart.so.12", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    const int first = runtime != NULL;
+    if (runtime)
+        dlclose(runtime);
+    return try_in(folder, length, names[first]) || try_in(folder, length, names[!first]);
+}
+
+static bool try_folder(const char *folder)
+{
+    static const char wheel[] = "/nvidia/nccl/lib";
+    const int length = (int)strlen(folder), site = length - (int)strlen(wheel);
+    if (try_in(folder, length, "/libnccl_ep.so.0") || try_in(folder, length, "/libnccl_ep.so"))
+        return true;
+    return site > 0 && strcmp(folder + site, wheel) == 0 && try_wheel(folder, site);
+}
+
+static bool search(void)
+{
+    const struct link_map *next = map_of(dlsym(RTLD_NEXT, "ncclEpCreateGroup"));
+    if (next && try_file(next->l_name))
+        return true;
+    shim_folders_t folders = {0};
+    bool found = false;
+    shim_find_folders(&folders, NULL);
+    for (size_t i = 0; i < folders.count && !found; i++)
+        found = try_folder(folders.path[i]);
+    if (!found)
+        snprintf(g_why, sizeof(g_why),
+                 "there is none in %zu folders (run paths, Python's wheels, LD_LIBRARY_PATH, CUDA's)%s%s; install "
+                 "nccl-extensions, or name the library with SHUNT_NCCL_EP_PATH",
+                 folders.count, g_refused[0] ? "; not taken: " : "", g_refused);
+    shim_folders_free(&folders);
+    return found;
+}
+
+static bool try_setting(const char *path)
+{
+    if (try_folder(path) || try_file(path))
+        return true;
+    snprintf(g_why, sizeof(g_why), "SHUNT_NCCL_EP_PATH names none (%s); name a libnccl_ep.so of nccl-extensions",
+             g_refused[0] ? g_refused : path);
+    return false;
+}
+
+static void find(void)
+{
+    const char *setting = shim_ep_setting("SHUNT_NCCL_EP_PATH");
+    atomic_store(&g_opened, setting[0] ? try_setting(setting) : search());
+}
+
+const shim_ep_real_t *shim_ep_real(void)
+{
+    pthread_once(&g_once, find);
+    return shim_ep_real_opened();
+}
+
+const shim_ep_real_t *shim_ep_real_opened(void)
+{
+    return atomic_load(&g_opened) ? &g_real : NULL;
+}
+
+const char *shim_ep_real_failure(void)
+{
+    return g_why;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agree.c - the ranks of a group meet, make its memory and agree by one verdict whether it is served.
+ *
+ * As in a communicator's set-up (setup/stages.c), each rank posts a record in every stage, and a failure as an error
+ * number, so that all take the same branch. The call that creates a group is blocking on every rank, so each steps
+ * its own meeting, under a key of the communicator and the number of its groups so far:
+ *
+ *   IDENTITY  shape, refusal  -> compare; make and arm the scratch
+ *   OFFER     errno, offer    -> send descriptors
+ *   SENT      errno           -> map the peers' memory, store tokens
+ *   OPENED    errno           -> check this rank's mailboxes
+ *   PROOF     errno           -> the verdict
+ *
+ * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory
+ * is of the communicator's kind, which all its ranks have proven.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "shim/base/clock.h"
+#include "shim/base/settings.h"
+#include "shim/comm/stop.h"
+#include "shim/experts/group.h"
+
+enum { IDENTITY, OFFER, SENT, OPENED, PROOF, STAGES };
+enum { LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
+
+typedef struct identity {
+    alg_experts_shape_t shape;
+    uint64_t id; /* random; rank 0's identifies the scratch */
+    char refusal[WHY_BYTES];
+} identity_t;
+
+typedef struct offer {
+    int32_t error; /* the first word of every later record */
+    uint8_t bytes[NET_OFFER_BYTES];
+} offer_t;
+
+_Static_assert(sizeof(identity_t) <= NET_RECORD_BYTES && sizeof(offer_t) <= NET_LATER_BYTES, "a record has no room");
+
+typedef struct meeting {
+    shim_comm_t *comm;
+    const alg_experts_shape_t *shape;
+    net_rendezvous_t *rendezvous;
+    alg_scratch_t *scratch;
+    uint64_t id;
+    uint32_t stage; /* posted here */
+    uint64_t limit_ns, deadline_ns, look_ns;
+    char why[WHY_BYTES]; /* equal on all ranks; else empty: the verdict's reason */
+} meeting_t;
+
+static void decline(const meeting_t *meeting, const char *why)
+{
+    (void)net_decide(meeting->rendezvous, NET_DECLINED, why);
+}
+
+static void post(meeting_t *meeting, uint32_t stage, const void *record, size_t size)
+{
+    meeting->stage = stage;
+    const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* once all are here */
+    const bool all_here = stage != IDENTITY && meeting->limit_ns < least_ns;
+    meeting->deadline_ns = shim_now_ns() + (all_here ? least_ns : meeting->limit_ns);
+    if (net_post(meeting->rendezvous, stage, record, size) != 0)
+        decline(meeting, "the ranks' shared memory is damaged");
+}
+
+static int read_record(const meeting_t *meeting, uint32_t stage, uint32_t rank, void *record, size_t size)
+{
+    size_t got = 0;
+    const int error = net_read(meeting->rendezvous, stage, rank, record, size, &got);
+    return error ? error : got == size ? 0 : -EPROTO;
+}
+
+/* The first rank's error that is not 0; that rank. */
+static int first_error(const meeting_t *meeting, uint32_t *rank)
+{
+    const size_t size = meeting->stage == OFFER ? sizeof(offer_t) : sizeof(int32_t);
+    for (uint32_t r = 0; r < meeting->comm->nranks; r++) {
+        offer_t record;
+        const int error = read_record(meeting, meeting->stage, r, &record, size);
+        if (error || record.error) {
+            *rank = r;
+            return error ? error : record.error;
+        }
+    }
+    return 0;
+}
+
+static void make(meeting_t *meeting)
+{
+    const shim_comm_t *comm = meeting->comm;
+    const alg_device_t device = atomic_load(&comm->host) ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
+    const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* the pool never has it */
+    alg_map_t map;
+    offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
+#if SHUNT_HAS_CUDA
+    if (!record.error && device == ALG_DEVICE_CUDA)
+        record.error = net_cuda_errno(alg_experts_preload_cuda(meeting->shape));
+#endif
+    if (!record.error)
+        record.error = alg_scratch_create(device, comm->device, alg_scratch_kind(comm->scratch), &set, meeting->id,
+                                          comm->rank, comm->nranks, &map, &meeting->scratch, record.bytes);
+    post(meeting, OFFER, &record, sizeof(record));
+}
+
+static bool same(const alg_experts_shape_t *one, const alg_experts_shape_t *other)
+{
+    return memcmp(one, other, sizeof(*one)) == 0; /* has no padding */
+}
+_Static_assert(sizeof(alg_experts_shape_t) == 5 * sizeof(uint32_t), "the shape has padding");
+
+static void compare(meeting_t *meeting)
+{
+    identity_t first, other;
+    net_unlink(meeting->rendezvous);
+    for (uint32_t r = 0; r < meeting->comm->nranks && !meeting->why[0]; r++) {
+        if (read_record(meeting, IDENTITY, r, &other, sizeof(other)) != 0) {
+            decline(meeting, "the ranks' shared memory is damaged");
+            return;
+        }
+        if (r == 0)
+            first = other;
+        other.refusal[WHY_BYTES - 1] = 0;
+        if (other.refusal[0])
+            snprintf(meeting->why, sizeof(meeting->why), "%s", other.refusal);
+        else if (!same(&first.shape, &other.shape))
+            snprintf(meeting->why, sizeof(meeting->why), "rank %u has another configuration than rank 0", r);
+    }
+    if (meeting->why[0]) {
+        decline(meeting, meeting->why);
+        return;
+    }
+    meeting->id = first.id;
+    make(meeting);
+}
+
+static int read_offers(const meeting_t *meeting, uint8_t offers[][NET_OFFER_BYTES])
+{
+    for (uint32_t r = 0; r < meeting->comm->nranks; r++) {
+        offer_t record;
+        const int error = read_record(meeting, OFFER, r, &record, sizeof(record));
+        if (error)
+            return error;
+        memcpy(offers[r], record.bytes, NET_OFFER_BYTES);
+    }
+    return 0;
+}
+
+static void step_memory(meeting_t *meeting)
+{
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    int32_t error = read_offers(meeting, offers);
+    if (meeting->stage == OFFER) {
+        if (!error)
+            error = alg_scratch_send(meeting->scratch, offers);
+    } else if (meeting->stage == SENT) {
+        if (!error)
+            error = alg_scratch_open(meeting->scratch, offers);
+        if (!error)
+            error = alg_scratch_prove_write(meeting->scratch, meeting->id);
+    } else {
+        error = alg_scratch_prove_read(meeting->scratch, meeting->id);
+    }
+    post(meeting, meeting->stage + 1, &error, sizeof(error));
+}
+
+/* All ranks have posted the stage. */
+static void act(meeting_t *meeting)
+{
+    static const char *const failed[STAGES] = {
+        "", "could not make memory for the group", "could not send its memory's descriptor",
+        "could not map the memory of its peers", "did not get what its peers stored"};
+    uint32_t rank = 0;
+    if (meeting->stage == IDENTITY) {
+        compare(meeting);
+        return;
+    }
+    const int error = first_error(meeting, &rank);
+    if (error) {
+        snprintf(meeting->why, sizeof(meeting->why), "rank %u %s: %s", rank, failed[meeting->stage],
+                 strerror(error < 0 ? -error : EPROTO));
+        decline(meeting, meeting->why);
+    } else if (meeting->stage == PROOF) {
+        (void)net_decide(meeting->rendezvous, NET_ATTACHED, "");
+    } else {
+        step_memory(meeting);
+    }
+}
+
+/* Why the meeting ends before a rank has posted; or NULL. */
+static const char *obstacle(meeting_t *meeting)
+{
+    const uint64_t now = shim_now_ns();
+    if (now > meeting->deadline_ns)
+        return meeting->stage == IDENTITY ? "a rank did not create the group" : "a rank made no progress";
+    if (now < meeting->look_ns)
+        return NULL;
+    meeting->look_ns = now + LOOK_MS * UINT64_C(1000000);
+    if (atomic_load(&meeting->comm->phase) != SHIM_COMM_ATTACHED || shim_comm_exiting())
+        return "the communicator ends";
+    return alg_scratch_peers_alive(meeting->comm->scratch) ? NULL : "a rank's process is gone";
+}
+
+static net_verdict_t meet(meeting_t *meeting)
+{
+    const struct timespec nap = {0, 50000};
+    while (net_verdict(meeting->rendezvous) == NET_PENDING) {
+        const int polled = net_poll(meeting->rendezvous, meeting->stage);
+        const char *why = polled == 0 ? obstacle(meeting) : NULL;
+        if (polled == 1)
+            act(meeting);
+        else if (why)
+            decline(meeting, why);
+        else if (polled == 0)
+            nanosleep(&nap, NULL);
+        else if (polled != -ECANCELED)
+            decline(meeting, "a rank died or gave up");
+    }
+    return net_verdict(meeting->rendezvous);
+}
+
+static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
+{
+    shim_comm_t *comm = meeting->comm;
+    const struct {
+        net_key_t comm;
+        char what[8];
+        uint64_t number;
+    } whole = {comm->key, "experts", number};
+    const net_key_t key = net_key_hash(&whole, sizeof(whole));
+    identity_t identity;
+    memset(&identity, 0, sizeof(identity));
+    identity.shape = *meeting->shape;
+    if (getrandom(&identity.id, sizeof(identity.id), 0) != (ssize_t)sizeof(identity.id))
+        identity.id = shim_now_ns();
+    identity.id |= 1; /* not 0 */
+    snprintf(identity.refusal, sizeof(identity.refusal), "%s", refusal ? refusal : "");
+    int error = net_join(&key, &meeting->rendezvous);
+    if (!error)
+        error = net_set_rank(meeting->rendezvous, comm->rank, comm->nranks);
+    if (!error)
+        post(meeting, IDENTITY, &identity, sizeof(identity));
+    return error;
+}
+
+alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
+                                  const char **why)
+{
+    const bool host = atomic_load(&comm->host);
+    const uint64_t set_ns = host ? shim_setting_timeout_ns(true) : 0;
+    meeting_t meeting = {.comm = comm, .shape = shape, .limit_ns = set_ns ? set_ns : LIMIT_MS * UINT64_C(1000000)};
+    const uint64_t number = atomic_fetch_add(&comm->extras, 1);
+    net_scope_t scope = {0};
+    int error = host ? 0 : net_scope_enter(&scope, comm->device);
+    if (!error)
+        error = begin(&meeting, number, refusal);
+    const bool agreed = !error && meet(&meeting) == NET_ATTACHED;
+    if (error)
+        snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
+    if (!agreed) {
+        *why = shim_experts_keep(meeting.why[0] ? meeting.why : net_reason(meeting.rendezvous));
+        alg_scratch_release(meeting.scratch, false);
+        meeting.scratch = NULL;
+    }
+    net_leave(meeting.rendezvous);
+    if (!host)
+        net_scope_leave(&scope);
+    return meeting.scratch;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * call.c - dispatch, combine and complete: checked, given a room, launched on the program's stream.
+ *
+ * All ranks make a group's calls in one order, and the program orders its streams, as NVIDIA's library demands. So no
+ * event is recorded, and the lowest free room of a staged call is the same on every rank.
+ */
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/comm/stop.h"
+#include "shim/experts/check.h"
+
+/* A program built with an older header has a shorter structure; NULL: all defaults. */
+#define READ(full, given)                                                                        \
+    do {                                                                                         \
+        memset(&(full), 0, sizeof(full));                                                        \
+        if (given)                                                                               \
+            memcpy(&(full), given, (given)->size < sizeof(full) ? (given)->size : sizeof(full)); \
+    } while (0)
+
+static const char *name_of(const alg_experts_call_t *call)
+{
+    return call->phases == ALG_EXPERTS_RECEIVE ? "ncclEpComplete" : call->combine ? "ncclEpCombine" : "ncclEpDispatch";
+}
+
+/* ---- The group's state ---------------------------------------------------------------- */
+
+/* All later calls fail: this rank's next call would pair with another one of its peers. */
+static ncclResult_t fail(shim_experts_group_t *group, ncclResult_t result, const char *name, const char *text)
+{
+    group->failure = result;
+    return shim_experts_refuse(result, "%s: %s; the group's calls fail from now on", name, text);
+}
+
+static const char *text_of(uint32_t status)
+{
+    switch (status) {
+    case ALG_STATUS_TIMEOUT:
+        return "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS)";
+    case ALG_STATUS_PEER_LEFT:
+        return "a peer left a call before its end";
+    case ALG_STATUS_PEER_DEAD:
+        return "a peer that the call needs has left, or its process is gone";
+    default:
+        return "the communicator was aborted during a call";
+    }
+}
+
+static ncclResult_t fail_status(shim_experts_group_t *group, const char *name, uint32_t status)
+{
+    const bool aborted = status == ALG_STATUS_ABORTED;
+    return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(status));
+}
+
+/* Or was destroyed: its handle is unknown or another's. */
+static bool has_ended(shim_comm_t *comm)
+{
+    return atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || shim_comm_find(atomic_load(&comm->handle)) != comm;
+}
+
+/* Whether a call may begin. */
+static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
+{
+    alg_control_t *control = alg_scratch_control(group->extra->scratch);
+    const uint32_t status = __atomic_load_n(&control->status, __ATOMIC_ACQUIRE);
+    if (group->destroyed)
+        return shim_experts_refuse(ncclInvalidUsage, "%s: the group was destroyed", name);
+    if (shim_comm_exiting())
+        return shim_experts_refuse(ncclSystemError, "%s: no calls are made while the process exits", name);
+    if (group->failure != ncclSuccess)
+        return shim_experts_refuse(group->failure, "%s: the group has failed before; destroy it", name);
+    if (status != ALG_STATUS_OK)
+        return fail_status(group, name, status);
+    if (__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE))
+        return fail_status(group, name, ALG_STATUS_ABORTED);
+    if (has_ended(group->extra->comm))
+        return shim_experts_refuse(ncclInvalidUsage, "%s: the group's communicator has failed or ended", name);
+    return ncclSuccess;
+}
+
+static ncclResult_t take_room(shim_experts_group_t *group, alg_experts_call_t *call)
+{
+    for (uint32_t room = 0; room < group->staged; room++) {
+        if (group->taken >> room & 1)
+            continue;
+        call->room = room;
+        return ncclSuccess;
+    }
+    return shim_experts_refuse(ncclInvalidUsage,
+                               "%s: send_only: %u calls of the group are sent and not completed; call ncclEpComplete",
+                               name_of(call), group->staged);
+}
+
+/* ---- Launch --------------------------------------------------------------------------- */
+
+static ncclResult_t run_host(shim_experts_group_t *group, const alg_team_t *team, const alg_experts_call_t *call)
+{
+    atomic_fetch_add(&group->extra->running, 1);
+    const int status = alg_experts_launch_host(team, &group->shape, call);
+    atomic_fetch_sub(&group->extra->running, 1);
+    return status == ALG_STATUS_OK ? ncclSuccess : fail_status(group, name_of(call), (uint32_t)status);
+}
+
+/* Under the communicator's lock, since the process's exit waits for launches that hold it. */
+static ncclResult_t run_cuda(shim_experts_group_t *group, const alg_team_t *team, const alg_experts_call_t *call,
+                             cudaStream_t stream)
+{
+#if SHUNT_HAS_CUDA
+    shim_comm_t *comm = group->extra->comm;
+    net_visit_t visit;
+    pthread_mutex_lock(&comm->lock);
+    int error = net_device_enter(&visit, comm->device);
+    if (error == 0) {
+        error = alg_experts_launch_cuda(team, &group->shape, call, stream);
+        net_device_leave(&visit);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    if (error == 0)
+        return ncclSuccess;
+    group->failure = ncclInternalError;
+    return shim_experts_refuse(
+        ncclUnhandledCudaError,
+        "%s: CUDA error %d; the group's calls fail from now on; look for an earlier CUDA error of "
+        "the program",
+        name_of(call), error);
+#else
+    (void)team, (void)stream;
+    return fail(group, ncclInternalError, name_of(call), "no CUDA in this build");
+#endif
+}
+
+static ncclResult_t launch(shim_experts_group_t *group, alg_experts_call_t *call, cudaStream_t stream)
+{
+    alg_team_t team = *alg_scratch_team(group->extra->scratch);
+    call->blocks = group->blocks;
+    call->id = ++group->calls;
+    team.limit = alg_limit(group->timeout_ns, call->id);
+    return group->host ? run_host(group, &team, call) : run_cuda(group, &team, call, stream);
+}
+
+/* Under the group's lock. */
+static ncclResult_t make_call(shim_experts_handle_t *handle, alg_experts_call_t *call, bool staged, cudaStream_t stream)
+{
+    shim_experts_group_t *group = handle->group;
+    call->phases = staged ? ALG_EXPERTS_SEND : ALG_EXPERTS_BOTH;
+    call->room = ALG_EXPERTS_TURNS;
+    ncclResult_t result = staged ? take_room(group, call) : ncclSuccess;
+    if (result == ncclSuccess)
+        result = launch(group, call, stream);
+    if (result != ncclSuccess || !staged)
+        return result;
+    group->taken |= 1u << call->room;
+    handle->open = *call;
+    handle->is_open = true;
+    return ncclSuccess;
+}
+
+static ncclResult_t check_open(const shim_experts_handle_t *handle, const char *name)
+{
+    if (!handle->is_open)
+        return ncclSuccess;
+    return shim_experts_refuse(
+        ncclInvalidUsage, "%s: the handle has a call that was sent and not completed: call ncclEpComplete first", name);
+}
+
+/* ---- Calls ---------------------------------------------------------------------------- */
+
+ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
+                                   const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,
+                                   const ncclEpDispatchConfig_t *config, cudaStream_t stream)
+{
+    ncclEpDispatchInputs_t in;
+    ncclEpDispatchOutputs_t out;
+    ncclEpLayoutInfo_t info;
+    ncclEpDispatchConfig_t how;
+    alg_experts_call_t call;
+    READ(in, inputs);
+    READ(out, outputs);
+    READ(info, layout);
+    READ(how, config);
+    pthread_mutex_lock(&handle->group->lock);
+    ncclResult_t result = check_group(handle->group, "ncclEpDispatch");
+    if (result == ncclSuccess)
+        result = check_open(handle, "ncclEpDispatch");
+    if (result == ncclSuccess)
+        result = shim_experts_check_dispatch(handle, &in, &out, &info, &how, &call);
+    if (result == ncclSuccess)
+        result = make_call(handle, &call, how.send_only != 0, stream);
+    pthread_mutex_unlock(&handle->group->lock);
+    return result;
+}
+
+ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCombineInputs_t *inputs,
+                                  const ncclEpCombineOutputs_t *outputs, const ncclEpCombineConfig_t *config,
+                                  cudaStream_t stream)
+{
+    ncclEpCombineInputs_t in;
+    ncclEpCombineOutputs_t out;
+    ncclEpCombineConfig_t how;
+    alg_experts_call_t call;
+    READ(in, inputs);
+    READ(out, outputs);
+    READ(how, config);
+    pthread_mutex_lock(&handle->group->lock);
+    ncclResult_t result = check_group(handle->group, "ncclEpCombine");
+    if (result == ncclSuccess)
+        result = check_open(handle, "ncclEpCombine");
+    if (result == ncclSuccess)
+        result = shim_experts_check_combine(handle, &in, &out, &how, &call);
+    if (result == ncclSuccess)
+        result = make_call(handle, &call, how.send_only != 0, stream);
+    pthread_mutex_unlock(&handle->group->lock);
+    return result;
+}
+
+/* Without an open call there is nothing to do, as in NVIDIA's library. */
+ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t stream)
+{
+    shim_experts_group_t *group = handle->group;
+    pthread_mutex_lock(&group->lock);
+    ncclResult_t result = handle->is_open ? check_group(group, "ncclEpComplete") : ncclSuccess;
+    if (handle->is_open && result == ncclSuccess) {
+        handle->open.phases = ALG_EXPERTS_RECEIVE;
+        result = launch(group, &handle->open, stream);
+        handle->is_open = false;
+        if (result == ncclSuccess)
+            group->taken &= ~(1u << handle->open.room);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return result;
+}

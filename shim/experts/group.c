@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.c - groups of experts: served here if all ranks agree, else forwarded to the real library.
+ *
+ * What one rank knows of the communicator is equal on all (docs/design.md, rule 2), so a rank of one that Shunt does
+ * not serve by peer access forwards without asking. All else is agreed (agree.c).
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/base/last_error.h"
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+#include "shim/comm/reap.h"
+#include "shim/experts/group.h"
+#include "shim/setup/attach.h"
+
+enum { ROW_UNIT = 16, ERROR_BYTES = 400 };
+
+ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...)
+{
+    char text[ERROR_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    shim_set_last_error("%s", text);
+    shim_warn("%s", text);
+    return result;
+}
+
+/* There are few different reasons, and the program may keep any. */
+const char *shim_experts_keep(const char *text)
+{
+    static struct kept {
+        struct kept *next;
+        char text[];
+    } * first;
+    static net_lock_t lock = NET_LOCK_INITIALIZER;
+    const size_t bytes = strlen(text) + 1;
+    net_lock_take(&lock);
+    struct kept *kept = first;
+    while (kept && strcmp(kept->text, text) != 0)
+        kept = kept->next;
+    if (!kept && (kept = malloc(sizeof(*kept) + bytes))) {
+        memcpy(kept->text, text, bytes);
+        kept->next = first;
+        first = kept;
+    }
+    net_lock_give(&lock);
+    return kept ? kept->text : "no memory";
+}
+
+/* ---- What is served ------------------------------------------------------------------- */
+
+/* Why the communicator cannot have groups, equal on all ranks; or NULL. */
+static const char *comm_refusal(const shim_comm_t *comm)
+{
+    if (!comm || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
+        return "Shunt does not serve the communicator";
+    if (comm->hosts || comm->relay)
+        return "the communicator's ranks are on several hosts";
+    if (comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS)
+        return "the communicator does not have 2 to 8 ranks";
+    if (alg_scratch_map(comm->scratch)->memory != ALG_MEMORY_PEER)
+        return "the GPUs do not reach each other's memory";
+    return NULL;
+}
+
+static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nranks)
+{
+    if (config->algorithm != NCCL_EP_ALGO_LOW_LATENCY)
+        return "high throughput is not served";
+    if (config->enable_mask)
+        return "masks (enable_mask) are not served";
+    if (config->zero_copy == NCCL_EP_ZERO_COPY_ON)
+        return "zero_copy=ON is not served";
+    if (!config->alloc.alloc_fn != !config->alloc.free_fn)
+        return "of alloc_fn and free_fn only one is set";
+    if (config->num_experts == 0 || config->num_experts % nranks != 0)
+        return "num_experts is no multiple of the number of ranks";
+    if (config->max_dispatch_tokens_per_rank == 0 || config->max_token_bytes == 0)
+        return "max_dispatch_tokens_per_rank or max_token_bytes is 0";
+    if (config->num_topk > ALG_EXPERTS_TOP_K)
+        return "num_topk is above 32";
+    return NULL;
+}
+
+static alg_experts_shape_t shape_of(const ncclEpGroupConfig_t *config, uint32_t nranks)
+{
+    const uint32_t any = config->num_experts < ALG_EXPERTS_TOP_K ? config->num_experts : (uint32_t)ALG_EXPERTS_TOP_K;
+    const uint64_t row = ((uint64_t)config->max_token_bytes + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+    return (alg_experts_shape_t){.nranks = nranks,
+                                 .experts = config->num_experts,
+                                 .most_tokens = config->max_dispatch_tokens_per_rank,
+                                 .most_top_k = config->num_topk ? config->num_topk : any,
+                                 .row_bytes = row <= UINT32_MAX ? (uint32_t)row : 0};
+}
+
+/* ---- Creation ------------------------------------------------------------------------- */
+
+static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, const ncclEpGroupConfig_t *config,
+                                  const alg_experts_shape_t *shape)
+{
+    const bool host = atomic_load(&comm->host);
+    shim_experts_group_t *group = calloc(1, sizeof(*group));
+    if (!group)
+        return NULL;
+    group->extra = shim_extra_add(comm, scratch);
+    if (!group->extra) {
+        free(group);
+        return NULL;
+    }
+    group->shape = *shape;
+    group->alloc = config->alloc;
+    group->timeout_ns = config->timeout_ns ? config->timeout_ns : shim_setting_timeout_ns(host);
+    group->blocks = host ? 1 : alg_experts_grid(comm->plan->topology.multiprocessors, config->max_num_sms);
+    group->host = host;
+    group->staged = alg_experts_staged(shape);
+    pthread_mutex_init(&group->lock, NULL);
+    atomic_store(&group->references, 1);
+    return group;
+}
+
+static ncclResult_t create(shim_comm_t *comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
+                           const char **why)
+{
+    void *handle = (void *)atomic_load(&comm->handle);
+    const alg_experts_shape_t shape = shape_of(config, comm->nranks);
+    const char *refusal = config_refusal(config, comm->nranks);
+    alg_map_t map;
+    if (!refusal && !alg_experts_map(&shape, &map))
+        refusal = "so many experts, tokens or bytes are not served";
+    alg_scratch_t *scratch = shim_experts_agree(comm, &shape, refusal, why);
+    if (!scratch) {
+        shim_info("communicator %p (rank %u of %u): a group of experts is forwarded: %s", handle, comm->rank,
+                  comm->nranks, *why);
+        return ncclSuccess;
+    }
+    shim_experts_group_t *made = make(comm, scratch, config, &shape);
+    if (!made) {
+        alg_scratch_release(scratch, false);
+        return shim_experts_refuse(ncclSystemError, "ncclEpCreateGroup: no memory");
+    }
+    shim_info("communicator %p (rank %u of %u): a group of %u experts is served, %zu KiB", handle, comm->rank,
+              comm->nranks, shape.experts, alg_scratch_bytes(scratch) / 1024);
+    *group = made;
+    return ncclSuccess;
+}
+
+ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
+                                 const char **why)
+{
+    if (!config || !group || !why)
+        return shim_experts_refuse(ncclInvalidArgument, "ncclEpCreateGroup: an argument is NULL");
+    /* What destroyed groups left. Their last kernels end, since all ranks launched them before they came here. */
+    shim_extra_collect();
+    shim_comm_reap();
+    ncclEpGroupConfig_t full = {0};
+    memcpy(&full, config, config->size < sizeof(full) ? config->size : sizeof(full));
+    shim_comm_t *state = comm ? shim_comm_acquire(comm) : NULL;
+    if (state && atomic_load(&state->phase) == SHIM_COMM_JOINING)
+        shim_attach_settle(state);
+    *group = NULL;
+    *why = comm_refusal(state);
+    ncclResult_t result = *why ? ncclSuccess : create(state, &full, group, why);
+    shim_comm_release(state);
+    return result;
+}
+
+/* ---- The end -------------------------------------------------------------------------- */
+
+void shim_experts_release(shim_experts_group_t *group)
+{
+    if (atomic_fetch_sub(&group->references, 1) != 1)
+        return;
+    shim_extra_end(group->extra);
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
+ncclResult_t shim_experts_destroy(shim_experts_group_t *group)
+{
+    if (!group)
+        return shim_experts_refuse(ncclInvalidArgument, "ncclEpGroupDestroy: group is NULL");
+    pthread_mutex_lock(&group->lock);
+    group->destroyed = true;
+    pthread_mutex_unlock(&group->lock);
+    shim_experts_release(group);
+    return ncclSuccess;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.h - groups and handles of experts. For this folder only.
+ *
+ * A group owns its scratch and a reference of its communicator's state; a handle owns its routes, unless they are the
+ * caller's, and a reference of its group. So any order of destroys is safe, and calls fail after it.
+ */
+#ifndef SHUNT_SHIM_EXPERTS_GROUP_H
+#define SHUNT_SHIM_EXPERTS_GROUP_H
+
+#include "algorithms/experts/experts.h"
+#include "shim/comm/extra.h"
+#include "shim/experts/service.h"
+
+struct shim_experts_group {
+    shim_extra_t *extra; /* the communicator and the scratch */
+    alg_experts_shape_t shape;
+    ncclEpAllocConfig_t alloc;
+    uint64_t timeout_ns;
+    uint32_t blocks;
+    bool host;              /* the host device */
+    atomic_uint references; /* the program's and each handle's */
+    pthread_mutex_t lock;   /* one call at a time; guards the rest and the handles' open calls */
+    ncclResult_t failure;   /* of an earlier call */
+    uint32_t staged;        /* rooms for staged calls */
+    uint32_t taken;         /* bits: those of open calls */
+    uint64_t calls;
+    bool destroyed;
+};
+
+struct shim_experts_handle {
+    shim_experts_group_t *group;
+    bool rank_major;
+    uint32_t top_k;
+    void *memory; /* owned; NULL: the caller's */
+    void *routes;
+    /* The last choices: the program's memory, read when a call runs. */
+    bool chosen;
+    const void *choices;
+    uint32_t tokens;
+    bool wide;
+    bool is_open;            /* a call was sent and is not received */
+    alg_experts_call_t open; /* that call */
+};
+
+/* A line of the log and ncclGetLastError's text, then `result`. */
+ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* group.c */
+ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
+                                 const char **why);
+ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
+void shim_experts_release(shim_experts_group_t *group);
+
+/* agree.c: all ranks meet and either have a scratch each, or none. `refusal`: why this rank wants none, or NULL. The
+ * scratch, or NULL and a reason that lives as long as the process. At most 10 s for a rank that does not come. */
+alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
+                                  const char **why);
+/* A copy that lives as long as the process. */
+const char *shim_experts_keep(const char *text);
+
+/* handle.c */
+ncclResult_t shim_experts_handle_bytes(shim_experts_group_t *group, int top_k, size_t *bytes);
+ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayout_t layout, int top_k,
+                                        const ncclEpTensor_t *memory, shim_experts_handle_t **handle);
+ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
+ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
+
+/* call.c */
+ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
+                                   const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,
+                                   const ncclEpDispatchConfig_t *config, cudaStream_t stream);
+ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCombineInputs_t *inputs,
+                                  const ncclEpCombineOutputs_t *outputs, const ncclEpCombineConfig_t *config,
+                                  cudaStream_t stream);
+ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t stream);
+
+#endif
