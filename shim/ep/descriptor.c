@@ -10,7 +10,7 @@ shim_ep_allocated_t *shim_ep_allocated(const ncclEpTensor_t *tensor)
 bool shim_ep_is_allocated(const ncclEpTensor_t *tensor)
 {
     return tensor->size >= NCCL_EP_TENSOR_V1 && tensor->magic == SHIM_EP_ALLOCATED &&
-           shim_ep_allocated(tensor)->sizes == tensor->sizes && tensor->sizes == shim_ep_allocated(tensor)->size;
+           tensor->sizes == shim_ep_allocated(tensor)->size;
 }
 
 bool shim_ep_tensor_is_valid(const ncclEpTensor_t *tensor)

@@ -16,7 +16,7 @@
 #define SHIM_EP_ALLOCATED 0xBEEFBEEFu /* the magic word */
 
 typedef struct shim_ep_allocated {
-    size_t *sizes; /* as tensor.sizes must be */
+    size_t *sizes; /* as tensor.sizes must be; for NVIDIA's calls */
     ncclEpTensor_t tensor;
     size_t size[];
 } shim_ep_allocated_t;

@@ -95,10 +95,15 @@ static void *open_file(const char *path)
     return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
+static bool is_shunt(const char *path)
+{
+    return shim_elf_has_name(path, "shuntExperts");
+}
+
 /* `path` is absolute and has no links. */
 static bool use(const char *path, char *why, size_t capacity)
 {
-    if (!shim_elf_has_name(path, "ncclEpCreateGroup") || shim_elf_has_name(path, "shuntExperts")) {
+    if (!shim_elf_has_name(path, "ncclEpCreateGroup") || is_shunt(path)) {
         snprintf(why, capacity, "it is not NVIDIA's libnccl_ep");
         return false;
     }
@@ -136,10 +141,12 @@ static bool try_file(const char *path)
     return false;
 }
 
+/* Under `shunt run` this library lies in the first of the folders. That is no fault to report. */
 static bool try_in(const char *folder, int length, const char *name)
 {
     char path[PATH_MAX];
-    return snprintf(path, sizeof(path), "%.*s%s", length, folder, name) < (int)sizeof(path) && try_file(path);
+    return snprintf(path, sizeof(path), "%.*s%s", length, folder, name) < (int)sizeof(path) && !is_shunt(path) &&
+           try_file(path);
 }
 
 /* The wheel has a library for each CUDA; the one of the process's CUDA comes first. */

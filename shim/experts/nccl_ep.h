@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_ep.h - the binary interface of NVIDIA's nccl_ep, API version 2 (library 0.1), as libnccl_ep.so.0 has it.
+ * nccl_ep.h - the binary interface of NVIDIA's nccl_ep, API version 2 (library 0.1 and 0.2), as libnccl_ep.so.0 has it.
  *
  * Each structure that a call takes begins with its size and a magic word. The structures only grow at the end: one is
  * valid from the size of its first version (NCCL_EP_*_V1) on, a field beyond `size` has its default, which is 0, and
@@ -17,7 +17,7 @@
 
 enum {
     NCCL_EP_API_VERSION = 2,
-    NCCL_EP_VERSION_CODE = 100, /* library 0.1.0: major * 10000 + minor * 100 + patch */
+    NCCL_EP_VERSION_CODE = 200, /* library 0.2.0: major * 10000 + minor * 100 + patch */
     NCCL_EP_AUTO = 0,
     NCCL_EP_FLOAT4X2 = 12 /* ncclDataType_t that older nccl.h lack: a byte with two values of 4 bits */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.c - a program that uses nccl_ep: ep_client PATH|linked [create]. It opens the library of that path as Python's
- * nccl.ep does, or has it linked. Prints the file that its functions are in, how many libnccl_ep are loaded, and with
- * `create` the version after a group was created.
+ * client.c - a program that uses nccl_ep: ep_client PATH|linked [create [NCCL]]. It opens the library of that path as
+ * Python's nccl.ep does, or has it linked; before, it opens an NCCL, locally. Prints the file that its functions are
+ * in, how many libnccl_ep are loaded, and with `create` the version after a group was created.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,6 +26,8 @@ int main(int argc, char **argv)
     Dl_info info;
     int version = 0, loaded = 0;
     void *library = RTLD_DEFAULT;
+    if (argc > 3 && !dlopen(argv[3], RTLD_NOW | RTLD_LOCAL))
+        return 1;
     if (argc > 1 && strcmp(argv[1], "linked") != 0 && !(library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL))) {
         fprintf(stderr, "%s\n", dlerror());
         return 1;

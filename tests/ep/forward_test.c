@@ -244,6 +244,12 @@ static void other_files_are_refused(void **state)
         assert_int_equal(child_run(create_one, NULL, log_text, LOG_BYTES), 0);
         assert_int_equal(child_count(log_text, "it is not NVIDIA's libnccl_ep"), 1);
     }
+    /* Nor is Shunt's own taken from a folder, where it may lie beside NVIDIA's. */
+    char folder[] = EP_OURS;
+    *strrchr(folder, '/') = '\0';
+    setenv("SHUNT_NCCL_EP_PATH", folder, 1);
+    assert_int_equal(child_run(create_one, NULL, log_text, LOG_BYTES), 0);
+    assert_int_equal(child_count(log_text, "libnccl_ep.so.0"), 0);
 }
 
 static void the_setting_may_name_a_folder(void **state)
@@ -258,6 +264,10 @@ static void the_setting_may_name_a_folder(void **state)
 static void it_is_searched_as_nccl_is(void **state)
 {
     (void)state;
+    /* They lead to folders where this machine may have NVIDIA's. */
+    static const char *const others[] = {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX", "HOME"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        unsetenv(others[i]);
     char folder[] = EP_FAKE, site[] = EP_WHEEL, path[4096];
     unsetenv("SHUNT_NCCL_EP_PATH");
     *strrchr(folder, '/') = '\0';

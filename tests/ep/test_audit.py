@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_audit.py - libnccl_ep.so.0 in a program that links it, or opens NVIDIA's by an absolute path.
 
-usage: test_audit.py CLIENT LINKED_CLIENT LIBRARY FAKE AUDIT_LIBRARY SHUNT_COMMAND
+usage: test_audit.py CLIENT LINKED_CLIENT LIBRARY FAKE FAKE_NCCL AUDIT_LIBRARY SHUNT_COMMAND
 
-A fake plays NVIDIA's library. Its version is seen after a group was created, if the call came to it.
+A fake plays NVIDIA's library. Its version is seen after a group was created, if the call came to it. Another plays a
+libnccl.so.2 that serves groups.
 """
 
 import os
@@ -13,12 +14,16 @@ import subprocess
 import sys
 import tempfile
 
-CLIENT, LINKED, OURS, FAKE, AUDIT, COMMAND = (os.path.realpath(path) for path in sys.argv[1:])
-VERSION, OUR_VERSION = "12345", "100"
+CLIENT, LINKED, OURS, FAKE, NCCL, AUDIT, COMMAND = (os.path.realpath(path) for path in sys.argv[1:])
+VERSION, OUR_VERSION = "12345", "200"
+
+
+# Some lead to folders where this machine may have NVIDIA's.
+DROPPED = ("SHUNT_", "LD_", "CONDA_", "CUDA_", "HOME", "PYTHON", "VIRTUAL_ENV")
 
 
 def run(*command, **variables):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHUNT_", "LD_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     environment.update({"SHUNT_TUNE": "0", **variables})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{command} {variables}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -54,6 +59,9 @@ def main():
     both = f"{os.path.dirname(OURS)}:{theirs}"
     expect(OURS, 2, VERSION, LINKED, "linked", "create", LD_LIBRARY_PATH=both)
     expect(OURS, 2, VERSION, LINKED, "linked", "create", LD_PRELOAD=f"{OURS}:{FAKE}")
+    # The service of an NCCL that the program has opened for itself, as Python does.
+    expect(OURS, 1, OUR_VERSION, CLIENT, OURS, "create", NCCL, LD_LIBRARY_PATH=theirs)
+    expect(OURS, 2, VERSION, CLIENT, OURS, "create", LD_LIBRARY_PATH=theirs)
 
 
 main()
