@@ -35,19 +35,22 @@ static char g_path[PATH_MAX];
 static char g_refused[PATH_MAX + 256]; /* the first file that was found and refused */
 static char g_why[PATH_MAX + 512];
 
-static ncclResult_t lacks(const char *name)
+/* One line for each function: programs ask for asynchronous errors again and again. */
+static ncclResult_t lacks(const char *name, atomic_bool *said)
 {
-    shim_ep_warn("%s is not in %s: it returns ncclInvalidUsage; install a newer nccl-extensions, or name one with "
-                 "SHUNT_NCCL_EP_PATH",
-                 name, g_path);
+    if (!atomic_exchange(said, true))
+        shim_ep_warn("%s is not in %s: it returns ncclInvalidUsage; install a newer nccl-extensions, or name one with "
+                     "SHUNT_NCCL_EP_PATH",
+                     name, g_path);
     return ncclInvalidUsage;
 }
 
 /* They ignore their arguments, so one signature serves all. */
-#define SHIM_EP_NAME(name)                 \
-    static ncclResult_t lacks_##name(void) \
-    {                                      \
-        return lacks("ncclEp" #name);      \
+#define SHIM_EP_NAME(name)                   \
+    static ncclResult_t lacks_##name(void)   \
+    {                                        \
+        static atomic_bool said;             \
+        return lacks("ncclEp" #name, &said); \
     }
 #include "shim/ep/names.def"
 
