@@ -69,8 +69,7 @@ static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
     (void)size;
     for (int i = 0; i < object->dlpi_phnum; ++i) {
         const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-        if (segment->p_type == PT_LOAD &&
-            (uintptr_t)&nccl - object->dlpi_addr - segment->p_vaddr < segment->p_memsz) {
+        if (segment->p_type == PT_LOAD && (uintptr_t)&nccl - object->dlpi_addr - segment->p_vaddr < segment->p_memsz) {
             *(const char **)name = object->dlpi_name;
             return 1;
         }
