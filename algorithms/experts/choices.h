@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * choices.h - the choices of all ranks' tokens in a block's shared memory, and what follows from them: the place of each
- * received row. Places depend on choices alone, so they do not change with the order of arrival.
+ * choices.h - the choices of all ranks' tokens in a block's shared memory, and what follows from them: the place of
+ * each received row. Places depend on choices alone, so they do not change with the order of arrival.
  */
 #ifndef SHUNT_EXPERTS_CHOICES_H
 #define SHUNT_EXPERTS_CHOICES_H

@@ -49,8 +49,7 @@ template <int TYPE, int N> struct experts_combine {
             if (e.row == ROUTE_NONE)
                 continue;
             count++;
-            broken = !c.call.rank_major &&
-                     !header_weight(lane, team, c, room, source, token, e.choice, t.weights[k]);
+            broken = !c.call.rank_major && !header_weight(lane, team, c, room, source, token, e.choice, t.weights[k]);
         }
         t.count = lane_warp_sum(count);
         lane_warp_sync();

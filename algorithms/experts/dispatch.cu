@@ -34,8 +34,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
     LANE_FN static piece_t piece_of(const experts_call_t &c, const share_t &s, uint32_t item)
     {
         const uint32_t begin = item % s.pieces * s.length;
-        return piece_t{item / s.pieces, begin + s.in_warp,
-                       begin + s.length < c.vectors ? begin + s.length : c.vectors};
+        return piece_t{item / s.pieces, begin + s.in_warp, begin + s.length < c.vectors ? begin + s.length : c.vectors};
     }
 
     /* What a lane loads before the call's number is known, as its loads take as long as that one's. */
@@ -226,17 +225,16 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* How many rows there are, by a warp for each local expert or source rank; rank-major, the places without a row have
-     * no choices. */
+    /* How many rows there are, by a warp for each local expert or source rank; rank-major, the places without a row
+     * have no choices. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                    const table_t &t)
     {
         const share_t s = share_make(lane, 0, 0);
         const uint32_t all = lane.blocks * s.warps;
         for (uint32_t i = lane.block * s.warps + s.warp; i < (c.call.rank_major ? c.nranks : c.local); i += all) {
-            const uint32_t count = c.call.rank_major
-                                       ? table_count_tokens(team, c, t, i, t.tokens[i], s)
-                                       : table_count(c, t, team.rank * c.local + i, c.nranks, 0, s);
+            const uint32_t count = c.call.rank_major ? table_count_tokens(team, c, t, i, t.tokens[i], s)
+                                                     : table_count(c, t, team.rank * c.local + i, c.nranks, 0, s);
             if (s.in_warp == 0 && c.call.counters != NULL)
                 c.call.counters[i] = (int32_t)count;
             const uint64_t top_k = c.call.top_k, end = (uint64_t)(i + 1) * c.most_tokens * top_k;

@@ -66,12 +66,12 @@ typedef enum alg_experts_recipe {
  * Rows beyond the number received are left as they are.
  */
 typedef struct alg_experts_call {
-    bool combine;      /* false: dispatch */
-    bool rank_major;   /* false: expert-major */
-    uint32_t phases;   /* alg_experts_phase_t; BOTH unless staged */
-    uint32_t room;     /* a staged room, whose last call has been received on this rank; or ALG_EXPERTS_TURNS */
-    uint32_t tokens;   /* of this rank; may be 0, then its buffers may be NULL */
-    uint32_t top_k;    /* equal on all ranks */
+    bool combine;        /* false: dispatch */
+    bool rank_major;     /* false: expert-major */
+    uint32_t phases;     /* alg_experts_phase_t; BOTH unless staged */
+    uint32_t room;       /* a staged room, whose last call has been received on this rank; or ALG_EXPERTS_TURNS */
+    uint32_t tokens;     /* of this rank; may be 0, then its buffers may be NULL */
+    uint32_t top_k;      /* equal on all ranks */
     const void *choices; /* [tokens][top_k] int32_t or int64_t, any alignment of the type */
     bool wide;           /* int64_t */
     /* fp32 [tokens][top_k], aligned to 4. Dispatch, rank-major: sent with the tokens. Combine, expert-major: times each

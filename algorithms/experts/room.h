@@ -29,7 +29,8 @@ enum {
     ROOM_CREDIT_OFFSET = ROOM_DONE_OFFSET + 8 * ALG_EXPERTS_STAGED,
     ROOM_WORDS_END = ROOM_CREDIT_OFFSET + 8 * ALG_EXPERTS_STAGED * ALG_MAX_RANKS
 };
-static_assert((int)ROOM_SENT_OFFSET >= (int)ALG_MAILBOX_OFFSET + 8 * (int)ALG_MAX_RANKS, "words of the control page overlap");
+static_assert((int)ROOM_SENT_OFFSET >= (int)ALG_MAILBOX_OFFSET + 8 * (int)ALG_MAX_RANKS,
+              "words of the control page overlap");
 static_assert((int)ROOM_WORDS_END <= (int)ALG_CONTROL_BYTES, "rooms' words leave the control page");
 
 /* Choices travel four in a quad of 16 bytes, weights two. */
@@ -70,9 +71,9 @@ typedef struct experts_call {
     uint32_t nranks, most_tokens, row_bytes;
     uint32_t experts, local;
     uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
-    uint32_t quads;   /* of a token */
-    uint32_t keys;    /* received rows of a token on a rank: top_k, rank-major 1 */
-    uint32_t vectors; /* of a row with its scales */
+    uint32_t quads;         /* of a token */
+    uint32_t keys;          /* received rows of a token on a rank: top_k, rank-major 1 */
+    uint32_t vectors;       /* of a row with its scales */
     uint32_t token_vectors;
 } experts_call_t;
 

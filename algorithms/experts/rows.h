@@ -19,8 +19,8 @@ template <alg_experts_recipe_t RECIPE> struct row_source {
     }
 };
 
-/* The scale of DeepSeek's recipe for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest value,
- * 448. `inverse` is sent. */
+/* The scale of DeepSeek's recipe for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest
+ * value, 448. `inverse` is sent. */
 typedef struct row_scale {
     float scale, inverse;
 } row_scale_t;
@@ -106,8 +106,8 @@ LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t r
     }
 }
 
-/* Wait for up to ROWS vectors, `stride` apart, of those before `end`. The caller arms them again; escape words are armed
- * here. False: the wait was broken. */
+/* Wait for up to ROWS vectors, `stride` apart, of those before `end`. The caller arms them again; escape words are
+ * armed here. False: the wait was broken. */
 template <uint32_t ROWS>
 LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint8_t *from, uint8_t *words, uint32_t v, uint32_t stride,
                       uint32_t end, vec16_t (&x)[ROWS])
@@ -132,8 +132,8 @@ LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint8_t *from, uint8
     for (uint32_t b = 0; b < ROWS; b++) {
         if (v + b * stride >= end)
             continue;
-        if (mark_escaped(x[b]) && !slots<MARK_ESCAPE, 2>::take_escape(
-                                      lane, team, words + (uint64_t)(v + b * stride) * 4, x[b]))
+        if (mark_escaped(x[b]) &&
+            !slots<MARK_ESCAPE, 2>::take_escape(lane, team, words + (uint64_t)(v + b * stride) * 4, x[b]))
             return false;
         mark_whiten(x[b]);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start.h - from an experts' call to its kernel. A kernel's code is K::run(lane, team, call, shared), where `shared` are
- * `bytes` of the block's shared memory.
+ * start.h - from an experts' call to its kernel. A kernel's code is K::run(lane, team, call, shared), where `shared`
+ * are `bytes` of the block's shared memory.
  */
 #ifndef SHUNT_EXPERTS_START_H
 #define SHUNT_EXPERTS_START_H
@@ -64,22 +64,23 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
 
 #endif
 
-/* EXPERTS_ENTRIES(name, choose): the functions that experts.c calls. choose(c): the experts_start of a call's kernel. */
+/* EXPERTS_ENTRIES(name, choose): the functions that experts.c calls. choose(c): the experts_start of a call's kernel.
+ */
 #ifdef __CUDACC__
-#define EXPERTS_ENTRIES(name, choose)                                                                               \
-    extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape,              \
-                                             const alg_experts_call_t *call, void *stream)                          \
-    {                                                                                                               \
-        const experts_call_t c = experts_call_make(shape, call);                                                    \
-        return choose(c)(team, c, stream);                                                                          \
+#define EXPERTS_ENTRIES(name, choose)                                                                  \
+    extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, \
+                                             const alg_experts_call_t *call, void *stream)             \
+    {                                                                                                  \
+        const experts_call_t c = experts_call_make(shape, call);                                       \
+        return choose(c)(team, c, stream);                                                             \
     }
 #else
-#define EXPERTS_ENTRIES(name, choose)                                                                               \
-    extern "C" int alg_experts_##name##_host(const alg_team_t *team, const alg_experts_shape_t *shape,              \
-                                             const alg_experts_call_t *call)                                        \
-    {                                                                                                               \
-        const experts_call_t c = experts_call_make(shape, call);                                                    \
-        return choose(c)(team, c, NULL);                                                                            \
+#define EXPERTS_ENTRIES(name, choose)                                                                  \
+    extern "C" int alg_experts_##name##_host(const alg_team_t *team, const alg_experts_shape_t *shape, \
+                                             const alg_experts_call_t *call)                           \
+    {                                                                                                  \
+        const experts_call_t c = experts_call_make(shape, call);                                       \
+        return choose(c)(team, c, NULL);                                                               \
     }
 #endif
 

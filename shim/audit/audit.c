@@ -12,7 +12,6 @@
  * library, and share nothing with the program.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
 #include <poll.h>
@@ -65,6 +64,19 @@ static bool is_preloaded(const char *name)
     return false;
 }
 
+static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
+{
+    (void)size;
+    for (int i = 0; i < object->dlpi_phnum; ++i) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+        if (segment->p_type == PT_LOAD && (uintptr_t)&nccl - object->dlpi_addr - segment->p_vaddr < segment->p_memsz) {
+            *(const char **)name = object->dlpi_name;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* The file of that name in the folder of `path`. */
 static bool find_beside(const char *path, const char *name, char found[PATH_MAX])
 {
@@ -79,11 +91,11 @@ static bool find_beside(const char *path, const char *name, char found[PATH_MAX]
 
 static bool find_nccl(void)
 {
-    const char *named = secure_getenv("SHUNT_LIB");
-    Dl_info own;
+    const char *named = secure_getenv("SHUNT_LIB"), *own = NULL;
     if (named && named[0])
         return realpath(named, nccl.path) != NULL;
-    return dladdr((void *)find_nccl, &own) && own.dli_fname && find_beside(own.dli_fname, nccl.soname, nccl.path);
+    dl_iterate_phdr(name_if_own, &own); /* so early, dladdr crashes before glibc 2.34 */
+    return own && find_beside(own, nccl.soname, nccl.path);
 }
 
 /* A write to a pipe without readers would end the program. */

@@ -59,14 +59,6 @@ allowed='libc|libpthread|libdl|librt|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64|l
 [ -z "$sanitizer" ] || allowed="$allowed|libasan|libtsan|libubsan|liblsan"
 sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' "$work/dynamic" | grep -vE "^($allowed)\.so\.[0-9]+$" > "$work/needed" || true
 fail_if_any "needs at run time" "$work/needed"
-# The library must also build on glibc 2.28 (manylinux_2_28). Newer glibc gave these functions new versions, but had
-# them before; any other versioned after 2.28 is missing there.
-older='dl\w+|pthread_\w+|shm_\w+|sem_\w+|[lf]?stat(64)?|exp2?|log2?|pow|__isoc23_\w+'
-if [ -z "$sanitizer" ]; then
-    nm -D --undefined-only "$library" | sed -nE 's/.* (\w+)@+GLIBC_2\.(29|[3-9][0-9])$/\1/p' |
-        grep -vxE "$older" > "$work/newer" || true
-    fail_if_any "functions that glibc 2.28 lacks" "$work/newer"
-fi
 # Calls between Shunt's functions must not be bound by name, or another NCCL in the global scope would get them.
 readelf -rW "$library" | grep -oE '\b(p?nccl|shunt_)\w+' | sort -u > "$work/interposed" || true
 fail_if_any "its own functions that it calls by name" "$work/interposed"

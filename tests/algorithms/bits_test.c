@@ -107,8 +107,8 @@ static uint32_t tuple_of(uint64_t seed, uint64_t element)
 /* ---- Calls ----------------------------------------------------------------------------- */
 
 typedef struct actor {
-    world_t *world;
-    const table_t *tables; /* of all types and operators */
+    world_t *world, *large; /* large: for algorithms that need more than SCRATCH */
+    const table_t *tables;  /* of all types and operators */
     uint32_t rank, turns;
     uint64_t bytes; /* SHORT: at most, of every type and operator; else about so many, of a type and operator drawn */
     uint32_t failures;
@@ -155,11 +155,10 @@ static void run(actor_t *a, const alg_algorithm_t *algorithm, const table_t *t, 
 {
     const uint32_t nranks = a->world->nranks, parts = alg_collective_blocks(algorithm->collective, nranks);
     const size_t width = ref_bytes(t->c.type);
-    uint64_t most = algorithm->max_bytes(&a->world->map, nranks, (alg_type_t)t->c.type);
+    world_t *const w = world_room(algorithm, nranks, SCRATCH) > SCRATCH ? a->large : a->world;
+    uint64_t most = algorithm->max_bytes(&w->map, nranks, (alg_type_t)t->c.type);
     const uint64_t wanted = a->bytes + data_below(state, 5) * width;
     most = (most < wanted ? most : wanted) / parts / width;
-    if (most == 0)
-        return; /* this scratch is too small for the algorithm */
     coll_t k = {.collective = algorithm->collective, .root = (uint32_t)data_below(state, nranks), .c = t->c};
     k.c.count = a->bytes == SHORT ? place_draw_count(state, most) : most;
     k.c.seed = data_random(state);
@@ -184,7 +183,7 @@ static void run(actor_t *a, const alg_algorithm_t *algorithm, const table_t *t, 
         call.blocks = 1 + (uint32_t)data_below(&local, MAX_BLOCKS);
     algorithm->shape(k.c.count * width * parts, nranks, &call.blocks, &call.threads);
     call.threads = 1;
-    const alg_team_t team = world_team(a->world, a->rank);
+    const alg_team_t team = world_team(w, a->rank);
     const int status = algorithm->launch_host(&team, &call);
     const size_t wrong = first_wrong(t, &k, a->rank, b.to);
     if (status != ALG_STATUS_OK || wrong < coll_output_count(&k, a->rank))
@@ -222,8 +221,10 @@ static void *actor_main(void *argument)
         if (alg_registry[i]->memory == a->world->map.memory && alg_collective_reduces(alg_registry[i]->collective))
             (a->bytes == SHORT ? run_short : run_long)(a, alg_registry[i], &state);
     }
-    if (a->failures)
+    if (a->failures) {
         world_stop(a->world);
+        world_stop(a->large);
+    }
     return NULL;
 }
 
@@ -234,12 +235,19 @@ static void play(uint32_t nranks, alg_memory_t memory, uint64_t bytes, uint32_t 
     assert_non_null(tables);
     for (int i = 0; i < ALG_TYPE_COUNT * REF_OPS; i++)
         draw_table(&tables[i], (int)nranks, i / REF_OPS, i % REF_OPS, &state);
-    world_t *w = world_make(nranks, memory, SCRATCH);
+    size_t room = SCRATCH;
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (alg_registry[i]->memory == memory && alg_collective_reduces(alg_registry[i]->collective)) {
+            const size_t needed = world_room(alg_registry[i], nranks, SCRATCH);
+            room = needed > room ? needed : room;
+        }
+    }
+    world_t *w = world_make(nranks, memory, SCRATCH), *large = world_make(nranks, memory, room);
     actor_t actor[ALG_MAX_RANKS];
     pthread_t thread[ALG_MAX_RANKS];
     uint32_t failures = 0;
     for (uint32_t r = 0; r < nranks; r++) {
-        actor[r] = (actor_t){.world = w, .tables = tables, .rank = r, .turns = turns, .bytes = bytes};
+        actor[r] = (actor_t){.world = w, .large = large, .tables = tables, .rank = r, .turns = turns, .bytes = bytes};
         assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
     }
     for (uint32_t r = 0; r < nranks; r++) {
@@ -249,6 +257,7 @@ static void play(uint32_t nranks, alg_memory_t memory, uint64_t bytes, uint32_t 
         failures += actor[r].failures;
     }
     world_free(w);
+    world_free(large);
     free(tables);
     assert_int_equal(failures, 0);
 }

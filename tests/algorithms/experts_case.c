@@ -201,7 +201,10 @@ static void type_store(const experts_case_t *c, void *at, float f)
 {
     const uint16_t bf16 = bf16_of(f);
     const _Float16 f16 = (_Float16)f;
-    memcpy(at, c->type == ALG_FLOAT32 ? (const void *)&f : c->type == ALG_BFLOAT16 ? (const void *)&bf16 : &f16,
+    memcpy(at,
+           c->type == ALG_FLOAT32    ? (const void *)&f
+           : c->type == ALG_BFLOAT16 ? (const void *)&bf16
+                                     : &f16,
            type_bytes(c));
 }
 

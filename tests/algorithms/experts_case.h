@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts_case.h - random dispatches and combines of a group, what they must give, and a rank's buffers in memory of any
- * device. Expected places of rows are counted one by one in the order of ranks, tokens and choices.
+ * experts_case.h - random dispatches and combines of a group, what they must give, and a rank's buffers in memory of
+ * any device. Expected places of rows are counted one by one in the order of ranks, tokens and choices.
  */
 #ifndef TEST_EXPERTS_CASE_H
 #define TEST_EXPERTS_CASE_H

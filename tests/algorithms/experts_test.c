@@ -227,10 +227,10 @@ static void test_shapes(void **unused)
     const alg_experts_shape_t eight = {8, 256, 128, 8, 14336};
     assert_true(alg_experts_map(&eight, &map));
     assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
-    const alg_experts_shape_t bad[] = {{1, 64, 128, 8, 14336},    {9, 63, 128, 8, 14336},     {2, 63, 128, 8, 14336},
-                                       {2, 0, 128, 8, 14336},     {2, 65536, 128, 8, 14336},  {2, 64, 0, 8, 14336},
-                                       {2, 64, 128, 0, 14336},    {2, 64, 128, 33, 14336},    {2, 64, 128, 8, 14340},
-                                       {2, 64, 128, 8, 0},        {8, 64, 4096, 8, 14336},    {2, 64, 1u << 31, 8, 14336}};
+    const alg_experts_shape_t bad[] = {{1, 64, 128, 8, 14336}, {9, 63, 128, 8, 14336},    {2, 63, 128, 8, 14336},
+                                       {2, 0, 128, 8, 14336},  {2, 65536, 128, 8, 14336}, {2, 64, 0, 8, 14336},
+                                       {2, 64, 128, 0, 14336}, {2, 64, 128, 33, 14336},   {2, 64, 128, 8, 14340},
+                                       {2, 64, 128, 8, 0},     {8, 64, 4096, 8, 14336},   {2, 64, 1u << 31, 8, 14336}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(alg_experts_map(&bad[i], &map));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The time of dispatch and combine, bf16, hidden size 7168, 8 of 64 experts, on all GPUs: in a graph of CALLS, and
- * eagerly, from one thread that launches for all ranks. Medians, us a call. Usage: gpu_experts_times [-g GPUs] [-n rounds]
+ * eagerly, from one thread that launches for all ranks. Medians, us a call. Usage: gpu_experts_times [-g GPUs] [-n
+ * rounds]
  * [-s blocks, 0: all multiprocessors]
  */
 #include <stdio.h>

@@ -44,22 +44,31 @@ static coll_t draw_case(uint64_t *state, const alg_algorithm_t *algorithm, uint3
     return k;
 }
 
+/* messages_test.c has these. */
+static bool is_of_messages(const alg_algorithm_t *algorithm)
+{
+    return algorithm->collective == ALG_SEND_RECV;
+}
+
 static void actor_call(actor_t *a, uint64_t *state)
 {
     const alg_algorithm_t *algorithm;
     do
         algorithm = alg_registry[a->algorithm < 0 ? data_below(state, alg_registry_count) : (uint64_t)a->algorithm];
     while (algorithm->memory != a->world->map.memory);
-    if (algorithm->collective == ALG_SEND_RECV)
-        return; /* messages_test.c */
+    if (is_of_messages(algorithm))
+        return;
     const uint32_t nranks = a->world->nranks;
     coll_t k = draw_case(state, algorithm, nranks);
     const size_t width = alg_type_bytes((alg_type_t)k.c.type);
     const uint32_t parts = alg_collective_blocks(k.collective, nranks);
     size_t most = algorithm->max_bytes(&a->world->map, nranks, (alg_type_t)k.c.type);
     most = (most < a->most_bytes ? most : a->most_bytes) / parts;
-    if (most < width)
-        return; /* this scratch is too small for the algorithm */
+    if (most < width) {
+        snprintf(a->fault, sizeof a->fault, "%s: the scratch is too small", algorithm->name);
+        a->failures++;
+        return;
+    }
     k.c.count = place_draw_count(state, most / width);
     k.c.seed = data_random(state);
     const bool in_place = data_below(state, 2) && k.collective != ALG_ALL_TO_ALL;
@@ -171,15 +180,29 @@ static void each_algorithm(void **state)
     (void)state;
     for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
         const alg_memory_t memory = alg_registry[algorithm]->memory;
+        if (is_of_messages(alg_registry[algorithm]))
+            continue;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS && memory < ALG_MEMORY_COUNT; n++) { /* several hosts: relay_test.c */
             if (scaled(2) < 2 && (n == 6 || n == 7))
                 continue; /* under a sanitizer 5 and 8 stand for them: one kernel serves all of these */
-            world_t *w = world_make(n, memory, SCRATCH);
+            world_t *w = world_make(n, memory, world_room(alg_registry[algorithm], n, SCRATCH));
             play(w, seed_of(alg_registry[algorithm], n), n <= 4 ? 4 + (uint32_t)scaled(20) : 2 + (uint32_t)scaled(4),
                  40000, algorithm);
             world_free(w);
         }
     }
+}
+
+/* Of all algorithms of a memory. */
+static size_t room_of_all(alg_memory_t memory, uint32_t nranks)
+{
+    size_t most = SCRATCH;
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        const bool counts = alg_registry[i]->memory == memory && !is_of_messages(alg_registry[i]);
+        const size_t room = counts ? world_room(alg_registry[i], nranks, SCRATCH) : SCRATCH;
+        most = room > most ? room : most;
+    }
+    return most;
 }
 
 /* All algorithms share a scratch in random order: finds violations of the rule of halves and errors when the grid
@@ -191,7 +214,7 @@ static void mixed(void **state)
         const uint32_t n = 2 + i % 3;
         if (!has_memory((alg_memory_t)(i / 3)))
             continue;
-        world_t *w = world_make(n, (alg_memory_t)(i / 3), SCRATCH);
+        world_t *w = world_make(n, (alg_memory_t)(i / 3), room_of_all((alg_memory_t)(i / 3), n));
         play(w, 77u + n, 40 + (uint32_t)scaled(360), 3000, -1);
         world_free(w);
     }
@@ -209,8 +232,14 @@ static void largest(void **state)
         const bool shorter = w->map.memory == ALG_MEMORY_SHM; /* chunks, so there are more of them */
         for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
             const bool longer = alg_registry[algorithm]->collective == ALG_ALL_REDUCE;
-            if (alg_registry[algorithm]->memory == w->map.memory && (longer || !shorter || n == 3))
-                play(w, 5u + n, 2, longer ? 5u << 20 : shorter ? 1u << 20 : 3u << 20, algorithm);
+            if (alg_registry[algorithm]->memory != w->map.memory || is_of_messages(alg_registry[algorithm]) ||
+                (shorter && !longer && n != 3))
+                continue;
+            const size_t room = world_room(alg_registry[algorithm], n, SCRATCH);
+            world_t *own = room > SCRATCH ? world_make(n, w->map.memory, room) : w;
+            play(own, 5u + n, 2, longer ? 5u << 20 : shorter ? 1u << 20 : 3u << 20, algorithm);
+            if (own != w)
+                world_free(own);
         }
         world_free(w);
     }

@@ -30,11 +30,30 @@ ncclDataType_t world_draw_type(uint64_t *state)
     return world_has_type(type) ? type : instead[type % 4];
 }
 
+static bool make_map(alg_map_t *map, alg_memory_t memory, size_t bytes)
+{
+    return memory == ALG_MEMORY_SHM ? alg_map_init_shm(map, bytes) : alg_map_init(map, bytes);
+}
+
+size_t world_room(const alg_algorithm_t *algorithm, uint32_t nranks, size_t bytes)
+{
+    const size_t most = (size_t)64 << 20;
+    alg_map_t map;
+    while (bytes <= most &&
+           (!make_map(&map, algorithm->memory, bytes) || algorithm->max_bytes(&map, nranks, ALG_FLOAT32) == 0))
+        bytes *= 2;
+    if (bytes > most)
+        print_error("%s of %s serves no %u ranks\n", algorithm->name, alg_collective_name(algorithm->collective),
+                    nranks);
+    assert_true(bytes <= most);
+    return bytes;
+}
+
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
     alg_map_t map;
     assert_true(memory < ALG_MEMORY_COUNT);
-    assert_true(memory == ALG_MEMORY_SHM ? alg_map_init_shm(&map, bytes) : alg_map_init(&map, bytes));
+    assert_true(make_map(&map, memory, bytes));
     return world_make_map(nranks, &map);
 }
 

@@ -28,6 +28,9 @@ bool world_has_type(ncclDataType_t type);
 /* The type of a call: any that there is. A mutant draws as often as the test, so that it makes the same calls. */
 ncclDataType_t world_draw_type(uint64_t *state);
 
+/* The scratch that the algorithm needs for calls of so many ranks: `bytes`, doubled as often as needed. */
+size_t world_room(const alg_algorithm_t *algorithm, uint32_t nranks, size_t bytes);
+
 /* `bytes` of scratch for each rank. */
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
 world_t *world_make_map(uint32_t nranks, const alg_map_t *map);

@@ -399,11 +399,11 @@ uint32_t emulator_meet(int of, int result, uint32_t x)
         fail("lanes meet at different places");
     if (of == EMULATOR_WARP && m->left)
         fail("a warp meets without a lane that has left");
-    m->value = m->waiting == 0             ? x
-               : result == EMULATOR_ANY   ? m->value | x
-               : result == EMULATOR_SUM   ? m->value + x
-               : m->value < x             ? m->value
-                                          : x;
+    m->value = m->waiting == 0          ? x
+               : result == EMULATOR_ANY ? m->value | x
+               : result == EMULATOR_SUM ? m->value + x
+               : m->value < x           ? m->value
+                                        : x;
     m->result = result;
     m->waiting++;
     stop_running(f, of == EMULATOR_WARP ? MEETS_WARP : MEETS_BLOCK);

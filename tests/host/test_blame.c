@@ -5,7 +5,8 @@
  * only report must name that rank and the call. Without a fault there is no report.
  *
  * A rank at fault continues after the report, so the result depends on the machine's speed only if other ranks are late
- * themselves. So a draw that fails is repeated with a longer limit.
+ * themselves. So a draw that fails is repeated with a longer limit. Where ranks call different things, waits are not
+ * judged: on a slow machine two ranks may report the difference, but nothing else may be wrong.
  */
 #include "host.h"
 
@@ -68,6 +69,7 @@ typedef struct draw {
     step_t own, others; /* of a mismatch */
     char file[64];
     int limit_ms;
+    bool slow; /* it failed, perhaps since the machine is slow */
 } draw_t;
 
 /* ---- Programs ------------------------------------------------------------------------------ */
@@ -359,6 +361,18 @@ static bool is_mismatch(const draw_t *draw, const char *line)
            strcmp(call[faulty], own) == 0 && strcmp(call[!faulty], others) == 0;
 }
 
+/* Whether all reports, of which there are several, are of this fault. */
+static bool are_mismatches(const draw_t *draw, const char *text)
+{
+    int reports = 0;
+    for (const char *line = text; line; line = next_line(line)) {
+        if (!is_mismatch(draw, line))
+            return false;
+        reports++;
+    }
+    return reports > 1;
+}
+
 /* Whether there is exactly one report, of this fault, or none if none is expected. */
 static bool is_right(const draw_t *draw, const char *text)
 {
@@ -512,6 +526,7 @@ static bool run_draw(draw_t *draw)
     unlink(draw->file);
     if (failed == 0 && is_right(draw, text))
         return true;
+    draw->slow = !draw->differs || (failed == 0 && are_mismatches(draw, text));
     fprintf(stderr, "draw %d, %s at rank %d of %d, communicator %d, call %d to %d, limit %d ms: %s\n", (int)draw->seed,
             fault_names[draw->fault], draw->faulty, draw->nranks, draw->comm, draw->first, draw->last, draw->limit_ms,
             text);
@@ -530,7 +545,7 @@ static int work(int worker)
         if (run_draw(&draw))
             continue;
         draw.limit_ms = 4 * LIMIT_MS;
-        failed += !run_draw(&draw);
+        failed += !draw.slow || !run_draw(&draw);
     }
     return failed;
 }

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chroot.sh - try the Debian package, and a fresh clone, in a bare system, like a new user.
+# chroot.sh - try the Debian package, the wheel's binaries, and a fresh clone, in a bare system, like a new user.
 #
-# usage: chroot.sh [bookworm|jammy|noble] [deb] [clone]     (Debian 12, Ubuntu 22.04 or 24.04, default bookworm; default
-#                                                           deb, of dist/; `clone` builds, which takes minutes)
+# usage: chroot.sh [bookworm|bionic|jammy|noble] [deb] [wheel] [clone]
+#
+# Debian 12 (the default), Ubuntu 18.04 (its glibc is 2.27: for the wheel alone), 22.04 or 24.04. deb (the default) and wheel
+# are those of dist/; clone builds, which takes minutes.
 #
 # Needs root, debootstrap and the system's mirror; `clone` also the package index. All files are in a temporary folder.
 # Exit status 77: one of these is missing.
@@ -20,7 +22,7 @@ leave() {
 trap leave EXIT
 # Debian lacks Ubuntu's keys, and Debian 12's debootstrap lacks a script for noble.
 case "${1:-}" in
-jammy | noble)
+bionic | jammy | noble)
     system=(--no-check-gpg --components=main,universe "$1" "$root" http://archive.ubuntu.com/ubuntu
         /usr/share/debootstrap/scripts/jammy)
     shift
@@ -59,6 +61,12 @@ for part in "${@:-deb}"; do
             if ldconfig -p | grep libnccl; then exit 1; fi
             dpkg --purge shunt
             $files >/tmp/after && diff /tmp/before /tmp/after"
+        ;;
+    wheel)
+        python3 -m zipfile -e dist/shunt_nccl-*.whl "$root/opt"
+        chmod 755 "$root/opt/shunt/bin/shunt"
+        inside 'shunt=/opt/shunt/bin/shunt
+            LD_BIND_NOW=1 $shunt info && $shunt run --audit -- $shunt bench -g 2 -b 1K -e 4K'
         ;;
     clone)
         git clone -q . "$root/root/shunt"
