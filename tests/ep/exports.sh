@@ -27,7 +27,7 @@ if readelf -rW "$library" | grep -oE '\bncclEp\w+'; then
     exit 1
 fi
 [ -z "$sanitizer" ] || exit 0
-allowed='libc|libpthread|libdl|libgcc_s|ld-linux-x86-64|ld-linux-aarch64'
+allowed='libc|libpthread|libdl|librt|libgcc_s|ld-linux-x86-64|ld-linux-aarch64'
 if sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' "$work/dynamic" | grep -vE "^($allowed)\.so\.[0-9]+$"; then
     echo "it needs these at run time"
     exit 1
