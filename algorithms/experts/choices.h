@@ -85,20 +85,21 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
     bool broken = false;
     for (uint32_t i = lane.thread; !broken && i < c.nranks * of_rank; i += lane.threads) {
         const uint32_t source = i / of_rank, place = i % of_rank;
-        if (source == team.rank) {
+        if (room_keeps(team, c, source)) {
             t.quads[i] = quad_load(c, place);
             continue;
         }
         const uint8_t *const at = team.own + header_at(c, room, source) + VEC + (uint64_t)place * VEC;
         vec16_t v;
         lane_wait_begins(lane);
+        lane_awaits(lane, 1u << source);
         while (!broken && !header_arrived(room, v = lane_poll(at)))
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
     /* Other lanes than those with most quads: one of each block polls a rank's number. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
-        if (r == team.rank)
+        if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;
         else
             broken = !header_tokens(lane, team, c, room, r, t.tokens[r]);

@@ -7,7 +7,7 @@
  * choice, go ahead in the header. Rank-major, the experts' rank has added them itself.
  *
  * Sums are fp32, in the order of choices on a rank and of ranks at the token's. What crosses a link is rounded to the
- * type, so with 2 ranks a token whose experts are on both is rounded twice (docs/lab/experts.md has the accuracy).
+ * type, in a staged call also what a rank sends itself (docs/lab/experts.md).
  */
 #include <stdlib.h>
 
@@ -118,6 +118,7 @@ template <int TYPE, int N> struct experts_combine {
                              vec16_t (&x)[N])
     {
         lane_wait_begins(lane);
+        lane_awaits(lane, ranks);
         for (;;) {
             bool arrived = true;
             LANE_UNROLL
@@ -141,7 +142,7 @@ template <int TYPE, int N> struct experts_combine {
     {
         uint8_t *const first = team.own + row_at(c, room, 0, token) + (uint64_t)v * VEC;
         const uint64_t step = (uint64_t)c.most_tokens * c.row_bytes;
-        const uint32_t peers = ranks & ~(1u << team.rank);
+        const uint32_t peers = room_is_staged(c) ? ranks : ranks & ~(1u << team.rank);
         float sum[COUNT], own[COUNT];
         add_rows(c, t, v, own);
         vec16_t x[N];
@@ -155,11 +156,11 @@ template <int TYPE, int N> struct experts_combine {
             float a[COUNT];
             if (!(ranks >> r & 1))
                 continue;
-            if (r != team.rank)
+            if (peers >> r & 1)
                 element_t::unpack(x[r], a);
             LANE_UNROLL
             for (int i = 0; i < COUNT; i++)
-                sum[i] += r == team.rank ? own[i] : a[i];
+                sum[i] += peers >> r & 1 ? a[i] : own[i];
         }
         element_t::pack(sum, x[0]);
         lane_store((uint8_t *)c.call.out + ((uint64_t)token * c.token_vectors + v) * VEC, x[0]);
@@ -179,8 +180,8 @@ template <int TYPE, int N> struct experts_combine {
             const uint32_t token = i / s.pieces, begin = i % s.pieces * s.length;
             const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
             const uint32_t ranks = routes_of(c).ranks[token];
-            terms_t t;
-            if (!load_terms(lane, team, c, room, shared, team.rank, token, s, t))
+            terms_t t = {NULL, NULL, 0};
+            if (!room_is_staged(c) && !load_terms(lane, team, c, room, shared, team.rank, token, s, t))
                 return false;
             bool broken = false;
             for (uint32_t v = begin + s.in_warp; !broken && v < end; v += s.width)
@@ -207,13 +208,13 @@ template <int TYPE, int N> struct experts_combine {
             uint32_t tokens[N];
             LANE_UNROLL
             for (uint32_t r = 0; r < N; r++)
-                tokens[r] = r < c.nranks && r != team.rank ? routes_of(c).tokens[r] : 0;
-            if (!room_enter(team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
+                tokens[r] = r < c.nranks && !room_keeps(team, c, r) ? routes_of(c).tokens[r] : 0;
+            if (!room_enter(lane, team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
             header_send(team, c, room, first, lane.blocks * lane.threads, pair);
             room_leave(lane, room);
             broken = !send(lane, team, c, room, shared, tokens);
-        } else if (!room_enter(team, c, room)) {
+        } else if (!room_enter(lane, team, c, room)) {
             return;
         }
         if (!(c.call.phases & ALG_EXPERTS_RECEIVE))

@@ -90,17 +90,18 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         for (uint32_t i = first; i < s.items; i += lane.blocks * s.warps) {
             const piece_t p = piece_of(c, s, i);
             const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.token);
+            const uint32_t to_ranks = room_is_staged(c) ? ranks : ranks & ~(1u << team.rank);
             if (i % s.pieces == 0 && s.in_warp == 0)
                 routes_of(c).ranks[p.token] = ranks;
             const uint64_t to = row_at(c, room, team.rank, p.token);
             const uint64_t words = row_escapes_at(c, room, team.rank, p.token);
-            for (uint32_t v = p.first; (ranks & ~(1u << team.rank)) != 0 && v < p.end; v += ROWS * s.width) {
+            for (uint32_t v = p.first; to_ranks != 0 && v < p.end; v += ROWS * s.width) {
                 if (i != first || v != p.first)
                     load_rows(c, s, p, v, e.x);
                 LANE_UNROLL
                 for (uint32_t b = 0; b < ROWS; b++) {
                     if (v + b * s.width < p.end)
-                        row_put(team, c, ranks, to, words, v + b * s.width, e.x[b]);
+                        row_put(team, c, to_ranks, to, words, v + b * s.width, e.x[b]);
                 }
             }
         }
@@ -174,16 +175,16 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         uint8_t *const words = team.own + row_escapes_at(c, room, source, p.token);
         for (uint32_t v = p.first; v < p.end; v += ROWS * s.width) {
             vec16_t x[ROWS];
-            if (source == team.rank)
+            if (room_keeps(team, c, source))
                 load_rows(c, s, p, v, x);
-            else if (!row_take<ROWS>(lane, team, from, words, v, s.width, p.end, x))
+            else if (!row_take<ROWS>(lane, team, source, from, words, v, s.width, p.end, x))
                 return false;
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++) {
                 if (v + b * s.width >= p.end)
                     continue;
                 store(c, rows, v + b * s.width, x[b]);
-                if (source != team.rank)
+                if (!room_keeps(team, c, source))
                     lane_rearm(from + (uint64_t)(v + b * s.width) * VEC);
             }
         }
@@ -255,12 +256,12 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         if (c.call.phases & ALG_EXPERTS_SEND) {
             const share_t s = share_make(lane, c.call.tokens, c.vectors);
             early_t e = load_early(lane, c, s);
-            if (!room_enter(team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
+            if (!room_enter(lane, team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
             send_choices(lane, team, c, room, e);
             send_rows(lane, team, c, room, s, e);
             room_leave(lane, room);
-        } else if (!room_enter(team, c, room)) {
+        } else if (!room_enter(lane, team, c, room)) {
             return;
         }
         if (!(c.call.phases & ALG_EXPERTS_RECEIVE))

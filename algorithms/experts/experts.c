@@ -57,7 +57,7 @@ int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *s
 
 int alg_experts_preload_cuda(const alg_experts_shape_t *shape)
 {
-    const alg_experts_call_t most = {.top_k = shape->most_top_k, .room = ALG_EXPERTS_TURNS};
+    const alg_experts_call_t most = {.top_k = shape->most_top_k, .phases = ALG_EXPERTS_BOTH};
     const int error = alg_experts_dispatch_preload(shape, &most);
     return error != 0 ? error : alg_experts_combine_preload(shape, &most);
 }

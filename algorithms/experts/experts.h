@@ -32,15 +32,15 @@ enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
     ALG_EXPERTS_STAGED = 4,            /* most staged rooms of a group */
-    ALG_EXPERTS_CHOICES = 64 << 10,    /* most choices of all ranks: they fit a block's shared memory */
-    ALG_EXPERTS_TURNS = UINT16_MAX,    /* alg_experts_call.room: a call that is not staged */
+    ALG_EXPERTS_CHOICES = 48 << 10,    /* most choices of all ranks: two blocks' fit a multiprocessor's shared memory */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group's memory, unless two rooms and one staged room need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128   /* elements of a scale of ALG_EXPERTS_E4M3 */
 };
 
 /* The map of a rank's memory. False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* Staged rooms of the group, 1 to ALG_EXPERTS_STAGED: room 0 to this number - 1. */
+/* Staged rooms of the group, 1 to ALG_EXPERTS_STAGED. Staged calls take them in turn: call n may be sent when call n -
+ * rooms has been received on this rank. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
 /* Bytes of a handle's routes: what dispatch leaves for combine. 256-byte aligned device memory, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
@@ -57,8 +57,8 @@ typedef enum alg_experts_recipe {
 } alg_experts_recipe_t;
 
 /*
- * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. The kernels read them when they run,
- * so they stay until the stream has passed the call, and for a staged call until it has passed its second phase.
+ * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Inputs are read by the phase SEND alone,
+ * outputs written by RECEIVE alone.
  *
  * Received rows, by layout, where a row has token_bytes:
  *   expert-major   [local expert][nranks * most_tokens]; an expert's rows are in the order of source rank and token
@@ -69,7 +69,6 @@ typedef struct alg_experts_call {
     bool combine;        /* false: dispatch */
     bool rank_major;     /* false: expert-major */
     uint32_t phases;     /* alg_experts_phase_t; BOTH unless staged */
-    uint32_t room;       /* a staged room, whose last call has been received on this rank; or ALG_EXPERTS_TURNS */
     uint32_t tokens;     /* of this rank; may be 0, then its buffers may be NULL */
     uint32_t top_k;      /* equal on all ranks */
     const void *choices; /* [tokens][top_k] int32_t or int64_t, any alignment of the type */
@@ -102,7 +101,7 @@ uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
 /* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; a shape that the device's shared memory cannot serve
  * fails to preload. The team is that of the group's scratch, with its limit. The phase SEND of a dispatch waits for no
  * peer, unless its room's last call is still on its way; that of an expert-major combine waits for the peers' weights,
- * which they send in theirs. */
+ * which they send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
 int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);

@@ -10,8 +10,9 @@
  *   escapes   a word for each vector of rows
  *
  * Numbers. Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. Each rank hears
- * from every rank in each of them, so the rule of two halves holds (algorithm.h). A staged room counts its own calls.
- * Its sender waits for credit: the number of calls that a peer has received there.
+ * from every rank in each of them, so the rule of two halves holds (algorithm.h). Staged calls have a count of their own
+ * and take the other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in that
+ * room. In them a rank is a peer of itself, since the program may change its buffers before it receives.
  */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
@@ -21,11 +22,11 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/experts/experts.h"
 
-/* In the control page, 8 bytes each: of a staged room, its counter, its blocks that have received, and for each peer
- * its credit. */
+/* In the control page, 8 bytes each: the count of staged calls; of a staged room, its blocks that have received, and for
+ * each peer its credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
-    ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8 * ALG_EXPERTS_STAGED,
+    ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,
     ROOM_CREDIT_OFFSET = ROOM_DONE_OFFSET + 8 * ALG_EXPERTS_STAGED,
     ROOM_WORDS_END = ROOM_CREDIT_OFFSET + 8 * ALG_EXPERTS_STAGED * ALG_MAX_RANKS
 };
@@ -67,7 +68,7 @@ static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
 typedef struct experts_call {
     alg_experts_call_t call;
     room_map_t map;
-    uint64_t first; /* the staged room, or the first of the two, from the scratch's start */
+    uint32_t staged; /* rooms */
     uint32_t nranks, most_tokens, row_bytes;
     uint32_t experts, local;
     uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
@@ -80,10 +81,9 @@ typedef struct experts_call {
 static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
     experts_call_t c;
-    const bool staged = call->room != ALG_EXPERTS_TURNS;
     c.call = *call;
     c.map = room_map_of(shape);
-    c.first = ALG_CONTROL_BYTES + (staged ? (2 + call->room) * c.map.bytes : 0);
+    c.staged = alg_experts_staged(shape);
     c.nranks = shape->nranks;
     c.most_tokens = shape->most_tokens;
     c.row_bytes = shape->row_bytes;
@@ -99,31 +99,46 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
 
 /* A call's room, as one rank's kernel sees it. */
 typedef struct room {
-    uint64_t at, number;
-    uint32_t tag;
+    uint64_t at, number; /* the call's, among those of the room if it is staged */
+    uint32_t tag, staged;
     uint64_t *counter;
 } room_t;
 
 LANE_FN bool room_is_staged(const experts_call_t &c)
 {
-    return c.call.room != ALG_EXPERTS_TURNS;
+    return c.call.phases != ALG_EXPERTS_BOTH;
 }
 
-/* False: an earlier call was left; no store may follow. A kernel that sends calls room_leave next. */
-LANE_FN bool room_enter(const alg_team_t &team, const experts_call_t &c, room_t &room)
+/* Data of this rank for itself that does not pass the room. */
+LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_t source)
 {
+    return source == team.rank && !room_is_staged(c);
+}
+
+/* The routes begin with the number of the handle's staged call. False: an earlier call was left; no store may follow.
+ * A kernel that sends calls room_leave next. */
+LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, room_t &room)
+{
+    uint64_t *const open = (uint64_t *)c.call.routes;
     const uint64_t epoch = epoch_read(team);
     if (epoch_stopped(epoch))
         return false;
     room.counter = (uint64_t *)(team.own + ALG_EPOCH_OFFSET);
     room.number = epoch / EPOCH_UNIT;
-    room.at = c.first + (room.number & 1) * c.map.bytes;
+    room.staged = 0;
+    uint64_t place = room.number & 1;
     if (room_is_staged(c)) {
-        room.counter = (uint64_t *)(team.own + ROOM_SENT_OFFSET) + c.call.room;
-        room.number = lane_read_own(room.counter) / EPOCH_UNIT - (c.call.phases & ALG_EXPERTS_SEND ? 0 : 1);
-        room.at = c.first;
+        const bool sends = c.call.phases == ALG_EXPERTS_SEND;
+        room.counter = (uint64_t *)(team.own + ROOM_SENT_OFFSET);
+        const uint64_t call = sends ? lane_read_own(room.counter) / EPOCH_UNIT : lane_read_own(open);
+        if (sends && lane.block == 0 && lane.thread == 0)
+            lane_write_own(open, call);
+        room.number = call / c.staged;
+        room.staged = (uint32_t)(call % c.staged);
+        place = 2 + room.staged;
     }
-    room.tag = (uint32_t)room.number;
+    room.at = ALG_CONTROL_BYTES + place * c.map.bytes;
+    room.tag = (uint32_t)room.number & 0x7fffffff; /* never that of armed words */
     return true;
 }
 
@@ -146,7 +161,8 @@ LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const exper
     bool broken = false;
     lane_wait_begins(lane);
     for (uint32_t r = lane.thread; r < c.nranks; r += lane.threads) {
-        while (!broken && r != team.rank && lane_flag(room_credit(team.own, c.call.room, r)) < room.number)
+        lane_awaits(lane, 1u << r);
+        while (!broken && lane_flag(room_credit(team.own, room.staged, r)) < room.number)
             broken = lane_stop(lane, team);
     }
     return !lane_sync_any(broken);
@@ -158,14 +174,14 @@ LANE_FN void room_give_credit(const lane_t &lane, const alg_team_t &team, const 
     lane_sync();
     if (lane.thread != 0)
         return;
-    uint64_t *const done = (uint64_t *)(team.own + ROOM_DONE_OFFSET) + c.call.room;
+    uint64_t *const done = (uint64_t *)(team.own + ROOM_DONE_OFFSET) + room.staged;
     lane_fence(); /* this block's re-arming, before the count */
     if (lane_take_own(done, 1) + 1 != lane.blocks)
         return;
     lane_write_own(done, 0);
     lane_fence(); /* all blocks' re-arming, before the peers' next stores */
-    for (uint32_t i = 1; i < c.nranks; i++)
-        lane_raise(room_credit(team.scratch[ring_next(team, i)], c.call.room, team.rank), room.number + 1);
+    for (uint32_t i = 0; i < c.nranks; i++)
+        lane_raise(room_credit(team.scratch[ring_next(team, i)], room.staged, team.rank), room.number + 1);
 }
 
 /* ---- Headers ---- */
@@ -189,7 +205,7 @@ LANE_FN bool header_arrived(const room_t &room, const vec16_t &v)
 LANE_FN void header_put(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint64_t offset,
                         const vec16_t &v)
 {
-    for (uint32_t i = 1; i < c.nranks; i++)
+    for (uint32_t i = room_is_staged(c) ? 0 : 1; i < c.nranks; i++)
         lane_put(team.scratch[ring_next(team, i)] + header_at(c, room, team.rank) + offset, v);
 }
 
@@ -234,11 +250,12 @@ LANE_FN bool header_weight(lane_t &lane, const alg_team_t &team, const experts_c
                            uint32_t source, uint32_t token, uint32_t k, float &weight)
 {
     vec16_t v;
-    if (source == team.rank) {
+    if (room_keeps(team, c, source)) {
         v.w[k % 2 * 2] = lane_load_word((const uint32_t *)c.call.weights + (uint64_t)token * c.call.top_k + k);
     } else {
         const uint8_t *const at = team.own + header_at(c, room, source) + header_weights(c, token, k / 2);
         lane_wait_begins(lane);
+        lane_awaits(lane, 1u << source);
         while (!header_arrived(room, v = lane_poll(at))) {
             if (lane_stop(lane, team))
                 return false;
@@ -254,6 +271,7 @@ LANE_FN bool header_tokens(lane_t &lane, const alg_team_t &team, const experts_c
 {
     vec16_t v;
     lane_wait_begins(lane);
+    lane_awaits(lane, 1u << source);
     while (!header_arrived(room, v = lane_poll(team.own + header_at(c, room, source)))) {
         if (lane_stop(lane, team))
             return false;

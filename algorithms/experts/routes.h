@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * routes.h - what dispatch leaves for combine in a handle's memory: how many tokens each rank has, which ranks each own
- * token went to, and for each token of each rank where its rows lie on this rank.
+ * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of the handle's staged call (room.h):
+ * how many tokens each rank has, which ranks each own token went to, and for each token of each rank where its rows lie on
+ * this rank.
  */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H
@@ -15,6 +16,7 @@ typedef struct route_entry {
 } route_entry_t;
 
 static const int32_t ROUTE_NONE = -1;
+enum { ROUTES_OFFSET = 16 };
 
 typedef struct routes {
     uint32_t *tokens;       /* [ALG_MAX_RANKS] */
@@ -25,13 +27,13 @@ typedef struct routes {
 static inline uint64_t routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k)
 {
     const uint64_t tokens = shape->most_tokens;
-    return ALG_MAX_RANKS * 4 + (tokens + 1) / 2 * 8 + shape->nranks * tokens * top_k * sizeof(route_entry_t);
+    return ROUTES_OFFSET + ALG_MAX_RANKS * 4 + (tokens + 1) / 2 * 8 + shape->nranks * tokens * top_k * sizeof(route_entry_t);
 }
 
 LANE_FN routes_t routes_of(const experts_call_t &c)
 {
     routes_t r;
-    r.tokens = (uint32_t *)c.call.routes;
+    r.tokens = (uint32_t *)((uint8_t *)c.call.routes + ROUTES_OFFSET);
     r.ranks = r.tokens + ALG_MAX_RANKS;
     r.entries = (route_entry_t *)(r.ranks + (c.most_tokens + 1) / 2 * 2);
     return r;

@@ -96,7 +96,7 @@ LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t r
                      uint32_t v, vec16_t x)
 {
     const uint32_t escape = mark_clean<MARK_ESCAPE>(x);
-    for (uint32_t i = 1; i < c.nranks; i++) {
+    for (uint32_t i = 0; i < c.nranks; i++) {
         const uint32_t r = ring_next(team, i);
         if (!(ranks >> r & 1))
             continue;
@@ -106,13 +106,14 @@ LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t r
     }
 }
 
-/* Wait for up to ROWS vectors, `stride` apart, of those before `end`. The caller arms them again; escape words are
+/* Wait for up to ROWS vectors from `source`, `stride` apart, of those before `end`. The caller arms them again; escape words are
  * armed here. False: the wait was broken. */
 template <uint32_t ROWS>
-LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint8_t *from, uint8_t *words, uint32_t v, uint32_t stride,
+LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint32_t source, uint8_t *from, uint8_t *words, uint32_t v, uint32_t stride,
                       uint32_t end, vec16_t (&x)[ROWS])
 {
     lane_wait_begins(lane);
+    lane_awaits(lane, 1u << source);
     for (;;) {
         bool arrived = true;
         LANE_UNROLL

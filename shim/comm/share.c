@@ -96,7 +96,7 @@ void shim_share_join(shim_comm_t *comm)
     pthread_mutex_unlock(&gpu->lock);
 }
 
-static bool is_lone(const shim_comm_t *comm)
+bool shim_share_is_lone(const shim_comm_t *comm)
 {
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
@@ -216,7 +216,7 @@ static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_
 /* The room that the communicator may use with this call. */
 static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
 {
-    const parts_t parts = parts_of(multiprocessors_of(comm, ask), is_lone(comm));
+    const parts_t parts = parts_of(multiprocessors_of(comm, ask), shim_share_is_lone(comm));
     if (parts.half == 0)
         return UINT32_MAX; /* unknown */
     const bool captured = ask->ahead != NULL;
@@ -246,7 +246,7 @@ static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
  * captured alone may be replayed beside others. */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
-    if (!ask->ahead || !is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)
+    if (!ask->ahead || !shim_share_is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)
         return true;
     const uint32_t multiprocessors = multiprocessors_of(comm, ask);
     return 2 * taken + parts_of(multiprocessors, false).small <= multiprocessors * ALG_ROOM;

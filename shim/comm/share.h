@@ -19,6 +19,8 @@ typedef struct shim_ask {
 
 /* The set-up has ended: count the communicator among the GPU's. */
 void shim_share_join(shim_comm_t *comm);
+/* Whether no other communicator of this process shares the GPU. */
+bool shim_share_is_lone(const shim_comm_t *comm);
 /* Set the call's grid and `early`. False: the call must not start before the kernel ahead has ended. */
 bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask);
 /* Room of the call's grid, in units of alg_algorithm_t.block_room. */

@@ -3,11 +3,12 @@
  * call.c - dispatch, combine and complete: checked, given a room, launched on the program's stream.
  *
  * All ranks make a group's calls in one order, and the program orders its streams, as NVIDIA's library demands. So no
- * event is recorded, and the lowest free room of a staged call is the same on every rank.
+ * event is recorded. Staged calls take the staged rooms in turn; kernels count them.
  */
 #include <string.h>
 
 #include "shim/base/log.h"
+#include "shim/comm/share.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/check.h"
 
@@ -79,16 +80,14 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-static ncclResult_t take_room(shim_experts_group_t *group, alg_experts_call_t *call)
+/* Whether the room of the next staged call is free. */
+static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
-    for (uint32_t room = 0; room < group->staged; room++) {
-        if (group->taken >> room & 1)
-            continue;
-        call->room = room;
+    if (!(group->taken >> group->sends % group->staged & 1))
         return ncclSuccess;
-    }
     return shim_experts_refuse(ncclInvalidUsage,
-                               "%s: send_only: %u calls of the group are sent and not completed; call ncclEpComplete",
+                               "%s: send_only: a call that was sent %u such calls ago is not completed; call "
+                               "ncclEpComplete",
                                name_of(call), group->staged);
 }
 
@@ -136,6 +135,9 @@ static ncclResult_t launch(shim_experts_group_t *group, alg_experts_call_t *call
     call->blocks = group->blocks;
     call->id = ++group->calls;
     team.limit = alg_limit(group->timeout_ns, call->id);
+    /* Beside other communicators a grid that is placed early could leave them no place, while it waits (share.c). */
+    if (!group->host && !shim_share_is_lone(group->extra->comm))
+        team.dependent_launch = 0;
     return group->host ? run_host(group, &team, call) : run_cuda(group, &team, call, stream);
 }
 
@@ -144,13 +146,13 @@ static ncclResult_t make_call(shim_experts_handle_t *handle, alg_experts_call_t 
 {
     shim_experts_group_t *group = handle->group;
     call->phases = staged ? ALG_EXPERTS_SEND : ALG_EXPERTS_BOTH;
-    call->room = ALG_EXPERTS_TURNS;
-    ncclResult_t result = staged ? take_room(group, call) : ncclSuccess;
+    ncclResult_t result = staged ? check_room(group, call) : ncclSuccess;
     if (result == ncclSuccess)
         result = launch(group, call, stream);
     if (result != ncclSuccess || !staged)
         return result;
-    group->taken |= 1u << call->room;
+    handle->room = (uint32_t)(group->sends++ % group->staged);
+    group->taken |= 1u << handle->room;
     handle->open = *call;
     handle->is_open = true;
     return ncclSuccess;
@@ -225,7 +227,7 @@ ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t s
         result = launch(group, &handle->open, stream);
         handle->is_open = false;
         if (result == ncclSuccess)
-            group->taken &= ~(1u << handle->open.room);
+            group->taken &= ~(1u << handle->room);
     }
     pthread_mutex_unlock(&group->lock);
     return result;

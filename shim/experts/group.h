@@ -24,6 +24,7 @@ struct shim_experts_group {
     ncclResult_t failure;   /* of an earlier call */
     uint32_t staged;        /* rooms for staged calls */
     uint32_t taken;         /* bits: those of open calls */
+    uint64_t sends;         /* staged calls so far */
     uint64_t calls;
     bool destroyed;
 };
@@ -40,6 +41,7 @@ struct shim_experts_handle {
     uint32_t tokens;
     bool wide;
     bool is_open;            /* a call was sent and is not received */
+    uint32_t room;           /* its staged room */
     alg_experts_call_t open; /* that call */
 };
 

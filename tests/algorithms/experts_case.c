@@ -59,6 +59,10 @@ static void draw_choices(experts_case_t *c, uint32_t r, uint64_t *state)
             e = -1;
         if (habit == 4)
             e = -1;
+        if (data_below(state, 16) == 0) /* no expert either */
+            e = data_below(state, 2) ? c->shape.experts : -7;
+        if (c->wide && data_below(state, 16) == 0)
+            e = ((int64_t)1 << 32) + 1;
         c->choices[r][i] = e;
     }
 }
@@ -101,6 +105,11 @@ static void draw_rows(experts_case_t *c, uint32_t r, uint64_t *state)
     }
 }
 
+static bool is_expert(const experts_case_t *c, int64_t e)
+{
+    return e >= 0 && e < c->shape.experts;
+}
+
 /* The first of a token's choices that is the same expert: these have one row. */
 static uint32_t first_key(const experts_case_t *c, uint32_t s, uint32_t t, uint32_t k)
 {
@@ -122,7 +131,7 @@ static void place_rows(experts_case_t *c)
                 bool here = false;
                 for (uint32_t k = 0; k < c->top_k; k++) {
                     const int64_t e = c->choices[s][t * c->top_k + k];
-                    const bool mine = e >= 0 && e / local == me;
+                    const bool mine = is_expert(c, e) && e / local == me;
                     here = here || mine;
                     int32_t *const place = &c->places[me][((size_t)s * most + t) * keys];
                     const uint32_t first = first_key(c, s, t, k);
@@ -286,7 +295,7 @@ static void load_choices(const experts_rank_t *r, const experts_case_t *c)
 }
 
 /* Rows that nobody wants are poisoned: a kernel that adds one is found. */
-static void load_combine_rows(const experts_rank_t *r, const experts_case_t *c)
+static void load_combine_rows(experts_rank_t *r, const experts_case_t *c)
 {
     const uint32_t me = (uint32_t)r->rank, keys = keys_of(c), elements = c->combine_bytes / type_bytes(c);
     const size_t bytes = out_rows(c) * c->combine_bytes;
@@ -301,6 +310,7 @@ static void load_combine_rows(const experts_rank_t *r, const experts_case_t *c)
         }
     }
     r->memory->put(r->rank, r->combine_rows, image, bytes);
+    r->combine_bytes = bytes;
     free(image);
 }
 
@@ -323,7 +333,6 @@ void experts_rank_load(experts_rank_t *r, const experts_case_t *c)
     const bool scales = c->scale_bytes > 0;
     r->dispatch = (alg_experts_call_t){.rank_major = c->rank_major,
                                        .phases = ALG_EXPERTS_BOTH,
-                                       .room = ALG_EXPERTS_TURNS,
                                        .tokens = tokens,
                                        .top_k = c->top_k,
                                        .choices = r->choices,
@@ -468,7 +477,7 @@ static bool metadata_right(const experts_rank_t *r, const experts_case_t *c, cha
         const int32_t row = t < c->tokens[s] ? c->places[r->rank][i] : -1;
         for (uint32_t k = 0; row >= 0 && k < c->top_k; k++) {
             const int64_t e = c->choices[s][t * c->top_k + k];
-            const bool mine = e >= 0 && e / local_of(c) == r->rank;
+            const bool mine = is_expert(c, e) && e / local_of(c) == r->rank;
             const int64_t wanted = !mine ? -1 : c->global_ids ? e : e % local_of(c);
             const size_t at = (size_t)row * c->top_k + k;
             seen[row] = true;
@@ -537,7 +546,7 @@ bool experts_combine_right(const experts_rank_t *r, const experts_case_t *c, cha
 void experts_program_draw(experts_program_t *p, const alg_experts_shape_t *shape, uint64_t *state)
 {
     /* What a case does next: even: dispatch, combine; odd: receive what it has sent. */
-    uint32_t next[EXPERTS_CASES] = {0}, room[EXPERTS_CASES], taken = 0, left = EXPERTS_CASES;
+    uint32_t next[EXPERTS_CASES] = {0}, room[EXPERTS_CASES], taken = 0, sent = 0, left = EXPERTS_CASES;
     p->steps = 0;
     for (uint32_t i = 0; i < EXPERTS_CASES; i++)
         experts_case_draw(&p->cases[i], shape, state);
@@ -546,25 +555,24 @@ void experts_program_draw(experts_program_t *p, const alg_experts_shape_t *shape
         if (next[i] == 4)
             continue;
         experts_step_t *const step = &p->step[p->steps++];
-        *step = (experts_step_t){i, next[i] >= 2, ALG_EXPERTS_BOTH, ALG_EXPERTS_TURNS};
-        uint32_t free_room = 0;
-        while (taken >> free_room & 1)
-            free_room++;
+        *step = (experts_step_t){i, next[i] >= 2, ALG_EXPERTS_BOTH};
+        const uint32_t its_room = (p->sent + sent) % alg_experts_staged(shape);
         if (next[i] % 2 == 1) {
             step->phases = ALG_EXPERTS_RECEIVE;
-            step->room = room[i];
             taken &= ~(1u << room[i]);
             next[i]++;
-        } else if (free_room < alg_experts_staged(shape) && data_below(state, 2)) {
+        } else if (!(taken >> its_room & 1) && data_below(state, 2)) {
             step->phases = ALG_EXPERTS_SEND;
-            step->room = room[i] = free_room;
-            taken |= 1u << free_room;
+            room[i] = its_room;
+            taken |= 1u << its_room;
+            sent++;
             next[i]++;
         } else {
             next[i] += 2;
         }
         left -= next[i] == 4;
     }
+    p->sent += sent;
 }
 
 void experts_program_free(experts_program_t *p)
@@ -577,9 +585,24 @@ alg_experts_call_t experts_step_call(const experts_step_t *step, const experts_r
 {
     alg_experts_call_t call = step->combine ? ranks[step->of].combine : ranks[step->of].dispatch;
     call.phases = step->phases;
-    call.room = step->room;
     call.blocks = blocks;
     return call;
+}
+
+void experts_step_spoil(const experts_step_t *step, const experts_rank_t *ranks)
+{
+    const experts_rank_t *const r = &ranks[step->of];
+    const size_t rows = (size_t)r->dispatch.tokens * r->dispatch.token_bytes;
+    if (step->combine) {
+        poison(r, r->combine_rows, r->combine_bytes);
+        return;
+    }
+    poison(r, r->rows, r->dispatch.recipe == ALG_EXPERTS_E4M3 ? 2 * rows : rows);
+    if (r->dispatch.scales)
+        poison(r, r->scales, (size_t)r->dispatch.tokens * r->dispatch.scale_bytes);
+    poison(r, r->choices, (size_t)r->dispatch.tokens * r->dispatch.top_k * (r->dispatch.wide ? 8 : 4));
+    if (r->dispatch.weights)
+        poison(r, r->weights, (size_t)r->dispatch.tokens * r->dispatch.top_k * 4);
 }
 
 bool experts_program_right(const experts_program_t *p, const experts_rank_t *ranks, char *fault, size_t fault_bytes)

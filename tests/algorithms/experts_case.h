@@ -40,6 +40,7 @@ typedef struct experts_rank {
     alg_experts_call_t dispatch, combine;
     void *choices, *weights, *rows, *scales, *out, *out_scales, *out_weights, *out_choices, *counters, *routes;
     void *combine_rows, *combine_out;
+    size_t combine_bytes; /* of combine_rows */
 } experts_rank_t;
 
 /* A shape of up to `most_tokens` tokens a rank and rows of up to `most_bytes`. */
@@ -63,14 +64,14 @@ enum { EXPERTS_CASES = 3, EXPERTS_STEPS = 4 * EXPERTS_CASES };
 typedef struct experts_step {
     uint32_t of; /* a case */
     bool combine;
-    uint32_t phases, room;
+    uint32_t phases;
 } experts_step_t;
 
 /* Cases in turn: of each its dispatch before its combine, some of them staged with others' steps in between. */
 typedef struct experts_program {
     experts_case_t cases[EXPERTS_CASES];
     experts_step_t step[EXPERTS_STEPS];
-    uint32_t steps;
+    uint32_t steps, sent; /* sent: staged calls of the team's programs so far; zero at first */
 } experts_program_t;
 
 void experts_program_draw(experts_program_t *p, const alg_experts_shape_t *shape, uint64_t *state);
@@ -78,6 +79,8 @@ void experts_program_free(experts_program_t *p);
 /* A rank's call of a step, on up to `blocks` blocks. */
 alg_experts_call_t experts_step_call(const experts_step_t *step, const experts_rank_t *ranks, uint32_t blocks);
 /* Whether all results of a rank are right; ranks[i] has the buffers of case i. */
+/* After a step that sends: its inputs change. Only for memory that `put` writes at once. */
+void experts_step_spoil(const experts_step_t *step, const experts_rank_t *ranks);
 bool experts_program_right(const experts_program_t *p, const experts_rank_t *ranks, char *fault, size_t fault_bytes);
 
 #endif

@@ -41,21 +41,21 @@ static void device_drop(int rank, void *memory)
 static const experts_memory_t device_memory = {device_make, device_put, device_get, device_drop};
 
 /* Returns the number of ranks with a fault. */
-static int play(const alg_experts_shape_t *shape, experts_rank_t (*ranks)[EXPERTS_CASES], uint64_t *state)
+static int play(const alg_experts_shape_t *shape, experts_program_t *p, experts_rank_t (*ranks)[EXPERTS_CASES],
+                uint64_t *state)
 {
-    static experts_program_t p;
     uint32_t blocks[ALG_MAX_RANKS];
     int wrong = 0;
-    experts_program_draw(&p, shape, state);
+    experts_program_draw(p, shape, state);
     for (int r = 0; r < g_team.nranks; r++) {
         /* Ranks that share a GPU must find places side by side. */
         blocks[r] = 1 + (uint32_t)data_below(state, g_team.shared ? 8 : 64);
         for (int i = 0; i < EXPERTS_CASES; i++)
-            experts_rank_load(&ranks[r][i], &p.cases[i]);
+            experts_rank_load(&ranks[r][i], &p->cases[i]);
     }
-    for (uint32_t i = 0; i < p.steps; i++) {
+    for (uint32_t i = 0; i < p->steps; i++) {
         for (int r = 0; r < g_team.nranks; r++) {
-            const alg_experts_call_t call = experts_step_call(&p.step[i], ranks[r], blocks[r]);
+            const alg_experts_call_t call = experts_step_call(&p->step[i], ranks[r], blocks[r]);
             GPU(cudaSetDevice(g_team.device[r]));
             GPU((cudaError_t)alg_experts_launch_cuda(&g_team.team[r], shape, &call, g_team.stream[r]));
         }
@@ -63,12 +63,12 @@ static int play(const alg_experts_shape_t *shape, experts_rank_t (*ranks)[EXPERT
     gpu_team_sync(&g_team);
     for (int r = 0; r < g_team.nranks; r++) {
         char fault[200];
-        if (!experts_program_right(&p, ranks[r], fault, sizeof fault)) {
+        if (!experts_program_right(p, ranks[r], fault, sizeof fault)) {
             printf("%s\n", fault);
             wrong++;
         }
     }
-    experts_program_free(&p);
+    experts_program_free(p);
     return wrong;
 }
 
@@ -86,9 +86,10 @@ static int play_team(int nranks, int gpus, uint32_t most_tokens, uint32_t most_b
         for (int i = 0; i < EXPERTS_CASES; i++)
             experts_rank_make(&ranks[r][i], r, &device_memory, &shape);
     }
+    experts_program_t p = {.sent = 0};
     int wrong = 0;
     for (int i = 0; i < 3 && !wrong; i++)
-        wrong = play(&shape, ranks, state);
+        wrong = play(&shape, &p, ranks, state);
     for (int r = 0; r < nranks; r++) {
         for (int i = 0; i < EXPERTS_CASES; i++)
             experts_rank_free(&ranks[r][i]);

@@ -64,7 +64,6 @@ static alg_experts_call_t call_of(int r, bool combine, bool rank_major, uint32_t
     return (alg_experts_call_t){.combine = combine,
                                 .rank_major = rank_major,
                                 .phases = ALG_EXPERTS_BOTH,
-                                .room = ALG_EXPERTS_TURNS,
                                 .tokens = tokens,
                                 .top_k = TOP_K,
                                 .choices = b->choices,

@@ -81,7 +81,9 @@ static void rooms_body(ranks_t *ranks)
         CHECK_RESULT(experts_combine(r[1]), ncclInvalidUsage);
         CHECK_NCCL(experts_complete(r[2]));
         experts_check_dispatch(r[2]);
-        CHECK_NCCL(experts_dispatch(r[ROOMS])); /* in its room */
+        CHECK_RESULT(experts_dispatch(r[ROOMS]), ncclInvalidUsage); /* rooms are taken in turn */
+        CHECK_NCCL(experts_complete(r[0]));
+        CHECK_NCCL(experts_dispatch(r[ROOMS]));
         for (int i = 0; i <= ROOMS; i++)
             CHECK_NCCL(experts_complete(r[i]));
         for (int i = 0; i <= ROOMS; i++)
