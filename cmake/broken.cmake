@@ -39,7 +39,7 @@ endfunction()
 
 # shunt_descriptors(TEXT FILE...): the lines of a registry.def with the algorithms of these files of kernels.
 function(shunt_descriptors variable)
-  set(text "")
+  set(text "/* none */\n")
   foreach(path IN LISTS ARGN)
     file(STRINGS ${CMAKE_SOURCE_DIR}/algorithms/${path}.cu lines REGEX "^[A-Z]+_DESCRIBE[A-Z_]*\\(")
     foreach(line IN LISTS lines)

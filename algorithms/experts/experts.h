@@ -57,8 +57,8 @@ typedef enum alg_experts_recipe {
 } alg_experts_recipe_t;
 
 /*
- * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Inputs are read by the phase SEND alone,
- * outputs written by RECEIVE alone.
+ * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Inputs are read by the phase SEND
+ * alone, outputs written by RECEIVE alone.
  *
  * Received rows, by layout, where a row has token_bytes:
  *   expert-major   [local expert][nranks * most_tokens]; an expert's rows are in the order of source rank and token

@@ -10,9 +10,9 @@
  *   escapes   a word for each vector of rows
  *
  * Numbers. Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. Each rank hears
- * from every rank in each of them, so the rule of two halves holds (algorithm.h). Staged calls have a count of their own
- * and take the other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in that
- * room. In them a rank is a peer of itself, since the program may change its buffers before it receives.
+ * from every rank in each of them, so the rule of two halves holds (algorithm.h). Staged calls have a count of their
+ * own and take the other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in
+ * that room. In them a rank is a peer of itself, since the program may change its buffers before it receives.
  */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
@@ -22,8 +22,8 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/experts/experts.h"
 
-/* In the control page, 8 bytes each: the count of staged calls; of a staged room, its blocks that have received, and for
- * each peer its credit. */
+/* In the control page, 8 bytes each: the count of staged calls; of a staged room, its blocks that have received, and
+ * for each peer its credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
     ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of the handle's staged call (room.h):
- * how many tokens each rank has, which ranks each own token went to, and for each token of each rank where its rows lie on
- * this rank.
+ * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of the handle's staged call
+ * (room.h): how many tokens each rank has, which ranks each own token went to, and for each token of each rank where
+ * its rows lie on this rank.
  */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H
@@ -27,7 +27,8 @@ typedef struct routes {
 static inline uint64_t routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k)
 {
     const uint64_t tokens = shape->most_tokens;
-    return ROUTES_OFFSET + ALG_MAX_RANKS * 4 + (tokens + 1) / 2 * 8 + shape->nranks * tokens * top_k * sizeof(route_entry_t);
+    return ROUTES_OFFSET + ALG_MAX_RANKS * 4 + (tokens + 1) / 2 * 8 +
+           shape->nranks * tokens * top_k * sizeof(route_entry_t);
 }
 
 LANE_FN routes_t routes_of(const experts_call_t &c)

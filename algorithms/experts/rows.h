@@ -106,11 +106,11 @@ LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t r
     }
 }
 
-/* Wait for up to ROWS vectors from `source`, `stride` apart, of those before `end`. The caller arms them again; escape words are
- * armed here. False: the wait was broken. */
+/* Wait for up to ROWS vectors from `source`, `stride` apart, of those before `end`. The caller arms them again; escape
+ * words are armed here. False: the wait was broken. */
 template <uint32_t ROWS>
-LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint32_t source, uint8_t *from, uint8_t *words, uint32_t v, uint32_t stride,
-                      uint32_t end, vec16_t (&x)[ROWS])
+LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint32_t source, uint8_t *from, uint8_t *words, uint32_t v,
+                      uint32_t stride, uint32_t end, vec16_t (&x)[ROWS])
 {
     lane_wait_begins(lane);
     lane_awaits(lane, 1u << source);

@@ -60,7 +60,7 @@ static void draw_choices(experts_case_t *c, uint32_t r, uint64_t *state)
         if (habit == 4)
             e = -1;
         if (data_below(state, 16) == 0) /* no expert either */
-            e = data_below(state, 2) ? c->shape.experts : -7;
+            e = data_below(state, 2) ? (int64_t)c->shape.experts : -7;
         if (c->wide && data_below(state, 16) == 0)
             e = ((int64_t)1 << 32) + 1;
         c->choices[r][i] = e;
