@@ -82,7 +82,8 @@ template <int TYPE, int N> struct experts_combine {
         }
     }
 
-    /* The sums of the peers' tokens on this rank, to them. False: the wait was broken. */
+    /* The sums of the peers' tokens on this rank, to them; in a staged call also those of own tokens. False: the wait
+     * was broken. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                              uint8_t *shared, const uint32_t (&tokens)[N])
     {

@@ -70,7 +70,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return e;
     }
 
-    /* Headers, and the ranks of each own token for combine. */
     LANE_FN static void send_choices(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                      const room_t &room, const early_t &e)
     {
@@ -83,6 +82,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         header_send(team, c, room, first, stride, e.pair);
     }
 
+    /* And the ranks of each own token, for combine. */
     LANE_FN static void send_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                   const room_t &room, const share_t &s, early_t &e)
     {

@@ -32,7 +32,7 @@ enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
     ALG_EXPERTS_STAGED = 4,            /* most staged rooms of a group */
-    ALG_EXPERTS_CHOICES = 48 << 10,    /* most choices of all ranks: two blocks' fit a multiprocessor's shared memory */
+    ALG_EXPERTS_CHOICES = 38 << 10,    /* most choices of all ranks: two blocks' fit in the 164 KiB of sm_80 */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group's memory, unless two rooms and one staged room need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128   /* elements of a scale of ALG_EXPERTS_E4M3 */
 };
@@ -40,7 +40,7 @@ enum {
 /* The map of a rank's memory. False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
 /* Staged rooms of the group, 1 to ALG_EXPERTS_STAGED. Staged calls take them in turn: call n may be sent when call n -
- * rooms has been received on this rank. */
+ * rooms has been received on this rank, replays included. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
 /* Bytes of a handle's routes: what dispatch leaves for combine. 256-byte aligned device memory, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
@@ -58,7 +58,7 @@ typedef enum alg_experts_recipe {
 
 /*
  * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Inputs are read by the phase SEND
- * alone, outputs written by RECEIVE alone.
+ * alone, outputs written by RECEIVE alone, which must come behind SEND.
  *
  * Received rows, by layout, where a row has token_bytes:
  *   expert-major   [local expert][nranks * most_tokens]; an expert's rows are in the order of source rank and token
@@ -78,10 +78,11 @@ typedef struct alg_experts_call {
     const float *weights;
     uint32_t token_bytes; /* of a row of `rows` as it is sent (E4M3: elements); a multiple of 16 */
     uint32_t scale_bytes; /* of a row's scales as sent; a multiple of 16; combine: 0 */
-    void *routes;         /* alg_experts_routes_bytes; written by dispatch, read by the combine of the same handle */
-    const void *rows;     /* dispatch: [tokens]; combine: the received rows, processed by the experts */
-    const void *scales;   /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
-    void *out;            /* dispatch: received rows; combine: [tokens] */
+    void *routes; /* alg_experts_routes_bytes; dispatch writes them, the handle's combine reads them, and SEND leaves
+                   * the call's number there */
+    const void *rows;   /* dispatch: [tokens]; combine: the received rows, processed by the experts */
+    const void *scales; /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
+    void *out;          /* dispatch: received rows; combine: [tokens] */
     /* Only dispatch: */
     alg_experts_recipe_t recipe;
     bool round_scales;    /* E4M3: scales are powers of two */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.c - dispatch, combine and complete: checked, given a room, launched on the program's stream.
+ * call.c - dispatch, combine and complete: checked, and launched on the program's stream.
  *
  * All ranks make a group's calls in one order, and the program orders its streams, as NVIDIA's library demands. So no
  * event is recorded. Staged calls take the staged rooms in turn; kernels count them.
@@ -80,9 +80,14 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Whether the room of the next staged call is free. */
+/* Whether the room of the next staged call is free, by this host's count, which replays do not change. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
+    if (group->lost)
+        return shim_experts_refuse(ncclInvalidUsage,
+                                   "%s: send_only: a handle was destroyed with its call open; the group takes no more "
+                                   "such calls",
+                                   name_of(call));
     if (!(group->taken >> group->sends % group->staged & 1))
         return ncclSuccess;
     return shim_experts_refuse(ncclInvalidUsage,

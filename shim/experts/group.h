@@ -25,6 +25,7 @@ struct shim_experts_group {
     uint32_t staged;        /* rooms for staged calls */
     uint32_t taken;         /* bits: those of open calls */
     uint64_t sends;         /* staged calls so far */
+    bool lost;              /* a handle was destroyed with its call open */
     uint64_t calls;
     bool destroyed;
 };

@@ -183,9 +183,13 @@ ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncc
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
 {
     shim_experts_group_t *group = handle->group;
-    if (handle->is_open) /* its room stays taken, since peers' data may still arrive */
-        shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; call ncclEpComplete "
-                  "first, or a group soon has no room for such calls");
+    if (handle->is_open) { /* its room stays taken, since peers' data may still arrive, and rooms are taken in turn */
+        pthread_mutex_lock(&group->lock);
+        group->lost = true;
+        pthread_mutex_unlock(&group->lock);
+        shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; the group takes no "
+                  "send_only calls from now on; call ncclEpComplete first");
+    }
     if (handle->memory)
         (void)visit(group, &handle->memory, 0);
     free(handle);

@@ -595,6 +595,8 @@ void experts_step_spoil(const experts_step_t *step, const experts_rank_t *ranks)
     const size_t rows = (size_t)r->dispatch.tokens * r->dispatch.token_bytes;
     if (step->combine) {
         poison(r, r->combine_rows, r->combine_bytes);
+        if (r->combine.weights)
+            poison(r, r->weights, (size_t)r->combine.tokens * r->combine.top_k * 4);
         return;
     }
     poison(r, r->rows, r->dispatch.recipe == ALG_EXPERTS_E4M3 ? 2 * rows : rows);
