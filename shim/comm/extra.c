@@ -36,14 +36,14 @@ shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch)
     return extra;
 }
 
-/* Take the ended ones out of the list: this communicator's, or all (NULL). */
+/* Take the communicator's ended ones out of the list. */
 static shim_extra_t *take_ended(const shim_comm_t *comm)
 {
     shim_extra_t *taken = NULL;
     pthread_mutex_lock(&g_lock);
     for (shim_extra_t **at = &g_first; *at;) {
         shim_extra_t *extra = *at;
-        if (!extra->ended || (comm && extra->comm != comm)) {
+        if (!extra->ended || extra->comm != comm) {
             at = &extra->next;
             continue;
         }
@@ -55,7 +55,7 @@ static shim_extra_t *take_ended(const shim_comm_t *comm)
     return taken;
 }
 
-static void release_ended(const shim_comm_t *comm)
+void shim_extra_forget(const shim_comm_t *comm)
 {
     shim_extra_t *extra = take_ended(comm);
     while (extra) {
@@ -66,16 +66,6 @@ static void release_ended(const shim_comm_t *comm)
     }
 }
 
-void shim_extra_collect(void)
-{
-    release_ended(NULL);
-}
-
-void shim_extra_forget(const shim_comm_t *comm)
-{
-    release_ended(comm);
-}
-
 void shim_extra_end(shim_extra_t *extra)
 {
     shim_comm_t *comm = extra->comm;
@@ -84,8 +74,18 @@ void shim_extra_end(shim_extra_t *extra)
     extra->ended = true;
     pthread_mutex_unlock(&g_lock);
     if (host)
-        release_ended(comm);
+        shim_extra_forget(comm);
     shim_comm_release(comm);
+}
+
+bool shim_extra_any(const shim_comm_t *comm)
+{
+    bool any = false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_extra_t *extra = g_first; extra; extra = extra->next)
+        any = any || extra->comm == comm;
+    pthread_mutex_unlock(&g_lock);
+    return any;
 }
 
 void shim_extra_stop(const shim_comm_t *comm)

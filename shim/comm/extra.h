@@ -18,13 +18,14 @@ typedef struct shim_extra {
 
 /* Takes the scratch, unless NULL is returned (no memory). */
 shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch);
-/* No further call begins. On GPUs kernels may still run, so the scratch stays until shim_extra_collect or
- * shim_extra_forget; the host device's is freed. */
+/* No further call begins. On GPUs kernels may still run, so the scratch stays until shim_extra_forget; the host
+ * device's is freed. */
 void shim_extra_end(shim_extra_t *extra);
-/* Release the ended scratches of all communicators to alg_scratch_reap. */
-void shim_extra_collect(void);
-/* The same when the communicator is freed. */
+/* Release the communicator's ended scratches to alg_scratch_reap: it is freed, or all ranks have come to its next
+ * group. */
 void shim_extra_forget(const shim_comm_t *comm);
+/* Whether the communicator has any: no event tells whether their kernels have ended. */
+bool shim_extra_any(const shim_comm_t *comm);
 /* Raise `abort` in all of the communicator's. */
 void shim_extra_stop(const shim_comm_t *comm);
 /* Host mode: whether calls are in progress; tell their kernels which ranks are gone. */

@@ -95,7 +95,7 @@ static void check_comm(shim_comm_t *comm, void *context)
         return;
     sight->running = sight->running || !shim_drained(comm);
     /* The table and this visit hold one each; a further one may be a graph's. */
-    sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table;
+    sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table || shim_extra_any(comm);
 }
 
 static sight_t check_all(void)

@@ -12,8 +12,12 @@
 static ncclResult_t forward(ncclEpGroup_t group, ncclComm_t comm, const ncclEpGroupConfig_t *config, const char *why)
 {
     const shim_ep_real_t *real = shim_ep_real();
-    if (real)
-        return real->CreateGroup(&group->real, comm, config);
+    if (real) {
+        const ncclResult_t result = real->CreateGroup(&group->real, comm, config);
+        if (result != ncclSuccess)
+            group->real = NULL; /* whatever it left there */
+        return result;
+    }
     shim_ep_warn("ncclEpCreateGroup returns ncclInvalidUsage: the group needs NVIDIA's libnccl_ep, since Shunt does "
                  "not serve it (%s), but %s",
                  why, shim_ep_real_failure());
@@ -58,7 +62,5 @@ ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t group)
         return ncclSuccess;
     if (!shim_ep_group_is_valid(group))
         return ncclInvalidArgument;
-    const ncclResult_t result = group->service ? ncclSuccess : shim_ep_real()->GroupDestroy(group->real);
-    const ncclResult_t end = shim_ep_group_end(group);
-    return result == ncclSuccess ? end : result;
+    return shim_ep_group_end(group);
 }

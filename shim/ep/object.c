@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* object.c - see object.h. */
 #include "shim/ep/object.h"
+#include "shim/ep/names.h"
+#include "transport/transport.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +17,17 @@ typedef struct store {
     shim_ep_object_t *first;
 } store_t;
 
-static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static store_t g_groups = {.bytes = sizeof(struct ncclEpGroup)};
 static store_t g_handles = {.bytes = sizeof(struct ncclEpHandle)};
 
 static void *take(store_t *store, uint64_t magic)
 {
-    pthread_mutex_lock(&g_lock);
+    net_lock_take(&g_lock);
     shim_ep_object_t *object = store->first;
     if (object)
         store->first = object->next;
-    pthread_mutex_unlock(&g_lock);
+    net_lock_give(&g_lock);
     if (!object)
         object = malloc(store->bytes);
     if (!object)
@@ -38,10 +39,10 @@ static void *take(store_t *store, uint64_t magic)
 
 static void give(store_t *store, shim_ep_object_t *object)
 {
-    pthread_mutex_lock(&g_lock);
+    net_lock_take(&g_lock);
     object->next = store->first;
     store->first = object;
-    pthread_mutex_unlock(&g_lock);
+    net_lock_give(&g_lock);
 }
 
 bool shim_ep_group_is_valid(ncclEpGroup_t group)
@@ -76,7 +77,11 @@ static ncclResult_t release(ncclEpGroup_t group)
 {
     if (atomic_fetch_sub(&group->holders, 1) > 1)
         return ncclSuccess;
-    const ncclResult_t result = group->served ? group->service->destroy(group->served) : ncclSuccess;
+    ncclResult_t result = ncclSuccess;
+    if (group->served)
+        result = group->service->destroy(group->served);
+    else if (group->real)
+        result = shim_ep_real()->GroupDestroy(group->real);
     give(&g_groups, &group->object);
     return result;
 }

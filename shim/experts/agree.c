@@ -29,7 +29,8 @@
 #include "shim/experts/group.h"
 
 enum { IDENTITY, OFFER, SENT, OPENED, PROOF, STAGES };
-enum { LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
+/* A rank may come late, after it has loaded its weights. */
+enum { COME_MS = 60000, LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
 
 typedef struct identity {
     alg_experts_shape_t shape;
@@ -263,7 +264,7 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
 {
     const bool host = atomic_load(&comm->host);
     const uint64_t set_ns = host ? shim_setting_timeout_ns(true) : 0;
-    meeting_t meeting = {.comm = comm, .shape = shape, .limit_ns = set_ns ? set_ns : LIMIT_MS * UINT64_C(1000000)};
+    meeting_t meeting = {.comm = comm, .shape = shape, .limit_ns = set_ns ? set_ns : COME_MS * UINT64_C(1000000)};
     const uint64_t number = atomic_fetch_add(&comm->extras, 1);
     net_scope_t scope = {0};
     int error = host ? 0 : net_scope_enter(&scope, comm->device);

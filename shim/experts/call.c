@@ -65,7 +65,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
 {
     alg_control_t *control = alg_scratch_control(group->extra->scratch);
     const uint32_t status = __atomic_load_n(&control->status, __ATOMIC_ACQUIRE);
-    if (group->destroyed)
+    if (atomic_load(&group->destroyed))
         return shim_experts_refuse(ncclInvalidUsage, "%s: the group was destroyed", name);
     if (shim_comm_exiting())
         return shim_experts_refuse(ncclSystemError, "%s: no calls are made while the process exits", name);

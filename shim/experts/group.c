@@ -99,6 +99,9 @@ static alg_experts_shape_t shape_of(const ncclEpGroupConfig_t *config, uint32_t 
                                  .row_bytes = row <= UINT32_MAX ? (uint32_t)row : 0};
 }
 
+/* A wait's limit by default, as NVIDIA's library has it. */
+static const uint64_t TIMEOUT_NS = UINT64_C(100000000000);
+
 /* ---- Creation ------------------------------------------------------------------------- */
 
 static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, const ncclEpGroupConfig_t *config,
@@ -116,6 +119,8 @@ static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, con
     group->shape = *shape;
     group->alloc = config->alloc;
     group->timeout_ns = config->timeout_ns ? config->timeout_ns : shim_setting_timeout_ns(host);
+    if (group->timeout_ns == 0)
+        group->timeout_ns = TIMEOUT_NS;
     group->blocks = host ? 1 : alg_experts_grid(comm->plan->topology.multiprocessors, config->max_num_sms);
     group->host = host;
     group->staged = alg_experts_staged(shape);
@@ -139,6 +144,9 @@ static ncclResult_t create(shim_comm_t *comm, const ncclEpGroupConfig_t *config,
                   comm->nranks, *why);
         return ncclSuccess;
     }
+    /* What destroyed groups left. Their last kernels end, since all ranks launched them before they came here. */
+    shim_extra_forget(comm);
+    shim_comm_reap();
     shim_experts_group_t *made = make(comm, scratch, config, &shape);
     if (!made) {
         alg_scratch_release(scratch, false);
@@ -155,9 +163,6 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
 {
     if (!config || !group || !why)
         return shim_experts_refuse(ncclInvalidArgument, "ncclEpCreateGroup: an argument is NULL");
-    /* What destroyed groups left. Their last kernels end, since all ranks launched them before they came here. */
-    shim_extra_collect();
-    shim_comm_reap();
     ncclEpGroupConfig_t full = {0};
     memcpy(&full, config, config->size < sizeof(full) ? config->size : sizeof(full));
     shim_comm_t *state = comm ? shim_comm_acquire(comm) : NULL;
@@ -185,9 +190,7 @@ ncclResult_t shim_experts_destroy(shim_experts_group_t *group)
 {
     if (!group)
         return shim_experts_refuse(ncclInvalidArgument, "ncclEpGroupDestroy: group is NULL");
-    pthread_mutex_lock(&group->lock);
-    group->destroyed = true;
-    pthread_mutex_unlock(&group->lock);
+    atomic_store(&group->destroyed, true);
     shim_experts_release(group);
     return ncclSuccess;
 }

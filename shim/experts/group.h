@@ -27,7 +27,7 @@ struct shim_experts_group {
     uint64_t sends;         /* staged calls so far */
     bool lost;              /* a handle was destroyed with its call open */
     uint64_t calls;
-    bool destroyed;
+    atomic_bool destroyed;
 };
 
 struct shim_experts_handle {
@@ -56,7 +56,7 @@ ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
 void shim_experts_release(shim_experts_group_t *group);
 
 /* agree.c: all ranks meet and either have a scratch each, or none. `refusal`: why this rank wants none, or NULL. The
- * scratch, or NULL and a reason that lives as long as the process. At most 10 s for a rank that does not come. */
+ * scratch, or NULL and a reason that lives as long as the process. At most a minute for a rank that does not come. */
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   const char **why);
 /* A copy that lives as long as the process. */

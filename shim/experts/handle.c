@@ -80,6 +80,10 @@ static int visit(const shim_experts_group_t *group, void **memory, size_t bytes)
     if (group->host)
         return error;
     net_capture_restore(mode);
+#if SHUNT_HAS_CUDA
+    if (error)
+        (void)cudaGetLastError(); /* the program's next query must not see it */
+#endif
     net_device_leave(&visit);
     return error;
 }
@@ -187,8 +191,9 @@ ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
         pthread_mutex_lock(&group->lock);
         group->lost = true;
         pthread_mutex_unlock(&group->lock);
-        shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; the group takes no "
-                  "send_only calls from now on; call ncclEpComplete first");
+        if (group->failure == ncclSuccess)
+            shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; the group takes no "
+                      "send_only calls from now on; call ncclEpComplete first");
     }
     if (handle->memory)
         (void)visit(group, &handle->memory, 0);
