@@ -144,6 +144,29 @@ static void every_argument_is_passed_on(void **state)
     assert_int_equal(child_run(whole_life, "no service", log_text, LOG_BYTES), 0);
 }
 
+/* As garbage collectors do it: NVIDIA's library reads the group when a handle ends. */
+static int group_first(void *argument)
+{
+    (void)argument;
+    ncclEpGroupConfig_t config = EP(ncclEpGroupConfig_t);
+    ncclEpGroup_t group = NULL;
+    ncclEpHandle_t handle = NULL;
+    g_service.declines = true;
+    CHILD_CHECK(ncclEpCreateGroup(&group, COMM, &config) == ncclSuccess);
+    CHILD_CHECK(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, NULL, 1, NULL) == ncclSuccess);
+    CHILD_CHECK(ncclEpGroupDestroy(group) == ncclSuccess && record("GroupDestroy")->calls == 0);
+    CHILD_CHECK(ncclEpHandleDestroy(handle) == ncclSuccess && record("HandleDestroy")->calls == 1);
+    CHILD_CHECK(record("GroupDestroy")->calls == 1);
+    return 0;
+}
+
+static void a_group_outlives_its_handles(void **state)
+{
+    (void)state;
+    setenv("SHUNT_NCCL_EP_PATH", EP_FAKE, 1);
+    assert_int_equal(child_run(group_first, NULL, log_text, LOG_BYTES), 0);
+}
+
 static int failures(void *argument)
 {
     (void)argument;
@@ -335,15 +358,11 @@ static void shunts_files_have_the_setting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_argument_is_passed_on),
-        cmocka_unit_test(its_errors_are_returned),
-        cmocka_unit_test(served_and_forwarded_groups_do_not_mix),
-        cmocka_unit_test(without_one_a_line_says_what_to_do),
-        cmocka_unit_test(other_files_are_refused),
-        cmocka_unit_test(the_setting_may_name_a_folder),
-        cmocka_unit_test(it_is_searched_as_nccl_is),
-        cmocka_unit_test(an_older_one_lacks_functions),
-        cmocka_unit_test(shunts_files_have_the_setting),
+        cmocka_unit_test(every_argument_is_passed_on),        cmocka_unit_test(its_errors_are_returned),
+        cmocka_unit_test(a_group_outlives_its_handles),       cmocka_unit_test(served_and_forwarded_groups_do_not_mix),
+        cmocka_unit_test(without_one_a_line_says_what_to_do), cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(the_setting_may_name_a_folder),      cmocka_unit_test(it_is_searched_as_nccl_is),
+        cmocka_unit_test(an_older_one_lacks_functions),       cmocka_unit_test(shunts_files_have_the_setting),
     };
     unsetenv("SHUNT_DEBUG");
     return cmocka_run_group_tests(tests, NULL, NULL);
