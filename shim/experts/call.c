@@ -12,14 +12,6 @@
 #include "shim/comm/stop.h"
 #include "shim/experts/check.h"
 
-/* A program built with an older header has a shorter structure; NULL: all defaults. */
-#define READ(full, given)                                                                        \
-    do {                                                                                         \
-        memset(&(full), 0, sizeof(full));                                                        \
-        if (given)                                                                               \
-            memcpy(&(full), given, (given)->size < sizeof(full) ? (given)->size : sizeof(full)); \
-    } while (0)
-
 static const char *name_of(const alg_experts_call_t *call)
 {
     return call->phases == ALG_EXPERTS_RECEIVE ? "ncclEpComplete" : call->combine ? "ncclEpCombine" : "ncclEpDispatch";
@@ -177,23 +169,15 @@ ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDi
                                    const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,
                                    const ncclEpDispatchConfig_t *config, cudaStream_t stream)
 {
-    ncclEpDispatchInputs_t in;
-    ncclEpDispatchOutputs_t out;
-    ncclEpLayoutInfo_t info;
-    ncclEpDispatchConfig_t how;
     alg_experts_call_t call;
-    READ(in, inputs);
-    READ(out, outputs);
-    READ(info, layout);
-    READ(how, config);
     pthread_mutex_lock(&handle->group->lock);
     ncclResult_t result = check_group(handle->group, "ncclEpDispatch");
     if (result == ncclSuccess)
         result = check_open(handle, "ncclEpDispatch");
     if (result == ncclSuccess)
-        result = shim_experts_check_dispatch(handle, &in, &out, &info, &how, &call);
+        result = shim_experts_check_dispatch(handle, inputs, outputs, layout, config, &call);
     if (result == ncclSuccess)
-        result = make_call(handle, &call, how.send_only != 0, stream);
+        result = make_call(handle, &call, config->send_only != 0, stream);
     pthread_mutex_unlock(&handle->group->lock);
     return result;
 }
@@ -202,21 +186,15 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
                                   const ncclEpCombineOutputs_t *outputs, const ncclEpCombineConfig_t *config,
                                   cudaStream_t stream)
 {
-    ncclEpCombineInputs_t in;
-    ncclEpCombineOutputs_t out;
-    ncclEpCombineConfig_t how;
     alg_experts_call_t call;
-    READ(in, inputs);
-    READ(out, outputs);
-    READ(how, config);
     pthread_mutex_lock(&handle->group->lock);
     ncclResult_t result = check_group(handle->group, "ncclEpCombine");
     if (result == ncclSuccess)
         result = check_open(handle, "ncclEpCombine");
     if (result == ncclSuccess)
-        result = shim_experts_check_combine(handle, &in, &out, &how, &call);
+        result = shim_experts_check_combine(handle, inputs, outputs, config, &call);
     if (result == ncclSuccess)
-        result = make_call(handle, &call, how.send_only != 0, stream);
+        result = make_call(handle, &call, config->send_only != 0, stream);
     pthread_mutex_unlock(&handle->group->lock);
     return result;
 }

@@ -163,14 +163,12 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
 {
     if (!config || !group || !why)
         return shim_experts_refuse(ncclInvalidArgument, "ncclEpCreateGroup: an argument is NULL");
-    ncclEpGroupConfig_t full = {0};
-    memcpy(&full, config, config->size < sizeof(full) ? config->size : sizeof(full));
     shim_comm_t *state = comm ? shim_comm_acquire(comm) : NULL;
     if (state && atomic_load(&state->phase) == SHIM_COMM_JOINING)
         shim_attach_settle(state);
     *group = NULL;
     *why = comm_refusal(state);
-    ncclResult_t result = *why ? ncclSuccess : create(state, &full, group, why);
+    ncclResult_t result = *why ? ncclSuccess : create(state, config, group, why);
     shim_comm_release(state);
     return result;
 }

@@ -3,8 +3,8 @@
  * service.h - the experts' calls that libnccl.so.2 serves for libnccl_ep.so.0, which finds them in the process under
  * the name shuntExperts. Both libraries are of one build: a table of another version is not used.
  *
- * Functions return what NCCL's function of that name returns, have checked their arguments' sizes and magic words
- * already (libnccl_ep.so.0 does), and log one line for each error.
+ * Functions return what NCCL's function of that name returns, and log one line for each error. libnccl_ep.so.0 has
+ * checked sizes and magic words: structures are whole, with defaults where the program gave none.
  */
 #ifndef SHUNT_SHIM_EXPERTS_SERVICE_H
 #define SHUNT_SHIM_EXPERTS_SERVICE_H
