@@ -94,14 +94,13 @@ template <int TYPE, int N> struct experts_combine {
         const share_t s = share_make(lane, units, c.vectors);
         for (uint32_t i = lane.block * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
             uint32_t source, token;
-            share_find(tokens, i / s.pieces, source, token);
+            const piece_t p = piece_of(c, s, i);
+            share_find(tokens, p.unit, source, token);
             terms_t t;
             if (!load_terms(lane, team, c, room, shared, source, token, s, t))
                 return false;
-            const uint32_t begin = i % s.pieces * s.length;
-            const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
             uint8_t *const to = team.scratch[source] + row_at(c, room, team.rank, token);
-            for (uint32_t v = begin + s.in_warp; t.count > 0 && v < end; v += s.width) {
+            for (uint32_t v = p.first; t.count > 0 && v < p.end; v += s.width) {
                 float sum[COUNT];
                 add_rows(c, t, v, sum);
                 vec16_t x;
@@ -178,15 +177,14 @@ template <int TYPE, int N> struct experts_combine {
     {
         const share_t s = share_make(lane, c.call.tokens, c.vectors);
         for (uint32_t i = share_back(lane) * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
-            const uint32_t token = i / s.pieces, begin = i % s.pieces * s.length;
-            const uint32_t end = begin + s.length < c.vectors ? begin + s.length : c.vectors;
-            const uint32_t ranks = routes_of(c).ranks[token];
+            const piece_t p = piece_of(c, s, i);
+            const uint32_t ranks = routes_of(c).ranks[p.unit];
             terms_t t = {NULL, NULL, 0};
-            if (!room_is_staged(c) && !load_terms(lane, team, c, room, shared, team.rank, token, s, t))
+            if (!room_is_staged(c) && !load_terms(lane, team, c, room, shared, team.rank, p.unit, s, t))
                 return false;
             bool broken = false;
-            for (uint32_t v = begin + s.in_warp; !broken && v < end; v += s.width)
-                broken = !receive_vector(lane, team, c, room, t, token, ranks, v);
+            for (uint32_t v = p.first; !broken && v < p.end; v += s.width)
+                broken = !receive_vector(lane, team, c, room, t, p.unit, ranks, v);
             if (lane_warp_any(broken))
                 return false;
         }

@@ -26,17 +26,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     typedef row_source<RECIPE> source_t;
 
-    /* Vectors of a piece, from the lane's first on. */
-    typedef struct piece {
-        uint32_t token, first, end;
-    } piece_t;
-
-    LANE_FN static piece_t piece_of(const experts_call_t &c, const share_t &s, uint32_t item)
-    {
-        const uint32_t begin = item % s.pieces * s.length;
-        return piece_t{item / s.pieces, begin + s.in_warp, begin + s.length < c.vectors ? begin + s.length : c.vectors};
-    }
-
     /* What a lane loads before the call's number is known, as its loads take as long as that one's. */
     typedef struct early {
         uint64_t quad;
@@ -45,13 +34,13 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         vec16_t x[ROWS];
     } early_t;
 
-    LANE_FN static void load_rows(const experts_call_t &c, const share_t &s, const piece_t &p, uint32_t v,
-                                  vec16_t (&x)[ROWS])
+    LANE_FN static void load_rows(const experts_call_t &c, const share_t &s, const piece_t &p, uint32_t token,
+                                  uint32_t v, vec16_t (&x)[ROWS])
     {
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++) {
             if (v + b * s.width < p.end)
-                x[b] = source_t::load(c, p.token, v + b * s.width);
+                x[b] = source_t::load(c, token, v + b * s.width);
         }
     }
 
@@ -64,8 +53,8 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         e.pair = header_load(c, first);
         if (item < s.items) {
             const piece_t p = piece_of(c, s, item);
-            load_rows(c, s, p, p.first, e.x);
-            e.ranks = choice_ranks(c, p.token);
+            load_rows(c, s, p, p.unit, p.first, e.x);
+            e.ranks = choice_ranks(c, p.unit);
         }
         return e;
     }
@@ -89,15 +78,15 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         const uint32_t first = lane.block * s.warps + s.warp;
         for (uint32_t i = first; i < s.items; i += lane.blocks * s.warps) {
             const piece_t p = piece_of(c, s, i);
-            const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.token);
+            const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.unit);
             const uint32_t to_ranks = room_is_staged(c) ? ranks : ranks & ~(1u << team.rank);
             if (i % s.pieces == 0 && s.in_warp == 0)
-                routes_of(c).ranks[p.token] = ranks;
-            const uint64_t to = row_at(c, room, team.rank, p.token);
-            const uint64_t words = row_escapes_at(c, room, team.rank, p.token);
+                routes_of(c).ranks[p.unit] = ranks;
+            const uint64_t to = row_at(c, room, team.rank, p.unit);
+            const uint64_t words = row_escapes_at(c, room, team.rank, p.unit);
             for (uint32_t v = p.first; to_ranks != 0 && v < p.end; v += ROWS * s.width) {
                 if (i != first || v != p.first)
-                    load_rows(c, s, p, v, e.x);
+                    load_rows(c, s, p, p.unit, v, e.x);
                 LANE_UNROLL
                 for (uint32_t b = 0; b < ROWS; b++) {
                     if (v + b * s.width < p.end)
@@ -169,14 +158,15 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     /* A piece of a row to its places. False: the wait was broken. */
     LANE_FN static bool receive_piece(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                                      const int32_t *rows, uint32_t source, const piece_t &p, const share_t &s)
+                                      const int32_t *rows, uint32_t source, uint32_t token, const piece_t &p,
+                                      const share_t &s)
     {
-        uint8_t *const from = team.own + row_at(c, room, source, p.token);
-        uint8_t *const words = team.own + row_escapes_at(c, room, source, p.token);
+        uint8_t *const from = team.own + row_at(c, room, source, token);
+        uint8_t *const words = team.own + row_escapes_at(c, room, source, token);
         for (uint32_t v = p.first; v < p.end; v += ROWS * s.width) {
             vec16_t x[ROWS];
             if (room_keeps(team, c, source))
-                load_rows(c, s, p, v, x);
+                load_rows(c, s, p, token, v, x);
             else if (!row_take<ROWS>(lane, team, source, from, words, v, s.width, p.end, x))
                 return false;
             LANE_UNROLL
@@ -212,13 +202,13 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             find_rows(team, c, t, s, base, (last - 1) / s.pieces - base / s.pieces + 1);
             bool broken = false;
             if (item < s.items) {
-                piece_t p = piece_of(c, s, item);
-                const int32_t *const rows = t.rows + (p.token - base / s.pieces) * c.keys;
-                uint32_t source;
-                share_find(t.tokens, p.token, source, p.token);
-                broken = item % s.pieces == 0 && !note_unit(lane, team, c, room, t, rows, source, p.token, s);
+                const piece_t p = piece_of(c, s, item);
+                const int32_t *const rows = t.rows + (p.unit - base / s.pieces) * c.keys;
+                uint32_t source, token;
+                share_find(t.tokens, p.unit, source, token);
+                broken = item % s.pieces == 0 && !note_unit(lane, team, c, room, t, rows, source, token, s);
                 if (!broken && wanted(c, rows))
-                    broken = !receive_piece(lane, team, c, room, rows, source, p, s);
+                    broken = !receive_piece(lane, team, c, room, rows, source, token, p, s);
             }
             if (lane_sync_any(broken))
                 return false;

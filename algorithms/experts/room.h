@@ -323,6 +323,17 @@ LANE_FN share_t share_make(const lane_t &lane, uint32_t units, uint32_t vectors)
     return s;
 }
 
+/* Vectors of an item, from the lane's first on. */
+typedef struct piece {
+    uint32_t unit, first, end;
+} piece_t;
+
+LANE_FN piece_t piece_of(const experts_call_t &c, const share_t &s, uint32_t item)
+{
+    const uint32_t begin = item % s.pieces * s.length;
+    return piece_t{item / s.pieces, begin + s.in_warp, begin + s.length < c.vectors ? begin + s.length : c.vectors};
+}
+
 /* The source rank and token of a unit among `tokens[r]` of each rank. */
 LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
 {

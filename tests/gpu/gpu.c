@@ -423,3 +423,12 @@ int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
     }
     return failed || passed == 0 ? 1 : 0;
 }
+
+size_t gpu_free_memory(gpu_t *gpu)
+{
+    size_t now, total;
+    ranks_barrier(gpu->ranks);
+    CHECK_CUDA(cudaMemGetInfo(&now, &total));
+    ranks_barrier(gpu->ranks);
+    return now;
+}

@@ -89,6 +89,8 @@ void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
 void gpu_release(gpu_call_t *call);
 /* Load, run and verify a call on the rank's stream. Returns whether Shunt took it. */
 bool gpu_run_on(gpu_t *gpu, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
+/* Free bytes of the rank's GPU, between two barriers. */
+size_t gpu_free_memory(gpu_t *gpu);
 /* The same on the rank's own communicator. */
 void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
 /* The median of `count` times, which it sorts. */

@@ -16,15 +16,6 @@ static void use(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
     gpu_run_on(gpu, comm, gpu->rank, &c, (gpu_shape_t){0, 0, false}, hash);
 }
 
-static size_t free_memory(gpu_t *gpu)
-{
-    size_t now, total;
-    ranks_barrier(gpu->ranks);
-    CHECK_CUDA(cudaMemGetInfo(&now, &total));
-    ranks_barrier(gpu->ranks);
-    return now;
-}
-
 /* Whether there is time for another cycle: rank 0 decides for all. */
 static bool go_on(gpu_t *gpu, double end)
 {
@@ -62,7 +53,7 @@ static void creation(gpu_t *gpu)
         seconds[count++] = ranks_seconds() - start;
         use(gpu, comm, &hash);
         CHECK_NCCL(ncclCommDestroy(comm));
-        now = free_memory(gpu);
+        now = gpu_free_memory(gpu);
         if (count == 3)
             settled = now;
     }

@@ -200,15 +200,6 @@ static void alone(gpu_t *gpu)
     CHECK_NCCL(experts_service()->destroy(group));
 }
 
-static size_t free_memory(gpu_t *gpu)
-{
-    size_t now, total;
-    ranks_barrier(gpu->ranks);
-    CHECK_CUDA(cudaMemGetInfo(&now, &total));
-    ranks_barrier(gpu->ranks);
-    return now;
-}
-
 /* A group as a program of 128 tokens and 7168 elements makes it. */
 static double create(gpu_t *gpu, shim_experts_group_t **group)
 {
@@ -232,17 +223,17 @@ static void groups(gpu_t *gpu)
     double seconds[GROUPS];
     size_t settled = 0, with = 0, now = 0;
     settle(gpu);
-    const size_t before = free_memory(gpu);
+    const size_t before = gpu_free_memory(gpu);
     for (int i = 0; i < GROUPS; i++) {
         shim_experts_group_t *group = NULL;
         seconds[i] = create(gpu, &group);
         if (i == 0)
-            with = free_memory(gpu);
+            with = gpu_free_memory(gpu);
         CHECK_NCCL(experts_service()->destroy(group));
         if (i == 10)
-            settled = free_memory(gpu);
+            settled = gpu_free_memory(gpu);
     }
-    now = free_memory(gpu);
+    now = gpu_free_memory(gpu);
     if (gpu->rank == 0)
         printf("group 1: %.1f ms, %.1f MB of the GPU; median of %d more: %.1f ms; taken since the eleventh: %.1f MB\n",
                seconds[0] * 1e3, ((double)before - (double)with) / 1e6, GROUPS - 1,
