@@ -1,134 +1,259 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine.cu - the experts' rows back to their tokens' ranks, added there (experts.h).
+ * combine.cu - the experts' rows back to their tokens' ranks, weighed and added (experts.h).
  *
- * Data path: a token's rows on a rank, times their weights, added -> the token's slot in the room at its rank -> added
- * in the order of ranks. So one vector a token and rank crosses a link, not one an expert. The weights, 4 bytes a
- * choice, go ahead in the header. Rank-major, the experts' rank has added them itself.
+ * Two data paths; which one a token takes follows from its rank's number of tokens, which all ranks know:
  *
- * Sums are fp32, in the order of choices on a rank and of ranks at the token's. What crosses a link is rounded to the
- * type, in a staged call also what a rank sends itself (docs/lab/experts.md).
+ *   rows   a token's row of each expert -> a slot of its own at the token's rank -> weighed and added there, in the
+ *          order of choices, rounded once: the bits are those of NVIDIA's library. Rank-major, where the program has
+ *          added a rank's rows itself: one row of each rank, in the order in which the token chose them
+ *   sums   the token's rows on a rank, weighed and added -> the sum in fp32 in two slots at the token's rank -> added
+ *          there in the order of ranks. Fewer bytes for many tokens and few ranks (experts_most_rows), but one more
+ *          trip: the weights, 4 bytes a choice, go ahead in the header. Another order of the same fp32 sum
+ *
+ * In a staged call what a rank sends itself passes the room, too.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "algorithms/experts/routes.h"
 #include "algorithms/experts/start.h"
 
+/* Of a token's sum: a row of this rank, or ROUTE_NONE: what arrives from a rank in a slot. */
+typedef struct term {
+    int32_t row;
+    uint32_t slot, rank;
+    float weight;
+} term_t;
+
 /* Of one token, in shared memory, for each warp. */
 typedef struct terms {
-    route_entry_t *entries; /* [keys] */
-    float *weights;         /* [keys] */
+    term_t *term;
     uint32_t count;
 } terms_t;
 
-/* N: the most ranks. */
-template <int TYPE, int N> struct experts_combine {
+template <int TYPE> struct experts_combine {
     enum { BATCH = 4 };
     typedef element<TYPE> element_t;
-    enum { COUNT = element_t::COUNT };
+    enum { COUNT = element_t::COUNT, SUM_VECTORS = COUNT / 4 };
+    static_assert((int)SUM_VECTORS <= (int)ROOM_SUM_SLOTS, "a row's sum leaves its slots");
 
     static LANE_HOST_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
     {
-        return warps * c.keys * (uint32_t)(sizeof(route_entry_t) + sizeof(float));
+        return warps * c.terms * (uint32_t)sizeof(term_t);
     }
 
-    /* By all lanes of a warp; false in all of them: the wait was broken. */
-    LANE_FN static bool load_terms(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                                   uint8_t *shared, uint32_t source, uint32_t token, const share_t &s, terms_t &t)
+    LANE_FN static bool sends_sums(const experts_call_t &c, uint32_t tokens)
+    {
+        return tokens * c.call.top_k > c.most_rows;
+    }
+
+    LANE_FN static uint64_t sum_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
+    {
+        return slot_at(c, room, ((uint64_t)source * c.most_tokens + token) * ROOM_SUM_SLOTS);
+    }
+
+    /* The slot of a term of a token, from a rank. */
+    LANE_FN static uint32_t slot_of(const experts_call_t &c, uint32_t rank, uint32_t token, uint32_t choice)
+    {
+        return c.call.rank_major ? rank * c.most_tokens + token : token * c.call.top_k + choice;
+    }
+
+    LANE_FN static terms_t terms_of(const experts_call_t &c, uint8_t *shared, const share_t &s)
+    {
+        return terms_t{(term_t *)shared + s.warp * c.terms, 0};
+    }
+
+    /* ---- Sending ---- */
+
+    /* This rank's rows of a token. By all lanes of a warp; false in all of them: the wait was broken. */
+    LANE_FN static bool load_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                  uint32_t source, uint32_t token, bool sums, const share_t &s, terms_t &t)
     {
         const route_entry_t *const entries = routes_of_token(c, routes_of(c), source, token);
-        t.entries = (route_entry_t *)shared + s.warp * c.keys;
-        t.weights = (float *)((route_entry_t *)shared + s.warps * c.keys) + s.warp * c.keys;
         uint32_t count = 0;
         bool broken = false;
         lane_warp_sync(); /* the warp has used its last ones */
         for (uint32_t k = s.in_warp; k < c.keys && !broken; k += s.width) {
             const route_entry_t e = entries[k];
-            t.entries[k] = e;
-            t.weights[k] = 1;
+            t.term[k] = term_t{e.row, slot_of(c, team.rank, token, e.choice), source, 1};
             if (e.row == ROUTE_NONE)
                 continue;
             count++;
-            broken = !c.call.rank_major && !header_weight(lane, team, c, room, source, token, e.choice, t.weights[k]);
+            broken = sums && !header_weight(lane, team, c, room, source, token, e.choice, t.term[k].weight);
         }
         t.count = lane_warp_sum(count);
         lane_warp_sync();
         return !lane_warp_any(broken);
     }
 
-    /* Vector v of the sum of a token's rows on this rank. */
-    LANE_FN static void add_rows(const experts_call_t &c, const terms_t &t, uint32_t v, float (&sum)[COUNT])
+    LANE_FN static const uint8_t *row(const experts_call_t &c, const term_t &term, uint32_t v)
+    {
+        return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
+    }
+
+    /* Behind the last one the first of the batch again. */
+    LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
+    {
+        return t.term[first + b < t.count ? first + b : first];
+    }
+
+    /* Vector v of up to BATCH rows. */
+    LANE_FN static void load_batch(const experts_call_t &c, const terms_t &t, uint32_t first, uint32_t v,
+                                   vec16_t (&x)[BATCH])
+    {
+        LANE_UNROLL
+        for (uint32_t b = 0; b < BATCH; b++)
+            x[b] = lane_load(row(c, term_of(t, first, b), v));
+    }
+
+    LANE_FN static void add(const vec16_t &x, float weight, float (&sum)[COUNT])
+    {
+        float a[COUNT];
+        element_t::unpack(x, a);
+        LANE_UNROLL
+        for (int i = 0; i < COUNT; i++)
+            sum[i] = fmaf(a[i], weight, sum[i]);
+    }
+
+    LANE_FN static void clear(float (&sum)[COUNT])
     {
         LANE_UNROLL
         for (int i = 0; i < COUNT; i++)
             sum[i] = 0;
+    }
+
+    LANE_FN static void send_rows(const experts_call_t &c, const room_t &room, uint8_t *to, const terms_t &t,
+                                  uint32_t v)
+    {
         for (uint32_t k = 0; k < t.count; k += BATCH) {
             vec16_t x[BATCH];
-            LANE_UNROLL
-            for (uint32_t b = 0; b < BATCH; b++) {
-                const uint32_t row = (uint32_t)t.entries[k + b < t.count ? k + b : k].row;
-                x[b] = lane_load((const uint8_t *)c.call.rows + ((uint64_t)row * c.token_vectors + v) * VEC);
-            }
+            load_batch(c, t, k, v, x);
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
                 if (k + b >= t.count)
                     break;
-                float a[COUNT];
-                element_t::unpack(x[b], a);
-                LANE_UNROLL
-                for (int i = 0; i < COUNT; i++)
-                    sum[i] += t.weights[k + b] * a[i];
+                mark_clean<MARK_WORD>(x[b]);
+                lane_put(to + slot_at(c, room, t.term[k + b].slot) + (uint64_t)v * VEC, x[b]);
             }
         }
     }
 
-    /* The sums of the peers' tokens on this rank, to them; in a staged call also those of own tokens. False: the wait
-     * was broken. */
+    LANE_FN static void add_rows(const experts_call_t &c, const terms_t &t, uint32_t v, float (&sum)[COUNT])
+    {
+        clear(sum);
+        for (uint32_t k = 0; k < t.count; k += BATCH) {
+            vec16_t x[BATCH];
+            load_batch(c, t, k, v, x);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BATCH; b++) {
+                if (k + b < t.count)
+                    add(x[b], t.term[k + b].weight, sum);
+            }
+        }
+    }
+
+    /* The first halves of all vectors of a sum lie before the second ones, as a warp stores them. */
+    LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
+    {
+        float sum[COUNT];
+        add_rows(c, t, v, sum);
+        LANE_UNROLL
+        for (uint32_t i = 0; i < SUM_VECTORS; i++) {
+            vec16_t x;
+            memcpy(&x, sum + 4 * i, VEC);
+            mark_clean<MARK_WORD>(x);
+            lane_put(to + ((uint64_t)i * c.vectors + v) * VEC, x);
+        }
+    }
+
+    /* What this rank has of the peers' tokens; in a staged call also of its own. False: the wait was broken. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                             uint8_t *shared, const uint32_t (&tokens)[N])
+                             uint8_t *shared, const uint32_t (&tokens)[ALG_MAX_RANKS])
     {
         uint32_t units = 0;
         LANE_UNROLL
-        for (uint32_t r = 0; r < N; r++)
+        for (uint32_t r = 0; r < ALG_MAX_RANKS; r++)
             units += tokens[r];
         const share_t s = share_make(lane, units, c.vectors);
-        for (uint32_t i = lane.block * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
-            uint32_t source, token;
+        for (uint32_t i = s.warp * lane.blocks + lane.block; i < s.items; i += lane.blocks * s.warps) {
             const piece_t p = piece_of(c, s, i);
-            share_find(tokens, p.unit, source, token);
-            terms_t t;
-            if (!load_terms(lane, team, c, room, shared, source, token, s, t))
+            uint32_t source = 0, token = p.unit, its_tokens = 0;
+            LANE_UNROLL
+            for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
+                const bool before = source == r && token >= tokens[r];
+                its_tokens = source == r ? tokens[r] : its_tokens;
+                token -= before ? tokens[r] : 0;
+                source += before;
+            }
+            const bool sums = sends_sums(c, its_tokens);
+            terms_t t = terms_of(c, shared, s);
+            if (!load_rows(lane, team, c, room, source, token, sums, s, t))
                 return false;
-            uint8_t *const to = team.scratch[source] + row_at(c, room, team.rank, token);
             for (uint32_t v = p.first; t.count > 0 && v < p.end; v += s.width) {
-                float sum[COUNT];
-                add_rows(c, t, v, sum);
-                vec16_t x;
-                element_t::pack(sum, x);
-                mark_clean<MARK_WORD>(x);
-                lane_put(to + (uint64_t)v * VEC, x);
+                if (sums)
+                    send_sum(c, team.scratch[source] + sum_at(c, room, team.rank, token), t, v);
+                else
+                    send_rows(c, room, team.scratch[source], t, v);
             }
         }
         return true;
     }
 
-    /* Wait for vector v of the ranks (bits) that send one for the token, all polled together. False: the wait was
-     * broken. */
-    LANE_FN static bool take(lane_t &lane, const alg_team_t &team, const uint8_t *first, uint64_t step, uint32_t ranks,
-                             vec16_t (&x)[N])
+    /* ---- Receiving ---- */
+
+    /* All terms of an own token. By all lanes of a warp. */
+    LANE_FN static void load_terms(const alg_team_t &team, const experts_call_t &c, uint32_t token, const share_t &s,
+                                   terms_t &t)
     {
+        const route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;
+        uint32_t count = 0;
+        lane_warp_sync();
+        for (uint32_t k = s.in_warp; k < c.terms; k += s.width) {
+            const route_entry_t e = origins[k];
+            if (e.row == ROUTE_NONE)
+                continue;
+            const uint32_t rank = route_rank(team, e.row);
+            const float weight = c.call.rank_major ? 1 : c.call.weights[(uint64_t)token * c.call.top_k + e.choice];
+            t.term[k] =
+                term_t{room_keeps(team, c, rank) ? e.row : ROUTE_NONE, slot_of(c, rank, token, e.choice), rank, weight};
+            count++;
+        }
+        t.count = lane_warp_sum(count);
+        lane_warp_sync();
+    }
+
+    /* The ranks (bits) that have rows of an own token. */
+    LANE_FN static uint32_t ranks_of(const alg_team_t &team, const experts_call_t &c, uint32_t token)
+    {
+        const route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;
+        uint32_t ranks = 0;
+        for (uint32_t k = 0; k < c.terms; k++)
+            ranks |= origins[k].row != ROUTE_NONE ? 1u << route_rank(team, origins[k].row) : 0;
+        return ranks;
+    }
+
+    /* Vector v of up to BATCH terms, all polled together. False: the wait was broken. */
+    LANE_FN static bool take_batch(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                   const terms_t &t, uint32_t first, uint32_t v, vec16_t (&x)[BATCH])
+    {
+        uint32_t ranks = 0;
+        LANE_UNROLL
+        for (uint32_t b = 0; b < BATCH; b++)
+            ranks |= 1u << term_of(t, first, b).rank;
         lane_wait_begins(lane);
         lane_awaits(lane, ranks);
         for (;;) {
             bool arrived = true;
             LANE_UNROLL
-            for (uint32_t r = 0; r < N; r++) {
-                if (ranks >> r & 1)
-                    x[r] = lane_poll(first + r * step);
+            for (uint32_t b = 0; b < BATCH; b++) {
+                const term_t &term = term_of(t, first, b);
+                x[b] = term.row >= 0 ? lane_load(row(c, term, v))
+                                     : lane_poll(team.own + slot_at(c, room, term.slot) + (uint64_t)v * VEC);
             }
             LANE_UNROLL
-            for (uint32_t r = 0; r < N; r++)
-                arrived = arrived && (!(ranks >> r & 1) || mark_arrived<MARK_WORD>(x[r]));
+            for (uint32_t b = 0; b < BATCH; b++)
+                arrived = arrived && (term_of(t, first, b).row >= 0 || mark_arrived<MARK_WORD>(x[b]));
             if (arrived)
                 return true;
             if (lane_stop(lane, team))
@@ -136,38 +261,68 @@ template <int TYPE, int N> struct experts_combine {
         }
     }
 
-    /* Vector v of a token: the sums of all ranks. False: the wait was broken. */
-    LANE_FN static bool receive_vector(lane_t &lane, const alg_team_t &team, const experts_call_t &c,
-                                       const room_t &room, const terms_t &t, uint32_t token, uint32_t ranks, uint32_t v)
+    LANE_FN static bool receive_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                     const terms_t &t, uint32_t v, float (&sum)[COUNT])
     {
-        uint8_t *const first = team.own + row_at(c, room, 0, token) + (uint64_t)v * VEC;
-        const uint64_t step = (uint64_t)c.most_tokens * c.row_bytes;
-        const uint32_t peers = room_is_staged(c) ? ranks : ranks & ~(1u << team.rank);
-        float sum[COUNT], own[COUNT];
-        add_rows(c, t, v, own);
-        vec16_t x[N];
-        if (!take(lane, team, first, step, peers, x))
-            return false;
+        clear(sum);
+        for (uint32_t k = 0; k < t.count; k += BATCH) {
+            vec16_t x[BATCH];
+            if (!take_batch(lane, team, c, room, t, k, v, x))
+                return false;
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BATCH; b++) {
+                if (k + b >= t.count)
+                    break;
+                add(x[b], t.term[k + b].weight, sum);
+                if (t.term[k + b].row < 0)
+                    lane_rearm(team.own + slot_at(c, room, t.term[k + b].slot) + (uint64_t)v * VEC);
+            }
+        }
+        return true;
+    }
+
+    /* Vector v of a peer's sum, added. False: the wait was broken. */
+    LANE_FN static bool take_sum(lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint32_t rank,
+                                 uint8_t *from, uint32_t v, float (&sum)[COUNT])
+    {
+        lane_wait_begins(lane);
+        lane_awaits(lane, 1u << rank);
         LANE_UNROLL
-        for (int i = 0; i < COUNT; i++)
-            sum[i] = 0;
-        LANE_UNROLL
-        for (uint32_t r = 0; r < N; r++) {
-            float a[COUNT];
+        for (uint32_t i = 0; i < SUM_VECTORS; i++) {
+            uint8_t *const at = from + ((uint64_t)i * c.vectors + v) * VEC;
+            vec16_t x;
+            while (!mark_arrived<MARK_WORD>(x = lane_poll(at))) {
+                if (lane_stop(lane, team))
+                    return false;
+            }
+            float a[4];
+            memcpy(a, &x, VEC);
+            LANE_UNROLL
+            for (int j = 0; j < 4; j++)
+                sum[4 * i + j] += a[j];
+            lane_rearm(at);
+        }
+        return true;
+    }
+
+    LANE_FN static bool receive_sums(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
+                                     const terms_t &own_rows, uint32_t ranks, uint32_t token, uint32_t v,
+                                     float (&sum)[COUNT])
+    {
+        float own[COUNT];
+        add_rows(c, own_rows, v, own);
+        clear(sum);
+        for (uint32_t r = 0; r < c.nranks; r++) {
             if (!(ranks >> r & 1))
                 continue;
-            if (peers >> r & 1)
-                element_t::unpack(x[r], a);
+            if (!room_keeps(team, c, r)) {
+                if (!take_sum(lane, team, c, r, team.own + sum_at(c, room, r, token), v, sum))
+                    return false;
+                continue;
+            }
             LANE_UNROLL
             for (int i = 0; i < COUNT; i++)
-                sum[i] += peers >> r & 1 ? a[i] : own[i];
-        }
-        element_t::pack(sum, x[0]);
-        lane_store((uint8_t *)c.call.out + ((uint64_t)token * c.token_vectors + v) * VEC, x[0]);
-        LANE_UNROLL
-        for (uint32_t r = 0; r < N; r++) {
-            if (peers >> r & 1)
-                lane_rearm(first + r * step);
+                sum[i] += own[i];
         }
         return true;
     }
@@ -175,20 +330,29 @@ template <int TYPE, int N> struct experts_combine {
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                 uint8_t *shared)
     {
+        const bool sums = sends_sums(c, c.call.tokens);
         const share_t s = share_make(lane, c.call.tokens, c.vectors);
-        for (uint32_t i = share_back(lane) * s.warps + s.warp; i < s.items; i += lane.blocks * s.warps) {
+        bool broken = false;
+        for (uint32_t i = s.warp * lane.blocks + share_back(lane); i < s.items; i += lane.blocks * s.warps) {
             const piece_t p = piece_of(c, s, i);
-            const uint32_t ranks = routes_of(c).ranks[p.unit];
-            terms_t t = {NULL, NULL, 0};
-            if (!room_is_staged(c) && !load_terms(lane, team, c, room, shared, team.rank, p.unit, s, t))
-                return false;
-            bool broken = false;
-            for (uint32_t v = p.first; !broken && v < p.end; v += s.width)
-                broken = !receive_vector(lane, team, c, room, t, p.unit, ranks, v);
+            terms_t t = terms_of(c, shared, s);
+            if (!sums)
+                load_terms(team, c, p.unit, s, t);
+            else if (!room_is_staged(c)) /* its own weights are there: this waits for nobody */
+                load_rows(lane, team, c, room, team.rank, p.unit, true, s, t);
+            const uint32_t ranks = sums ? ranks_of(team, c, p.unit) : 0;
+            for (uint32_t v = p.first; !broken && v < p.end; v += s.width) {
+                float sum[COUNT];
+                vec16_t x;
+                broken = sums ? !receive_sums(lane, team, c, room, t, ranks, p.unit, v, sum)
+                              : !receive_rows(lane, team, c, room, t, v, sum);
+                element_t::pack(sum, x);
+                if (!broken)
+                    lane_store((uint8_t *)c.call.out + ((uint64_t)p.unit * c.token_vectors + v) * VEC, x);
+            }
             if (lane_warp_any(broken))
                 return false;
         }
-        bool broken = false;
         uint32_t tokens;
         for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
             broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);
@@ -204,9 +368,9 @@ template <int TYPE, int N> struct experts_combine {
         if (c.call.phases & ALG_EXPERTS_SEND) {
             /* Loaded before the call's number is known, as these take as long as that. */
             const header_pair_t pair = header_load(c, first);
-            uint32_t tokens[N];
+            uint32_t tokens[ALG_MAX_RANKS];
             LANE_UNROLL
-            for (uint32_t r = 0; r < N; r++)
+            for (uint32_t r = 0; r < ALG_MAX_RANKS; r++)
                 tokens[r] = r < c.nranks && !room_keeps(team, c, r) ? routes_of(c).tokens[r] : 0;
             if (!room_enter(lane, team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
@@ -224,35 +388,20 @@ template <int TYPE, int N> struct experts_combine {
     }
 };
 
-/* Kernels for the number of ranks: registers grow with it. */
-template <int TYPE> static experts_start_t combine_start_of(uint32_t nranks)
-{
-    return nranks <= 2   ? experts_start<experts_combine<TYPE, 2>>
-           : nranks <= 4 ? experts_start<experts_combine<TYPE, 4>>
-                         : experts_start<experts_combine<TYPE, ALG_MAX_RANKS>>;
-}
-
 static experts_start_t combine_start(const experts_call_t &c)
 {
-    return c.call.type == ALG_BFLOAT16  ? combine_start_of<ALG_BFLOAT16>(c.nranks)
-           : c.call.type == ALG_FLOAT16 ? combine_start_of<ALG_FLOAT16>(c.nranks)
-                                        : combine_start_of<ALG_FLOAT32>(c.nranks);
+    return c.call.type == ALG_BFLOAT16  ? experts_start<experts_combine<ALG_BFLOAT16>>
+           : c.call.type == ALG_FLOAT16 ? experts_start<experts_combine<ALG_FLOAT16>>
+                                        : experts_start<experts_combine<ALG_FLOAT32>>;
 }
 EXPERTS_ENTRIES(combine, combine_start)
 
 #ifdef __CUDACC__
-template <int TYPE> static int combine_preload(const experts_call_t &c)
-{
-    return c.nranks <= 2   ? experts_preload<experts_combine<TYPE, 2>>(c)
-           : c.nranks <= 4 ? experts_preload<experts_combine<TYPE, 4>>(c)
-                           : experts_preload<experts_combine<TYPE, ALG_MAX_RANKS>>(c);
-}
-
 extern "C" int alg_experts_combine_preload(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
     const experts_call_t c = experts_call_make(shape, call);
-    int error = combine_preload<ALG_BFLOAT16>(c);
-    error = error != 0 ? error : combine_preload<ALG_FLOAT16>(c);
-    return error != 0 ? error : combine_preload<ALG_FLOAT32>(c);
+    int error = experts_preload<experts_combine<ALG_BFLOAT16>>(c);
+    error = error != 0 ? error : experts_preload<experts_combine<ALG_FLOAT16>>(c);
+    return error != 0 ? error : experts_preload<experts_combine<ALG_FLOAT32>>(c);
 }
 #endif

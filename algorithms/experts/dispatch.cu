@@ -71,7 +71,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         header_send(team, c, room, first, stride, e.pair);
     }
 
-    /* And the ranks of each own token, for combine. */
     LANE_FN static void send_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                   const room_t &room, const share_t &s, early_t &e)
     {
@@ -80,8 +79,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             const piece_t p = piece_of(c, s, i);
             const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.unit);
             const uint32_t to_ranks = room_is_staged(c) ? ranks : ranks & ~(1u << team.rank);
-            if (i % s.pieces == 0 && s.in_warp == 0)
-                routes_of(c).ranks[p.unit] = ranks;
             const uint64_t to = row_at(c, room, team.rank, p.unit);
             const uint64_t words = row_escapes_at(c, room, team.rank, p.unit);
             for (uint32_t v = p.first; to_ranks != 0 && v < p.end; v += ROWS * s.width) {
@@ -111,6 +108,22 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         lane_sync();
     }
 
+    /* Where row `term` of an own token is. */
+    LANE_FN static route_entry_t origin(const alg_team_t &team, const experts_call_t &c, const table_t &t,
+                                        const int32_t *rows, uint32_t token, uint32_t term)
+    {
+        uint32_t seen = 0, terms = 0;
+        for (uint32_t k = 0; k < c.call.top_k; k++) {
+            const uint32_t e = table_choice(c, t, team.rank, token, k), r = choice_rank(c, e);
+            if (e == CHOICE_NONE || (c.call.rank_major && (seen >> r & 1)))
+                continue;
+            if (terms++ == term)
+                return route_entry_t{r == team.rank ? rows[c.call.rank_major ? 0 : k] : route_of_rank(r), k};
+            seen |= 1u << r;
+        }
+        return route_entry_t{ROUTE_NONE, 0};
+    }
+
     /* By the warp that has a unit's first piece: routes for combine, and rank-major the token's choices and weights.
      * False: the wait was broken. */
     LANE_FN static bool note_unit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
@@ -129,6 +142,8 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             if (k >= all)
                 entries[k] = route_entry_t{ROUTE_NONE, 0};
         }
+        for (uint32_t k = s.in_warp; source == team.rank && k < c.terms; k += s.width)
+            routes_of(c).origins[token * c.terms + k] = origin(team, c, t, rows, token, k);
         if (!c.call.rank_major || rows[0] < 0)
             return true;
         for (uint32_t k = s.in_warp; k < c.call.top_k; k += s.width) {
@@ -142,6 +157,19 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
+    /* Scales that dispatch makes are aligned to one of them. */
+    LANE_FN static void store_scales(const experts_call_t &c, uint32_t row, uint32_t v, const vec16_t &x)
+    {
+        uint8_t *const at = (uint8_t *)c.call.out_scales + (uint64_t)row * c.call.scale_bytes + (uint64_t)v * VEC;
+        if (RECIPE != ALG_EXPERTS_E4M3) {
+            lane_store(at, x);
+            return;
+        }
+        LANE_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            ((uint32_t *)at)[i] = x.w[i];
+    }
+
     LANE_FN static void store(const experts_call_t &c, const int32_t *rows, uint32_t v, const vec16_t &x)
     {
         for (uint32_t k = 0; k < c.keys; k++) {
@@ -150,9 +178,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             if (v < c.token_vectors)
                 lane_store((uint8_t *)c.call.out + ((uint64_t)(uint32_t)rows[k] * c.token_vectors + v) * VEC, x);
             else
-                lane_store((uint8_t *)c.call.out_scales + (uint64_t)(uint32_t)rows[k] * c.call.scale_bytes +
-                               (uint64_t)(v - c.token_vectors) * VEC,
-                           x);
+                store_scales(c, (uint32_t)rows[k], v - c.token_vectors, x);
         }
     }
 

@@ -26,6 +26,7 @@ typedef struct alg_experts_shape {
     uint32_t most_tokens; /* of a rank */
     uint32_t most_top_k;  /* at most ALG_EXPERTS_TOP_K */
     uint32_t row_bytes;   /* most bytes that a token sends, with its scales; a multiple of 16 */
+    uint32_t exact;       /* 1: combine always adds at the token's rank, in the order of choices (combine.cu) */
 } alg_experts_shape_t;
 
 enum {
@@ -58,7 +59,7 @@ typedef enum alg_experts_recipe {
 
 /*
  * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Inputs are read by the phase SEND
- * alone, outputs written by RECEIVE alone, which must come behind SEND.
+ * alone, but the weights of a combine by both; outputs are written by RECEIVE alone, which must come behind SEND.
  *
  * Received rows, by layout, where a row has token_bytes:
  *   expert-major   [local expert][nranks * most_tokens]; an expert's rows are in the order of source rank and token
@@ -87,7 +88,7 @@ typedef struct alg_experts_call {
     alg_experts_recipe_t recipe;
     bool round_scales;    /* E4M3: scales are powers of two */
     bool global_ids;      /* out_choices: numbers among all experts; else among this rank's */
-    void *out_scales;     /* the scales of each row of `out`; NULL without scale_bytes */
+    void *out_scales;     /* the scales of each row of `out`, E4M3: aligned to 4; NULL without scale_bytes */
     float *out_weights;   /* rank-major: [nranks][most_tokens][top_k], aligned to 4 */
     int32_t *out_choices; /* rank-major: the same; -1: another rank's expert, or no row */
     int32_t *counters;    /* rows received: of each local expert, or rank-major of each source rank, or NULL */
@@ -101,8 +102,8 @@ typedef struct alg_experts_call {
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
 /* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; a shape that the device's shared memory cannot serve
  * fails to preload. The team is that of the group's scratch, with its limit. The phase SEND of a dispatch waits for no
- * peer, unless its room's last call is still on its way; that of an expert-major combine waits for the peers' weights,
- * which they send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
+ * peer, unless its room's last call is still on its way; that of a combine that sends sums waits for the peers'
+ * weights, which they send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
 int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);

@@ -5,9 +5,9 @@
  *
  *   headers   from each source rank: how many tokens it has, the choices of all that it may have, their weights. Words
  *             of 8 bytes, half of each the call's number: a word is there when it has that, and is never armed again
- *   rows      from each source rank, a row for each token: all-ones until its vectors arrive (mark.h), armed again by
- *             the lane that takes them
- *   escapes   a word for each vector of rows
+ *   slots     of row_bytes each, all-ones until their vectors arrive (mark.h), armed again by the lane that takes them.
+ *             Dispatch and rank-major: one for each token of each source rank; combine.cu has two more uses
+ *   escapes   a word for each vector that dispatch sends
  *
  * Numbers. Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. Each rank hears
  * from every rank in each of them, so the rule of two halves holds (algorithm.h). Staged calls have a count of their
@@ -49,17 +49,23 @@ LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
 typedef struct room_map {
     uint64_t header_bytes; /* of a source rank */
     uint64_t weights;      /* in a header */
+    uint64_t slots;        /* how many */
     uint64_t rows, escapes, bytes;
 } room_map_t;
+
+enum { ROOM_SUM_SLOTS = 2 }; /* of a row's sum in fp32 */
 
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
 {
     const uint64_t tokens = shape->most_tokens, all = shape->nranks * tokens;
+    const uint64_t top_k = shape->most_top_k, sums = ROOM_SUM_SLOTS * shape->nranks;
+    const uint64_t of_token = shape->exact || top_k < sums ? top_k : sums;
     room_map_t map;
+    map.slots = tokens * (of_token > shape->nranks ? of_token : shape->nranks);
     map.weights = VEC + tokens * room_quads(shape->most_top_k) * VEC;
     map.header_bytes = (map.weights + tokens * room_weight_pairs(shape->most_top_k) * VEC + 127) / 128 * 128;
     map.rows = shape->nranks * map.header_bytes;
-    map.escapes = map.rows + all * shape->row_bytes;
+    map.escapes = map.rows + map.slots * shape->row_bytes;
     map.bytes = (map.escapes + all * shape->row_bytes / 4 + 4095) / 4096 * 4096;
     return map;
 }
@@ -74,9 +80,25 @@ typedef struct experts_call {
     uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
     uint32_t quads;         /* of a token */
     uint32_t keys;          /* received rows of a token on a rank: top_k, rank-major 1 */
-    uint32_t vectors;       /* of a row with its scales */
+    uint32_t terms;         /* of a token's sum: top_k, rank-major nranks */
+    uint32_t most_rows;     /* combine: choices of a rank's tokens up to which each row crosses by itself */
+    bool sends_weights;
+    uint32_t vectors; /* of a row with its scales */
     uint32_t token_vectors;
 } experts_call_t;
+
+/* With so few rows one trip more costs more than their bytes. Source: 1.3 us of a trip, 32 rows of 14 KiB at 360 GB/s;
+ * a row in four of 8 choices on two ranks is saved. */
+enum { ROOM_FEW_ROWS = 128 };
+
+/* Sums in fp32 are sent where they take fewer slots than the rows. */
+static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const alg_experts_call_t *call,
+                                         uint64_t slots)
+{
+    if (call->rank_major || shape->exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks)
+        return UINT32_MAX;
+    return slots < ROOM_FEW_ROWS ? (uint32_t)slots : (uint32_t)ROOM_FEW_ROWS;
+}
 
 static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
@@ -92,6 +114,9 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     c.local_inverse = ((UINT64_C(1) << 32) + c.local - 1) / c.local;
     c.quads = room_quads(call->top_k);
     c.keys = call->rank_major ? 1 : call->top_k;
+    c.terms = call->rank_major ? shape->nranks : call->top_k;
+    c.most_rows = experts_most_rows(shape, call, c.map.slots);
+    c.sends_weights = call->weights != NULL && (!call->combine || call->tokens * call->top_k > c.most_rows);
     c.token_vectors = call->token_bytes / VEC;
     c.vectors = c.token_vectors + call->scale_bytes / VEC;
     return c;
@@ -222,20 +247,20 @@ typedef struct header_pair {
 LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
 {
     const uint32_t top_k = c.call.top_k, pairs = room_weight_pairs(top_k), token = i / pairs, k = i % pairs * 2;
-    if (c.call.weights == NULL || token >= c.call.tokens)
+    if (!c.sends_weights || token >= c.call.tokens)
         return header_pair_t{{0, 0}};
     const uint32_t *const at = (const uint32_t *)c.call.weights + (uint64_t)token * top_k + k;
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* The number of tokens, and all weights if the call has some. `first`, `stride`: this lane's part, whose first pair is
- * there. */
+/* The number of tokens, and all weights if the call sends them. `first`, `stride`: this lane's part, whose first pair
+ * is there. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {
     if (first == 0)
         header_put(team, c, room, 0, header_vector(room, c.call.tokens, 0));
-    if (c.call.weights == NULL)
+    if (!c.sends_weights)
         return;
     const uint32_t pairs = room_weight_pairs(c.call.top_k);
     for (uint32_t i = first; i < c.call.tokens * pairs; i += stride) {
@@ -282,10 +307,15 @@ LANE_FN bool header_tokens(lane_t &lane, const alg_team_t &team, const experts_c
 
 /* ---- Rows ---- */
 
+LANE_FN uint64_t slot_at(const experts_call_t &c, const room_t &room, uint64_t slot)
+{
+    return room.at + c.map.rows + slot * c.row_bytes;
+}
+
 /* Offset in a scratch of the first vector from `source` for a token; of the escape word of that vector. */
 LANE_FN uint64_t row_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
 {
-    return room.at + c.map.rows + ((uint64_t)source * c.most_tokens + token) * c.row_bytes;
+    return slot_at(c, room, (uint64_t)source * c.most_tokens + token);
 }
 
 LANE_FN uint64_t row_escapes_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of the handle's staged call
- * (room.h): how many tokens each rank has, which ranks each own token went to, and for each token of each rank where
- * its rows lie on this rank.
+ * (room.h): how many tokens each rank has, where each own token's rows are, and for each token of
+ * each rank where its rows lie on this rank.
  */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H
 
 #include "algorithms/experts/room.h"
 
-/* A row of `out` and the choice that it is for; ROUTE_NONE: no more. A token's routes are in the order of choices. */
+/* A row of `out`, or the peer that has it (route_of_rank), and the choice that it is for; ROUTE_NONE: no more. A
+ * token's routes are in the order of choices. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;
@@ -18,25 +19,34 @@ typedef struct route_entry {
 static const int32_t ROUTE_NONE = -1;
 enum { ROUTES_OFFSET = 16 };
 
+LANE_FN int32_t route_of_rank(uint32_t rank)
+{
+    return -2 - (int32_t)rank;
+}
+
+LANE_FN uint32_t route_rank(const alg_team_t &team, int32_t row)
+{
+    return row >= 0 ? team.rank : (uint32_t)(-2 - row);
+}
+
 typedef struct routes {
     uint32_t *tokens;       /* [ALG_MAX_RANKS] */
-    uint32_t *ranks;        /* [own token] bits */
-    route_entry_t *entries; /* [source rank][most_tokens][keys] */
+    route_entry_t *origins; /* [own token][terms]: of each choice; rank-major of each rank, where it is chosen first */
+    route_entry_t *entries; /* [source rank][most_tokens][keys]: rows of this rank */
 } routes_t;
 
 static inline uint64_t routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k)
 {
-    const uint64_t tokens = shape->most_tokens;
-    return ROUTES_OFFSET + ALG_MAX_RANKS * 4 + (tokens + 1) / 2 * 8 +
-           shape->nranks * tokens * top_k * sizeof(route_entry_t);
+    const uint64_t tokens = shape->most_tokens, terms = top_k > shape->nranks ? top_k : shape->nranks;
+    return ROUTES_OFFSET + ALG_MAX_RANKS * 4 + tokens * (terms + shape->nranks * top_k) * sizeof(route_entry_t);
 }
 
 LANE_FN routes_t routes_of(const experts_call_t &c)
 {
     routes_t r;
     r.tokens = (uint32_t *)((uint8_t *)c.call.routes + ROUTES_OFFSET);
-    r.ranks = r.tokens + ALG_MAX_RANKS;
-    r.entries = (route_entry_t *)(r.ranks + (c.most_tokens + 1) / 2 * 2);
+    r.origins = (route_entry_t *)(r.tokens + ALG_MAX_RANKS);
+    r.entries = r.origins + (uint64_t)c.most_tokens * c.terms;
     return r;
 }
 

@@ -114,7 +114,7 @@ static bool same(const alg_experts_shape_t *one, const alg_experts_shape_t *othe
 {
     return memcmp(one, other, sizeof(*one)) == 0; /* has no padding */
 }
-_Static_assert(sizeof(alg_experts_shape_t) == 5 * sizeof(uint32_t), "the shape has padding");
+_Static_assert(sizeof(alg_experts_shape_t) == 6 * sizeof(uint32_t), "the shape has padding");
 
 static void compare(meeting_t *meeting)
 {

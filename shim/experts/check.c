@@ -247,7 +247,8 @@ static ncclResult_t check_quantized(const shim_experts_handle_t *handle, const n
     TRY(check_bytes(handle, dispatch, hidden + scales * sizeof(float)));
     TRY(check_absent(inputs->scales, "ncclEpDispatch: inputs->scales", "with DS_FP8E3M4"));
     const shim_experts_want_t out = received(handle, "ncclEpDispatch: outputs->tokens", ncclFloat8e4m3, hidden);
-    const shim_experts_want_t out_scales = received(handle, "ncclEpDispatch: outputs->scales", ncclFloat32, scales);
+    shim_experts_want_t out_scales = received(handle, "ncclEpDispatch: outputs->scales", ncclFloat32, scales);
+    out_scales.alignment = sizeof(float);
     call->recipe = ALG_EXPERTS_E4M3;
     call->token_bytes = (uint32_t)hidden;
     call->scale_bytes = (uint32_t)(scales * sizeof(float));

@@ -88,15 +88,16 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-static alg_experts_shape_t shape_of(const ncclEpGroupConfig_t *config, uint32_t nranks)
+static alg_experts_shape_t shape_of(const ncclEpGroupConfig_t *config, const shim_comm_t *comm)
 {
     const uint32_t any = config->num_experts < ALG_EXPERTS_TOP_K ? config->num_experts : (uint32_t)ALG_EXPERTS_TOP_K;
     const uint64_t row = ((uint64_t)config->max_token_bytes + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
-    return (alg_experts_shape_t){.nranks = nranks,
+    return (alg_experts_shape_t){.nranks = comm->nranks,
                                  .experts = config->num_experts,
                                  .most_tokens = config->max_dispatch_tokens_per_rank,
                                  .most_top_k = config->num_topk ? config->num_topk : any,
-                                 .row_bytes = row <= UINT32_MAX ? (uint32_t)row : 0};
+                                 .row_bytes = row <= UINT32_MAX ? (uint32_t)row : 0,
+                                 .exact = comm->plan && comm->plan->settings.deterministic};
 }
 
 /* A wait's limit by default, as NVIDIA's library has it. */
@@ -133,7 +134,7 @@ static ncclResult_t create(shim_comm_t *comm, const ncclEpGroupConfig_t *config,
                            const char **why)
 {
     void *handle = (void *)atomic_load(&comm->handle);
-    const alg_experts_shape_t shape = shape_of(config, comm->nranks);
+    const alg_experts_shape_t shape = shape_of(config, comm);
     const char *refusal = config_refusal(config, comm->nranks);
     alg_map_t map;
     if (!refusal && !alg_experts_map(&shape, &map))

@@ -43,6 +43,7 @@ alg_experts_shape_t experts_draw_shape(uint32_t nranks, uint32_t most_tokens, ui
     s.most_tokens = 1 + (uint32_t)data_below(state, most_tokens);
     s.most_top_k = 1 + (uint32_t)data_below(state, s.experts < 9 ? s.experts : 9);
     s.row_bytes = 16 * (uint32_t)(1 + data_below(state, most_bytes / 16));
+    s.exact = (uint32_t)data_below(state, 2);
     return s;
 }
 
@@ -253,7 +254,7 @@ void experts_rank_make(experts_rank_t *r, int rank, const experts_memory_t *memo
     r->rows = memory->make(rank, tokens * wide * 2);
     r->scales = memory->make(rank, tokens * wide);
     r->out = memory->make(rank, rows * wide);
-    r->out_scales = memory->make(rank, rows * wide);
+    r->out_scales = memory->make(rank, rows * wide + 4);
     r->out_weights = memory->make(rank, all * shape->most_top_k * 4);
     r->out_choices = memory->make(rank, all * shape->most_top_k * 4);
     r->counters = memory->make(rank, (shape->experts + shape->nranks) * 4);
@@ -325,12 +326,14 @@ void experts_rank_load(experts_rank_t *r, const experts_case_t *c)
     r->memory->put(r->rank, r->scales, c->scales[r->rank], (size_t)tokens * c->scale_bytes);
     load_combine_rows(r, c);
     poison(r, r->out, out_rows(c) * c->token_bytes);
-    poison(r, r->out_scales, out_rows(c) * c->scale_bytes);
     poison(r, r->out_weights, all);
     poison(r, r->out_choices, all);
     poison(r, r->counters, (c->rank_major ? c->shape.nranks : local_of(c)) * 4);
     poison(r, r->combine_out, (size_t)tokens * c->combine_bytes);
     const bool scales = c->scale_bytes > 0;
+    /* Scales that dispatch makes may be aligned to 4 alone. */
+    r->scales_at = (uint8_t *)r->out_scales + (c->recipe == ALG_EXPERTS_E4M3 ? 4 : 0);
+    poison(r, r->scales_at, out_rows(c) * c->scale_bytes);
     r->dispatch = (alg_experts_call_t){.rank_major = c->rank_major,
                                        .phases = ALG_EXPERTS_BOTH,
                                        .tokens = tokens,
@@ -347,7 +350,7 @@ void experts_rank_load(experts_rank_t *r, const experts_case_t *c)
                                        .recipe = c->recipe,
                                        .round_scales = c->round_scales,
                                        .global_ids = c->global_ids,
-                                       .out_scales = scales ? r->out_scales : NULL,
+                                       .out_scales = scales ? r->scales_at : NULL,
                                        .out_weights = c->rank_major ? r->out_weights : NULL,
                                        .out_choices = c->rank_major ? r->out_choices : NULL,
                                        .counters = r->counters,
@@ -418,7 +421,7 @@ static bool rows_right(const experts_rank_t *r, const experts_case_t *c, char *f
 {
     const uint32_t keys = keys_of(c), most = c->shape.most_tokens;
     uint8_t *out = fetch(r, r->out, out_rows(c) * c->token_bytes);
-    uint8_t *scales = fetch(r, r->out_scales, out_rows(c) * c->scale_bytes);
+    uint8_t *scales = fetch(r, r->scales_at, out_rows(c) * c->scale_bytes);
     bool *seen = zeroed(out_rows(c)), right = true;
     for (uint32_t i = 0; i < c->shape.nranks * most * keys && right; i++) {
         const uint32_t s = i / (most * keys), t = i / keys % most;
@@ -519,22 +522,42 @@ static double wanted_of(const experts_case_t *c, uint32_t me, uint32_t t, uint32
     return sum;
 }
 
+/* The same in fp32, weighed and added in the order of choices; rank-major in that of ranks as they are chosen first. */
+static float chain_of(const experts_case_t *c, uint32_t me, uint32_t t, uint32_t i)
+{
+    uint32_t seen = 0;
+    float sum = 0;
+    for (uint32_t k = 0; k < c->top_k; k++) {
+        const int64_t e = c->choices[me][t * c->top_k + k];
+        if (!is_expert(c, e) || (c->rank_major && (seen >> (e / local_of(c)) & 1)))
+            continue;
+        const uint32_t r = (uint32_t)(e / local_of(c));
+        seen |= 1u << r;
+        sum = fmaf(value_of(c, r, me, t, c->rank_major ? 0 : first_key(c, me, t, k), i),
+                   c->rank_major ? 1 : c->weights[me][t * c->top_k + k], sum);
+    }
+    return type_round(c, sum);
+}
+
 bool experts_combine_right(const experts_rank_t *r, const experts_case_t *c, char *fault, size_t fault_bytes)
 {
-    /* Half a step for each rank's partial sum and for the result, of no more than all magnitudes. */
-    const double step = c->type == ALG_BFLOAT16 ? 0x1p-7 : c->type == ALG_FLOAT16 ? 0x1p-10 : 0x1p-20;
-    const uint32_t elements = c->combine_bytes / type_bytes(c), tokens = c->tokens[r->rank];
+    /* Half a step of the result, and the fp32 sums' own errors. */
+    const double step = c->type == ALG_BFLOAT16 ? 0x1p-8 : c->type == ALG_FLOAT16 ? 0x1p-11 : 0x1p-24;
+    const uint32_t elements = c->combine_bytes / type_bytes(c), tokens = c->tokens[r->rank], me = (uint32_t)r->rank;
     uint8_t *out = fetch(r, r->combine_out, (size_t)tokens * c->combine_bytes);
     bool right = true;
     for (uint32_t t = 0; t < tokens && right; t++) {
         for (uint32_t i = 0; i < elements && right; i++) {
             double magnitude;
-            const double wanted = wanted_of(c, (uint32_t)r->rank, t, i, &magnitude);
+            const double wanted = wanted_of(c, me, t, i, &magnitude);
             const double got = type_load(c, out + (size_t)t * c->combine_bytes + i * type_bytes(c));
-            right = c->exact ? got == wanted : fabs(got - wanted) <= magnitude * step + 0x1p-22; /* fp16: subnormals */
+            right = c->exact
+                        ? got == wanted
+                        : fabs(got - wanted) <= fabs(wanted) * step + magnitude * 0x1p-20 + 0x1p-25; /* subnormals */
+            right = right && (!(c->shape.exact || c->rank_major) || got == chain_of(c, me, t, i));
             if (!right)
-                snprintf(fault, fault_bytes, "rank %d: element %u of token %u is %g, not %g", r->rank, i, t, got,
-                         wanted);
+                snprintf(fault, fault_bytes, "rank %d: element %u of token %u is %g, not %g (%g in fp32)", r->rank, i,
+                         t, got, wanted, chain_of(c, me, t, i));
         }
     }
     free(out);
@@ -595,8 +618,6 @@ void experts_step_spoil(const experts_step_t *step, const experts_rank_t *ranks)
     const size_t rows = (size_t)r->dispatch.tokens * r->dispatch.token_bytes;
     if (step->combine) {
         poison(r, r->combine_rows, r->combine_bytes);
-        if (r->combine.weights)
-            poison(r, r->weights, (size_t)r->combine.tokens * r->combine.top_k * 4);
         return;
     }
     poison(r, r->rows, r->dispatch.recipe == ALG_EXPERTS_E4M3 ? 2 * rows : rows);

@@ -39,6 +39,7 @@ typedef struct experts_rank {
     const experts_memory_t *memory;
     alg_experts_call_t dispatch, combine;
     void *choices, *weights, *rows, *scales, *out, *out_scales, *out_weights, *out_choices, *counters, *routes;
+    uint8_t *scales_at; /* in out_scales */
     void *combine_rows, *combine_out;
     size_t combine_bytes; /* of combine_rows */
 } experts_rank_t;

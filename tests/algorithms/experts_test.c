@@ -226,17 +226,25 @@ static void test_shapes(void **unused)
 {
     (void)unused;
     alg_map_t map;
-    const alg_experts_shape_t good = {2, 64, 128, 8, 14336};
+    const alg_experts_shape_t good = {2, 64, 128, 8, 14336, 0};
     assert_true(alg_experts_map(&good, &map));
     assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
     assert_int_equal(alg_experts_staged(&good), ALG_EXPERTS_STAGED);
-    const alg_experts_shape_t eight = {8, 256, 128, 8, 14336};
-    assert_true(alg_experts_map(&eight, &map));
+    for (uint32_t exact = 0; exact < 2; exact++) {
+        const alg_experts_shape_t eight = {8, 256, 128, 8, 14336, exact};
+        assert_true(alg_experts_map(&eight, &map));
+        assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
+    }
+    /* Exact sums of two ranks take more memory, and fewer staged calls. */
+    const alg_experts_shape_t exact = {2, 64, 128, 8, 14336, 1};
+    assert_true(alg_experts_map(&exact, &map));
     assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
-    const alg_experts_shape_t bad[] = {{1, 64, 128, 8, 14336}, {9, 63, 128, 8, 14336},    {2, 63, 128, 8, 14336},
-                                       {2, 0, 128, 8, 14336},  {2, 65536, 128, 8, 14336}, {2, 64, 0, 8, 14336},
-                                       {2, 64, 128, 0, 14336}, {2, 64, 128, 33, 14336},   {2, 64, 128, 8, 14340},
-                                       {2, 64, 128, 8, 0},     {8, 64, 4096, 8, 14336},   {2, 64, 1u << 31, 8, 14336}};
+    assert_in_range(alg_experts_staged(&exact), 1, ALG_EXPERTS_STAGED - 1);
+    const alg_experts_shape_t bad[] = {
+        {1, 64, 128, 8, 14336, 0}, {9, 63, 128, 8, 14336, 0},    {2, 63, 128, 8, 14336, 0},
+        {2, 0, 128, 8, 14336, 0},  {2, 65536, 128, 8, 14336, 0}, {2, 64, 0, 8, 14336, 0},
+        {2, 64, 128, 0, 14336, 0}, {2, 64, 128, 33, 14336, 0},   {2, 64, 128, 8, 14340, 0},
+        {2, 64, 128, 8, 0, 0},     {8, 64, 4096, 8, 14336, 0},   {2, 64, 1u << 31, 8, 14336, 0}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(alg_experts_map(&bad[i], &map));
 }

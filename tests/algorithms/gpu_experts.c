@@ -111,7 +111,7 @@ int main(int argc, char **argv)
         const bool large = i % 4 == 3 && amount >= 20;
         alg_experts_shape_t shape = experts_draw_shape((uint32_t)nranks, large ? 128 : 9, large ? 14336 : 1200, &state);
         if (i == 0 && amount >= 20) /* the largest tables in shared memory */
-            shape = (alg_experts_shape_t){2, 64, ALG_EXPERTS_CHOICES / 2 / 8, 8, 16};
+            shape = (alg_experts_shape_t){2, 64, ALG_EXPERTS_CHOICES / 2 / 8, 8, 16, 0};
         wrong = play_team(gpus, &shape, &state);
         if (wrong)
             printf("team %d of %u ranks is wrong; seed %llu\n", i, shape.nranks, (unsigned long long)seed);
