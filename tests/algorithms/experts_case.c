@@ -41,7 +41,8 @@ alg_experts_shape_t experts_draw_shape(uint32_t nranks, uint32_t most_tokens, ui
     alg_experts_shape_t s = {.nranks = nranks};
     s.experts = nranks * (uint32_t)(1 + data_below(state, 6));
     s.most_tokens = 1 + (uint32_t)data_below(state, most_tokens);
-    s.most_top_k = 1 + (uint32_t)data_below(state, s.experts < 9 ? s.experts : 9);
+    const uint32_t most_top_k = s.experts < 9 ? s.experts : 9;
+    s.most_top_k = data_below(state, 2) ? most_top_k : 1 + (uint32_t)data_below(state, most_top_k);
     s.row_bytes = 16 * (uint32_t)(1 + data_below(state, most_bytes / 16));
     s.exact = (uint32_t)data_below(state, 2);
     return s;
@@ -154,7 +155,7 @@ void experts_case_draw(experts_case_t *c, const alg_experts_shape_t *shape, uint
     memset(c, 0, sizeof *c);
     c->shape = *shape;
     c->seed = data_random(state);
-    c->top_k = 1 + (uint32_t)data_below(state, shape->most_top_k);
+    c->top_k = data_below(state, 2) ? shape->most_top_k : 1 + (uint32_t)data_below(state, shape->most_top_k);
     c->rank_major = data_below(state, 2);
     c->wide = data_below(state, 2);
     c->global_ids = data_below(state, 2);
