@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,44 @@ def decode():
         "10666.7", "16000.0", "1.500", "0.980"), row
     assert (row["pinned_exchange_us"], row["deterministic_exchange_us"]) == ("15.00", "5.00"), row
     skips_without_gpus("decode-bench")
+
+
+def expert_calls():
+    """scripts/expert_calls.py: the structures, magic words and numbers are those of shim/experts/nccl_ep.h."""
+    sys.path.insert(0, f"{SOURCE}/scripts")
+    import ctypes
+    import expert_calls as calls
+
+    header = pathlib.Path(SOURCE, "shim/experts/nccl_ep.h").read_text()
+    bytes_of = {name: int(value) for name, value in re.findall(r"(NCCL_EP_\w+_V1) = (\d+)", header)}
+    structures = {f"ncclEp{name}_t": value for name, value in vars(calls).items()
+                  if isinstance(value, type) and re.search(rf"}} ncclEp{name}_t;", header)}
+    assert len(structures) == 8, structures
+    checked = {name: {"size"} for name in structures}
+    for name, field, offset in re.findall(r"NCCL_EP_AT\((\w+), (\w+), (\d+)\);", header):
+        if name in structures:
+            checked[name].add(field)
+            assert getattr(structures[name], field).offset == int(offset), (name, field)
+    for name, field, end in re.findall(r"NCCL_EP_ENDS\((\w+), (\w+), (\w+)\);", header):
+        if name in structures:
+            checked[name].add(field)
+            here = getattr(structures[name], field)
+            assert here.offset + here.size == (bytes_of[end] if end in bytes_of else int(end)), (name, field)
+    for name, size in re.findall(r"NCCL_EP_SIZE\((\w+), (\d+)\);", header):
+        if name in structures:
+            assert ctypes.sizeof(structures[name]) == int(size), name
+    for name, structure in structures.items():
+        fields = {field for field, _ in structure._fields_}
+        body = re.search(rf"typedef struct {name[:-2]} {{(.*?)}} {name};", header, re.DOTALL)[1]
+        declared = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))
+        assert sorted(fields) == sorted(declared), (name, fields, declared)
+        if "magic" in fields:
+            made = structure()
+            word = "NCCL_EP_TENSOR_MAGIC" if structure is calls.Tensor else "NCCL_EP_MAGIC"
+            assert made.size == ctypes.sizeof(structure) and f"{word} 0x{made.magic:X}u" in header, name
+    for name, value in (("API_VERSION", calls.API_VERSION), ("ALGO_LOW_LATENCY", calls.LOW_LATENCY),
+                        *((f"LAYOUT_{name.upper().replace('-', '_')}", value) for name, value in calls.LAYOUTS.items())):
+        assert f"NCCL_EP_{name} = {value}" in header, name
 
 
 FAKE_BENCH = """#!/bin/sh
@@ -520,8 +559,8 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, readme,
-         groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, expert_calls,
+         pinned, readme, groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
