@@ -179,6 +179,46 @@ def decode():
     skips_without_gpus("decode-bench")
 
 
+def decode_experts():
+    """scripts/decode-bench --experts: its row, empty columns and their reasons, and what makes outputs wrong."""
+    from types import SimpleNamespace
+
+    bench = script_module("decode-bench")
+    times = {("nccl", "gather_step"): [2000, 1000, 900], ("nccl", "gather_exchanges"): [5800],
+             ("shunt", "gather_step"): [900], ("shunt", "gather_exchanges"): [580],
+             ("shunt", "ep_step"): [800], ("shunt", "ep_exchanges"): [290]}
+    row = bench.expert_row(times, 2)
+    assert (row["nccl_gather_tokens_s"], row["nvidia_ep_tokens_s"], row["ep_tokens_s"]) == ("72000.0", "", "90000.0"), row
+    assert (row["over_gather"], row["over_nvidia"], row["ep_exchange_us"]) == ("1.125", "", "5.00"), row
+    times["nccl", "ep_step"] = [1200]
+    assert bench.expert_row(times, 2)["over_nvidia"] == "1.500"
+
+    def answer(values, layers=0.01, step=0.05, mark="a"):
+        return {"hash": mark, "layers": layers, "step": step,
+                "data": bench.base64.b64encode(bench.array.array("f", values).tobytes()).decode()}
+
+    good = [answer([3.0, 4.0])] * 2
+    assert bench.judge_experts({"nccl": good, "shunt": good}) and bench.judge_experts({"shunt": good})
+    for bad in (answer([3.0, 4.0], layers=0.03), answer([3.0, 4.0], step=float("inf")), answer([3.0, 4.0], mark="b")):
+        assert not bench.judge_experts({"nccl": good, "shunt": [good[0], bad]}), bad
+    assert not bench.judge_experts({"nccl": good, "shunt": [answer([3.0, 5.0])] * 2})
+
+    team = SimpleNamespace(ranks=[SimpleNamespace(text=["nvcc: not found\n"])])
+    ready = {"nccl": [{"failure": "no library"}], "shunt": [{"failure": ""}]}
+    field = SimpleNamespace(teams={"nccl": team, "shunt": team}, missing={})
+    found = bench.failures_of(ready, field, SimpleNamespace(nccl_ep=None))
+    assert list(found) == ["nccl"] and "--nccl-ep" in found["nccl"], found
+    assert bench.failures_of(ready, field, SimpleNamespace(nccl_ep="x")) == {"nccl": "no library"}
+    field.missing = {"shunt": "ended"}
+    assert bench.failures_of({"nccl": [{"failure": ""}]}, field, SimpleNamespace(nccl_ep="x")) == {"shunt": "ended"}
+    sets = bench.expert_sets(SimpleNamespace(nccl_ep="a/b", nccl="c", cpu=False))
+    assert sets["nccl"][1]["DECODE_EP"].endswith("/a/b") and sets["nccl"][1]["LD_PRELOAD"].endswith("/c"), sets
+    assert "DECODE_EP" not in bench.expert_sets(SimpleNamespace(nccl_ep=None, nccl=None, cpu=False))["nccl"][1]
+    for arguments in (("--experts",), ("--model", "moe", "--experts", "flat"),
+                      ("--model", "moe", "--experts", "--nccl-ep", "/nowhere.so")):
+        refuses("decode-bench", *arguments)
+
+
 def expert_calls():
     """scripts/expert_calls.py: the structures, magic words and numbers are those of shim/experts/nccl_ep.h."""
     sys.path.insert(0, f"{SOURCE}/scripts")
@@ -335,7 +375,7 @@ def rivals():
             raise SystemExit("Traceback\nRuntimeError: no peer\nrivals-bench: torch: rank 0 ended")
         return team.name
 
-    field = object.__new__(bench.Field)
+    field = object.__new__(bench.teams.Field)
     field.limit, field.missing = time.monotonic() + 100, {}
     field.teams = {name: SimpleNamespace(name=name, kill=lambda: None) for name in ("nccl", "torch", "shunt")}
     assert field.each(ends, 10) == {"nccl": "nccl", "shunt": "shunt"}, field.missing
@@ -559,8 +599,8 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, expert_calls,
-         pinned, readme, groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, decode_experts,
+         expert_calls, pinned, readme, groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
