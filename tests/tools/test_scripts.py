@@ -323,6 +323,26 @@ def replay():
     skips_without_gpus("replay-bench")
 
 
+def models():
+    """scripts/model-hosts: the committed rows, published times beside the modelled ones, and its usage."""
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/model-hosts", *arguments], capture_output=True, text=True,
+                              timeout=LIMIT)
+
+    committed = pathlib.Path(SOURCE, "docs/lab/results/experts-model.csv").read_text().splitlines()
+    assert run("experts").stdout.splitlines() == [line for line in committed if line[0] != "#"]
+    rows = pathlib.Path(SOURCE, "docs/lab/results/published-experts.csv").read_text().splitlines()
+    lines = run("published").stdout.splitlines()
+    assert len(lines) == sum(line[0] != "#" for line in rows) - 1 and all("modelled" in line for line in lines), lines
+    assert "1 KB 11.2, 64 KB 12.7, 1024 KB 37.0" in run().stdout, run().stdout  # docs/lab/hosts.md
+    done = run("none")
+    assert done.returncode == 1 and "usage: " in done.stderr, done
+    calls = script_module("model-hosts")
+    assert abs(calls.chosen(256, 2) - (1 - 0.5 ** 8)) < 0.001 and calls.chosen(8, 8) == 1
+    network, local = calls.sent("host", 100, 256, 2)
+    assert 99 < network < 100 and network < calls.sent("rank", 100, 256, 2)[0] and local > network, (network, local)
+
+
 def names_of_teams():
     """The names that scripts use from scripts/teams.py exist: without GPUs no test runs these scripts."""
     sys.path.insert(0, f"{SOURCE}/scripts")
@@ -600,7 +620,8 @@ def check_without_git():
 
 
 CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, decode_experts,
-         expert_calls, pinned, readme, groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
+         expert_calls, pinned, readme, groups, train, rivals, clients, replay, models, names_of_teams,
+         offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
