@@ -7,6 +7,8 @@ Weights are random, seeded by the rank alone, so both sets of ranks have the sam
 
 import math
 
+import expert_calls
+
 
 class Model:
     def __init__(self, shape, rank, ranks, device):
@@ -133,19 +135,157 @@ class Mixture(Model):
     def exchange(self, part):
         return self.scattered(self.gathered(part))
 
-    def step(self, x, caches):
+    def products(self, rows, shares, layer):
+        """The sum of this rank's experts for each row, each times the row's share of it."""
+        import torch.nn.functional as F
+
+        gate, up = F.linear(rows, layer["gate_up"]).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up * shares.repeat_interleave(self.shape["inner"], dim=-1), layer["down"])
+
+    def experts(self, x, layer):
+        import torch.nn.functional as F
+
+        every = self.gathered(x)
+        shares = F.softmax(F.linear(every, layer["router"]), dim=-1).chunk(self.ranks, dim=-1)[self.rank]
+        return self.scattered(self.products(every, shares, layer))
+
+    def step(self, x, caches, experts=None):
         """Decode one token of each of this rank's sequences; returns the hidden states of all sequences, and the
-        logits of its own."""
+        logits of its own. experts: what replaces self.experts."""
         import torch.nn.functional as F
 
         for layer, (keys, values) in zip(self.layers, caches):
             x = x + self.attend(x, layer, keys, values)
-            every = self.gathered(self.normed(x))
-            shares = F.softmax(F.linear(every, layer["router"]), dim=-1).chunk(self.ranks, dim=-1)[self.rank]
-            gate, up = F.linear(every, layer["gate_up"]).chunk(2, dim=-1)
-            work = F.silu(gate) * up * shares.repeat_interleave(self.shape["inner"], dim=-1)
-            x = x + self.scattered(F.linear(work, layer["down"]))
+            x = x + (experts or self.experts)(self.normed(x), layer)
         return self.gathered(x), F.linear(self.normed(x), self.head)
+
+
+class Routed(Mixture):
+    """As Mixture, with as many bytes of weights, but each token chooses 8 of 64 experts."""
+
+    SHAPE = {**Mixture.SHAPE, "experts": 64, "inner": 192, "top_k": 8}
+    TINY = {**Mixture.TINY, "hidden": 128, "top_k": 2}
+
+    def __init__(self, *arguments):
+        import torch
+
+        super().__init__(*arguments)
+        self.local = self.shape["experts"] // self.ranks
+        self.numbers = torch.arange(self.shape["experts"], device=self.device)
+        self.generator.manual_seed(0)
+        for layer in self.layers:
+            layer["router"] = self.random(self.shape["experts"], self.shape["hidden"])  # one for all ranks
+            layer["down"] *= math.sqrt(self.local)  # the few experts of a token keep its size
+
+    def routed(self, x, layer):
+        """Each row's experts, among all ranks', and their weights."""
+        import torch.nn.functional as F
+
+        values, choices = F.linear(x, layer["router"]).float().topk(self.shape["top_k"], dim=-1)
+        return choices, F.softmax(values, dim=-1)
+
+    def shares(self, choices, weights, numbers):
+        """Each row's share of the experts with these numbers."""
+        return ((choices.unsqueeze(-1) == numbers) * weights.unsqueeze(-1)).sum(dim=1).to(self.type)
+
+    def mine_of(self, numbers):
+        return numbers[self.rank * self.local:(self.rank + 1) * self.local]
+
+    def experts(self, x, layer):
+        every = self.gathered(x)
+        shares = self.shares(*self.routed(every, layer), self.mine_of(self.numbers))
+        return self.scattered(self.products(every, shares, layer))
+
+    def reference(self, x, choices, weights, layer):
+        """As `experts`, with choices of this rank's rows that the router need not repeat."""
+        shares = self.gathered(self.shares(choices, weights, self.numbers)).chunk(self.ranks, dim=-1)[self.rank]
+        return self.scattered(self.products(self.gathered(x), shares, layer))
+
+    def batched(self, rows, layer):
+        """Each expert's results for its rows, [local experts][rows][hidden]."""
+        import torch.nn.functional as F
+
+        gate, up = layer["gate_up"].view(2, self.local, self.shape["inner"], -1).transpose(-1, -2)
+        down = layer["down"].view(-1, self.local, self.shape["inner"]).permute(1, 2, 0)
+        return (F.silu(rows @ gate) * (rows @ up)) @ down
+
+
+class ExpertGroup:
+    """A group of nccl_ep for a Routed model, and the memory into which its calls receive."""
+
+    def __init__(self, model, library, layout, tokens, timeout_s):
+        import torch
+
+        shape, self.model = model.shape, model
+        self.comm = None
+        self.calls = expert_calls.Experts(library, self.communicator(), layout, timeout_s, ranks=model.ranks,
+                                          experts=shape["experts"], most_tokens=tokens, top_k=shape["top_k"],
+                                          row_bytes=shape["hidden"] * model.norm.element_size())
+        slots = (model.ranks, tokens) if self.calls.rank_major else (model.local, model.ranks * tokens)
+
+        def zeros(*sizes, kind):
+            return torch.zeros(sizes, device=model.device, dtype=kind)
+
+        self.received = {"tokens": zeros(*slots, shape["hidden"], kind=model.type),
+                         "counters": zeros(slots[0], kind=torch.int32),
+                         "choices": zeros(*slots, shape["top_k"], kind=torch.int32),
+                         "weights": zeros(*slots, shape["top_k"], kind=torch.float32)}
+        generator = torch.Generator().manual_seed(1 + model.rank)
+        self.choices = torch.rand(tokens, shape["experts"], generator=generator).argsort(dim=-1)[:, :shape["top_k"]]
+        self.choices = self.choices.contiguous().to(model.device)
+        self.weights = torch.full(self.choices.shape, 1 / shape["top_k"], device=model.device)
+
+    def communicator(self):
+        """PyTorch's, since a second one would be idle company for it; where PyTorch has none of NCCL, one of our own."""
+        import torch.distributed as dist
+
+        backend = dist.group.WORLD._get_backend(self.model.device)
+        if hasattr(backend, "_comm_ptr") and backend._comm_ptr():
+            return backend._comm_ptr()
+
+        def share(data):
+            both = [data]
+            dist.broadcast_object_list(both, src=0)
+            return both[0]
+
+        self.comm = expert_calls.Communicator(self.model.rank, self.model.ranks, share)
+        return self.comm.handle.value
+
+    def stream(self):
+        import torch
+
+        return torch.cuda.current_stream().cuda_stream if self.model.device.type == "cuda" else 0
+
+    def combined(self, rows, like, weights):
+        import torch
+
+        out = torch.empty_like(like)
+        self.calls.combine(rows, weights, out, self.stream())
+        return out
+
+    def exchange(self, part):
+        """Dispatch and combine alone, with random choices."""
+        self.calls.dispatch(part, self.choices, self.weights, self.received, self.stream())
+        return self.combined(self.received["tokens"], part, self.weights)
+
+    def apply(self, x, choices, weights, layer):
+        model, received = self.model, self.received
+        self.calls.dispatch(x, choices, weights, received, self.stream())
+        rows = received["tokens"]
+        if self.calls.rank_major:
+            got = (received[name].view(-1, received[name].shape[-1]) for name in ("choices", "weights"))
+            done = model.products(rows.view(-1, x.shape[-1]), model.shares(*got, model.numbers[:model.local]), layer)
+        else:
+            done = model.batched(rows, layer)
+        return self.combined(done.view_as(rows), x, weights)
+
+    def experts(self, x, layer):
+        return self.apply(x, *self.model.routed(x, layer), layer)
+
+    def end(self):
+        self.calls.end()
+        if self.comm:
+            self.comm.end()
 
 
 MODELS = {"dense": Dense, "moe": Mixture}

@@ -122,6 +122,39 @@ def started(options, prefix, arguments=(), sets=TWO):
             team.kill()
 
 
+class Field:
+    """All sets of ranks; a set that fails is left out from then on."""
+
+    def __init__(self, options, prefix, sets, arguments):
+        """arguments(name): those of the set's ranks."""
+        self.limit = time.monotonic() + options.seconds
+        self.teams, self.missing = {}, {}
+        for name, (with_shunt, variables) in sets.items():
+            self.teams[name] = Team(name, options, prefix if with_shunt else [], 0, arguments(name), variables)
+
+    def each(self, action, seconds):
+        """{name: action(team)} of the sets that have not failed."""
+        found = {}
+        for name, team in list(self.teams.items()):
+            team.deadline = min(self.limit, time.monotonic() + seconds)
+            try:
+                found[name] = action(team)
+            except (SystemExit, OSError) as error:
+                self.leave_out(name, error)
+        return found
+
+    def leave_out(self, name, error):
+        words = [line.strip() for line in str(error).splitlines() if line.strip()]
+        self.missing[name] = ": ".join(dict.fromkeys(reversed(words[-2:])))
+        self.teams.pop(name).kill()
+        print(error, file=sys.stderr)
+        print(f"# left out: {self.missing[name]}", flush=True)
+
+    def kill(self):
+        for team in self.teams.values():
+            team.kill()
+
+
 def served(taken, sets=TWO):
     """Whether Shunt took calls in its teams, and was not loaded in the others."""
     print("# calls taken by Shunt: " + ", ".join(f"{taken[name]} ({name})" for name in taken if sets[name][0]))

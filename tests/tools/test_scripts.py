@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -178,6 +179,84 @@ def decode():
     skips_without_gpus("decode-bench")
 
 
+def decode_experts():
+    """scripts/decode-bench --experts: its row, empty columns and their reasons, and what makes outputs wrong."""
+    from types import SimpleNamespace
+
+    bench = script_module("decode-bench")
+    times = {("nccl", "gather_step"): [2000, 1000, 900], ("nccl", "gather_exchanges"): [5800],
+             ("shunt", "gather_step"): [900], ("shunt", "gather_exchanges"): [580],
+             ("shunt", "ep_step"): [800], ("shunt", "ep_exchanges"): [290]}
+    row = bench.expert_row(times, 2)
+    assert (row["nccl_gather_tokens_s"], row["nvidia_ep_tokens_s"], row["ep_tokens_s"]) == ("72000.0", "", "90000.0"), row
+    assert (row["over_gather"], row["over_nvidia"], row["ep_exchange_us"]) == ("1.125", "", "5.00"), row
+    times["nccl", "ep_step"] = [1200]
+    assert bench.expert_row(times, 2)["over_nvidia"] == "1.500"
+
+    def answer(values, layers=0.01, step=0.05, mark="a"):
+        return {"hash": mark, "layers": layers, "step": step,
+                "data": bench.base64.b64encode(bench.array.array("f", values).tobytes()).decode()}
+
+    good = [answer([3.0, 4.0])] * 2
+    assert bench.judge_experts({"nccl": good, "shunt": good}) and bench.judge_experts({"shunt": good})
+    for bad in (answer([3.0, 4.0], layers=0.03), answer([3.0, 4.0], step=float("inf")), answer([3.0, 4.0], mark="b")):
+        assert not bench.judge_experts({"nccl": good, "shunt": [good[0], bad]}), bad
+    assert not bench.judge_experts({"nccl": good, "shunt": [answer([3.0, 5.0])] * 2})
+
+    team = SimpleNamespace(ranks=[SimpleNamespace(text=["nvcc: not found\n"])])
+    ready = {"nccl": [{"failure": "no library"}], "shunt": [{"failure": ""}]}
+    field = SimpleNamespace(teams={"nccl": team, "shunt": team}, missing={})
+    found = bench.failures_of(ready, field, SimpleNamespace(nccl_ep=None))
+    assert list(found) == ["nccl"] and "--nccl-ep" in found["nccl"], found
+    assert bench.failures_of(ready, field, SimpleNamespace(nccl_ep="x")) == {"nccl": "no library"}
+    field.missing = {"shunt": "ended"}
+    assert bench.failures_of({"nccl": [{"failure": ""}]}, field, SimpleNamespace(nccl_ep="x")) == {"shunt": "ended"}
+    sets = bench.expert_sets(SimpleNamespace(nccl_ep="a/b", nccl="c", cpu=False))
+    assert sets["nccl"][1]["DECODE_EP"].endswith("/a/b") and sets["nccl"][1]["LD_PRELOAD"].endswith("/c"), sets
+    assert "DECODE_EP" not in bench.expert_sets(SimpleNamespace(nccl_ep=None, nccl=None, cpu=False))["nccl"][1]
+    for arguments in (("--experts",), ("--model", "moe", "--experts", "flat"),
+                      ("--model", "moe", "--experts", "--nccl-ep", "/nowhere.so")):
+        refuses("decode-bench", *arguments)
+
+
+def expert_calls():
+    """scripts/expert_calls.py: the structures, magic words and numbers are those of shim/experts/nccl_ep.h."""
+    sys.path.insert(0, f"{SOURCE}/scripts")
+    import ctypes
+    import expert_calls as calls
+
+    header = pathlib.Path(SOURCE, "shim/experts/nccl_ep.h").read_text()
+    bytes_of = {name: int(value) for name, value in re.findall(r"(NCCL_EP_\w+_V1) = (\d+)", header)}
+    structures = {f"ncclEp{name}_t": value for name, value in vars(calls).items()
+                  if isinstance(value, type) and re.search(rf"}} ncclEp{name}_t;", header)}
+    assert len(structures) == 8, structures
+    checked = {name: {"size"} for name in structures}
+    for name, field, offset in re.findall(r"NCCL_EP_AT\((\w+), (\w+), (\d+)\);", header):
+        if name in structures:
+            checked[name].add(field)
+            assert getattr(structures[name], field).offset == int(offset), (name, field)
+    for name, field, end in re.findall(r"NCCL_EP_ENDS\((\w+), (\w+), (\w+)\);", header):
+        if name in structures:
+            checked[name].add(field)
+            here = getattr(structures[name], field)
+            assert here.offset + here.size == (bytes_of[end] if end in bytes_of else int(end)), (name, field)
+    for name, size in re.findall(r"NCCL_EP_SIZE\((\w+), (\d+)\);", header):
+        if name in structures:
+            assert ctypes.sizeof(structures[name]) == int(size), name
+    for name, structure in structures.items():
+        fields = {field for field, _ in structure._fields_}
+        body = re.search(rf"typedef struct {name[:-2]} {{(.*?)}} {name};", header, re.DOTALL)[1]
+        declared = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))
+        assert sorted(fields) == sorted(declared), (name, fields, declared)
+        if "magic" in fields:
+            made = structure()
+            word = "NCCL_EP_TENSOR_MAGIC" if structure is calls.Tensor else "NCCL_EP_MAGIC"
+            assert made.size == ctypes.sizeof(structure) and f"{word} 0x{made.magic:X}u" in header, name
+    for name, value in (("API_VERSION", calls.API_VERSION), ("ALGO_LOW_LATENCY", calls.LOW_LATENCY),
+                        *((f"LAYOUT_{name.upper().replace('-', '_')}", value) for name, value in calls.LAYOUTS.items())):
+        assert f"NCCL_EP_{name} = {value}" in header, name
+
+
 FAKE_BENCH = """#!/bin/sh
 while [ "$1" != --csv ]; do shift; done
 printf '# a head\\ncollective,bytes,algorithm,us,nccl_us\\n' > "$2"
@@ -244,6 +323,26 @@ def replay():
     skips_without_gpus("replay-bench")
 
 
+def models():
+    """scripts/model-hosts: the committed rows, published times beside the modelled ones, and its usage."""
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/model-hosts", *arguments], capture_output=True, text=True,
+                              timeout=LIMIT)
+
+    committed = pathlib.Path(SOURCE, "docs/lab/results/experts-model.csv").read_text().splitlines()
+    assert run("experts").stdout.splitlines() == [line for line in committed if line[0] != "#"]
+    rows = pathlib.Path(SOURCE, "docs/lab/results/published-experts.csv").read_text().splitlines()
+    lines = run("published").stdout.splitlines()
+    assert len(lines) == sum(line[0] != "#" for line in rows) - 1 and all("modelled" in line for line in lines), lines
+    assert "1 KB 11.2, 64 KB 12.7, 1024 KB 37.0" in run().stdout, run().stdout  # docs/lab/hosts.md
+    done = run("none")
+    assert done.returncode == 1 and "usage: " in done.stderr, done
+    calls = script_module("model-hosts")
+    assert abs(calls.chosen(256, 2) - (1 - 0.5 ** 8)) < 0.001 and calls.chosen(8, 8) == 1
+    network, local = calls.sent("host", 100, 256, 2)
+    assert 99 < network < 100 and network < calls.sent("rank", 100, 256, 2)[0] and local > network, (network, local)
+
+
 def names_of_teams():
     """The names that scripts use from scripts/teams.py exist: without GPUs no test runs these scripts."""
     sys.path.insert(0, f"{SOURCE}/scripts")
@@ -296,7 +395,7 @@ def rivals():
             raise SystemExit("Traceback\nRuntimeError: no peer\nrivals-bench: torch: rank 0 ended")
         return team.name
 
-    field = object.__new__(bench.Field)
+    field = object.__new__(bench.teams.Field)
     field.limit, field.missing = time.monotonic() + 100, {}
     field.teams = {name: SimpleNamespace(name=name, kill=lambda: None) for name in ("nccl", "torch", "shunt")}
     assert field.each(ends, 10) == {"nccl": "nccl", "shunt": "shunt"}, field.missing
@@ -520,8 +619,9 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, readme,
-         groups, train, rivals, clients, replay, names_of_teams, offenders, bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, decode_experts,
+         expert_calls, pinned, readme, groups, train, rivals, clients, replay, models, names_of_teams,
+         offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
