@@ -108,20 +108,49 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         lane_sync();
     }
 
-    /* Where row `term` of an own token is. */
-    LANE_FN static route_entry_t origin(const alg_team_t &team, const experts_call_t &c, const table_t &t,
-                                        const int32_t *rows, uint32_t token, uint32_t term)
+    LANE_FN static route_entry_t origin(const alg_team_t &team, const int32_t *rows, uint32_t rank, uint32_t key,
+                                        uint32_t choice)
     {
-        uint32_t seen = 0, terms = 0;
-        for (uint32_t k = 0; k < c.call.top_k; k++) {
-            const uint32_t e = table_choice(c, t, team.rank, token, k), r = choice_rank(c, e);
-            if (e == CHOICE_NONE || (c.call.rank_major && (seen >> r & 1)))
-                continue;
-            if (terms++ == term)
-                return route_entry_t{r == team.rank ? rows[c.call.rank_major ? 0 : k] : route_of_rank(r), k};
-            seen |= 1u << r;
+        return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
+    }
+
+    /* Where the rows of an own token's choices are, closed up: a lane has a choice. */
+    LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
+                                     const int32_t *rows, uint32_t token, const share_t &s)
+    {
+        route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;
+        for (uint32_t k = s.in_warp; k < c.terms; k += s.width) {
+            const uint32_t e = table_choice(c, t, team.rank, token, k);
+            uint32_t before = 0, all = 0;
+            for (uint32_t j = 0; j < c.terms; j++) {
+                const bool is = table_choice(c, t, team.rank, token, j) != CHOICE_NONE;
+                before += is && j < k;
+                all += is;
+            }
+            if (e != CHOICE_NONE)
+                origins[before] = origin(team, rows, choice_rank(c, e), k, k);
+            if (k >= all)
+                origins[k] = route_entry_t{ROUTE_NONE, 0};
         }
-        return route_entry_t{ROUTE_NONE, 0};
+    }
+
+    /* The same of its ranks, in the order in which it chose them: a lane has a term. */
+    LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
+                                   const int32_t *rows, uint32_t token, const share_t &s)
+    {
+        for (uint32_t k = s.in_warp; k < c.terms; k += s.width) {
+            route_entry_t entry = {ROUTE_NONE, 0};
+            uint32_t seen = 0, terms = 0;
+            for (uint32_t j = 0; j < c.call.top_k && terms <= k; j++) {
+                const uint32_t e = table_choice(c, t, team.rank, token, j), r = choice_rank(c, e);
+                if (e == CHOICE_NONE || seen >> r & 1)
+                    continue;
+                seen |= 1u << r;
+                if (terms++ == k)
+                    entry = origin(team, rows, r, 0, j);
+            }
+            routes_of(c).origins[(uint64_t)token * c.terms + k] = entry;
+        }
     }
 
     /* By the warp that has a unit's first piece: routes for combine, and rank-major the token's choices and weights.
@@ -142,8 +171,10 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             if (k >= all)
                 entries[k] = route_entry_t{ROUTE_NONE, 0};
         }
-        for (uint32_t k = s.in_warp; source == team.rank && k < c.terms; k += s.width)
-            routes_of(c).origins[token * c.terms + k] = origin(team, c, t, rows, token, k);
+        if (source == team.rank && c.call.rank_major)
+            note_ranks(team, c, t, rows, token, s);
+        else if (source == team.rank)
+            note_choices(team, c, t, rows, token, s);
         if (!c.call.rank_major || rows[0] < 0)
             return true;
         for (uint32_t k = s.in_warp; k < c.call.top_k; k += s.width) {
