@@ -4,10 +4,42 @@
  * free it before its peers. Access is granted per mapping and device, without peer access of contexts. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "transport/cuda_driver.h"
 #include "transport/memory.h"
+
+/* One thread at a time: on 4 H200 (driver 580.159.04) cuMemUnmap crashed while other threads of the process made such
+ * calls (`gpu_comms -k many`, threads). As an unmapping may wait for kernels, which may need a call of the thread that
+ * waits here, nobody waits longer than WAIT_S; nor does a forked child, whose lock no thread gives back. */
+enum { WAIT_S = 1 };
+static pthread_mutex_t g_turn = PTHREAD_MUTEX_INITIALIZER;
+
+typedef struct turn {
+    net_scope_t scope;
+    bool taken;
+} turn_t;
+
+static void leave(turn_t *turn)
+{
+    net_scope_leave(&turn->scope);
+    if (turn->taken)
+        pthread_mutex_unlock(&g_turn);
+}
+
+static int enter(turn_t *turn, int device)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += WAIT_S;
+    turn->taken = pthread_mutex_timedlock(&g_turn, &until) == 0;
+    const int error = net_scope_enter(&turn->scope, device);
+    if (error && turn->taken)
+        pthread_mutex_unlock(&g_turn);
+    return error;
+}
 
 static CUmemAllocationProp block_of(int device)
 {
@@ -79,8 +111,8 @@ static int make_block(const net_driver_t *driver, net_memory_t *memory)
 
 static int vmm_create(net_memory_t *memory, net_offer_t *offer)
 {
-    net_scope_t scope;
-    int error = net_scope_enter(&scope, memory->device);
+    turn_t turn;
+    int error = enter(&turn, memory->device);
     if (error)
         return error;
     const net_driver_t *driver = net_driver();
@@ -101,14 +133,14 @@ static int vmm_create(net_memory_t *memory, net_offer_t *offer)
 release:
     (void)driver->release(memory->handle);
 leave:
-    net_scope_leave(&scope);
+    leave(&turn);
     return error;
 }
 
 static int vmm_destroy(net_memory_t *memory)
 {
-    net_scope_t scope;
-    int error = net_scope_enter(&scope, memory->device);
+    turn_t turn;
+    int error = enter(&turn, memory->device);
     if (error)
         return error;
     const net_driver_t *driver = net_driver();
@@ -118,7 +150,7 @@ static int vmm_destroy(net_memory_t *memory)
         net_close(memory->descriptor, &memory->mark);
         net_box_close(&memory->box);
     }
-    net_scope_leave(&scope);
+    leave(&turn);
     return error;
 }
 
@@ -146,15 +178,15 @@ static int vmm_import(const net_driver_t *driver, int descriptor, net_mapping_t 
 
 static int vmm_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
 {
-    net_scope_t scope;
+    turn_t turn;
     int descriptor;
     int error = net_box_take(&own->box, peer->token.word, &descriptor);
     if (error)
         return error;
-    error = net_scope_enter(&scope, mapping->device);
+    error = enter(&turn, mapping->device);
     if (!error) {
         error = vmm_import(net_driver(), descriptor, mapping);
-        net_scope_leave(&scope);
+        leave(&turn);
     }
     close(descriptor);
     return error;
@@ -162,38 +194,38 @@ static int vmm_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *m
 
 static void vmm_close(net_mapping_t *mapping)
 {
-    net_scope_t scope;
-    if (net_scope_enter(&scope, mapping->device) != 0)
+    turn_t turn;
+    if (enter(&turn, mapping->device) != 0)
         return;
     (void)unmap_block(net_driver(), mapping->pointer, mapping->bytes, mapping->at);
     (void)net_driver()->release(mapping->handle);
-    net_scope_leave(&scope);
+    leave(&turn);
 }
 
 static int vmm_share(net_memory_t *memory, int device)
 {
-    net_scope_t scope;
+    turn_t turn;
     if (memory->device == device)
         return 0;
-    int error = net_scope_enter(&scope, device);
+    int error = enter(&turn, device);
     if (error)
         return error;
     error = grant(net_driver(), memory->pointer, memory->bytes, device);
-    net_scope_leave(&scope);
+    leave(&turn);
     return error;
 }
 
 static int vmm_reserve(net_range_t *range)
 {
-    net_scope_t scope;
+    turn_t turn;
     CUdeviceptr at = 0;
-    int error = net_scope_enter(&scope, range->device);
+    int error = enter(&turn, range->device);
     if (error)
         return error;
     error = round_up(net_driver(), range->device, &range->bytes);
     if (!error)
         error = net_driver_errno(net_driver()->reserve(&at, range->bytes, 0, 0, 0));
-    net_scope_leave(&scope);
+    leave(&turn);
     if (!error)
         range->pointer = (uint8_t *)at;
     return error;
@@ -201,11 +233,11 @@ static int vmm_reserve(net_range_t *range)
 
 static void vmm_unreserve(net_range_t *range)
 {
-    net_scope_t scope;
-    if (net_scope_enter(&scope, range->device) != 0)
+    turn_t turn;
+    if (enter(&turn, range->device) != 0)
         return;
     (void)net_driver()->unreserve((CUdeviceptr)range->pointer, range->bytes);
-    net_scope_leave(&scope);
+    leave(&turn);
 }
 
 const net_memory_ops_t net_memory_cuda_vmm = {.create = vmm_create,

@@ -24,7 +24,7 @@ LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k
 /* Quad i of the own tokens, or of places behind them. */
 LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t i)
 {
-    const uint32_t token = i / c.quads, quad = i % c.quads;
+    const uint32_t token = divide(i, c.by_quads), quad = i - token * c.quads;
     uint64_t all = 0;
     if (token >= c.call.tokens)
         return QUAD_NONE;
@@ -44,15 +44,17 @@ LANE_FN uint32_t choice_rank(const experts_call_t &c, uint32_t expert)
     return (uint32_t)(expert * c.local_inverse >> 32);
 }
 
-/* The ranks (bits) that want an own token. */
-LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token)
+/* The ranks (bits) that want an own token. By all lanes of a warp. */
+LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token, const share_t &s)
 {
-    uint32_t ranks = 0;
-    for (uint32_t k = 0; k < c.call.top_k; k++) {
+    uint32_t own = 0, ranks = 0;
+    for (uint32_t k = s.in_warp; k < c.call.top_k; k += s.width) {
         const uint32_t e = choice_load(c, token, k);
         if (e != CHOICE_NONE)
-            ranks |= 1u << choice_rank(c, e);
+            own |= 1u << choice_rank(c, e);
     }
+    for (uint32_t r = 0; r < c.nranks; r++)
+        ranks |= (uint32_t)lane_warp_any(own >> r & 1) << r;
     return ranks;
 }
 
@@ -81,10 +83,9 @@ LANE_FN table_t table_of(const experts_call_t &c, uint8_t *shared, uint32_t warp
 LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                         const table_t &t)
 {
-    const uint32_t of_rank = c.most_tokens * c.quads;
     bool broken = false;
-    for (uint32_t i = lane.thread; !broken && i < c.nranks * of_rank; i += lane.threads) {
-        const uint32_t source = i / of_rank, place = i % of_rank;
+    for (uint32_t i = lane.thread; !broken && i < c.nranks * c.by_table.by; i += lane.threads) {
+        const uint32_t source = divide(i, c.by_table), place = i - source * c.by_table.by;
         if (room_keeps(team, c, source)) {
             t.quads[i] = quad_load(c, place);
             continue;

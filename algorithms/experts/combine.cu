@@ -177,7 +177,7 @@ template <int TYPE> struct experts_combine {
             units += tokens[r];
         const share_t s = share_make(lane, units, c.vectors);
         for (uint32_t i = s.warp * lane.blocks + lane.block; i < s.items; i += lane.blocks * s.warps) {
-            const piece_t p = piece_of(c, s, i);
+            const piece_t p = piece_of(s, i);
             uint32_t source = 0, token = p.unit, its_tokens = 0;
             LANE_UNROLL
             for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
@@ -285,22 +285,29 @@ template <int TYPE> struct experts_combine {
     LANE_FN static bool take_sum(lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint32_t rank,
                                  uint8_t *from, uint32_t v, float (&sum)[COUNT])
     {
+        vec16_t x[SUM_VECTORS];
+        bool arrived;
         lane_wait_begins(lane);
         lane_awaits(lane, 1u << rank);
+        do {
+            arrived = true;
+            LANE_UNROLL
+            for (uint32_t i = 0; i < SUM_VECTORS; i++)
+                x[i] = lane_poll(from + ((uint64_t)i * c.vectors + v) * VEC);
+            LANE_UNROLL
+            for (uint32_t i = 0; i < SUM_VECTORS; i++)
+                arrived = arrived && mark_arrived<MARK_WORD>(x[i]);
+        } while (!arrived && !lane_stop(lane, team));
+        if (!arrived)
+            return false;
         LANE_UNROLL
         for (uint32_t i = 0; i < SUM_VECTORS; i++) {
-            uint8_t *const at = from + ((uint64_t)i * c.vectors + v) * VEC;
-            vec16_t x;
-            while (!mark_arrived<MARK_WORD>(x = lane_poll(at))) {
-                if (lane_stop(lane, team))
-                    return false;
-            }
             float a[4];
-            memcpy(a, &x, VEC);
+            memcpy(a, &x[i], VEC);
             LANE_UNROLL
             for (int j = 0; j < 4; j++)
                 sum[4 * i + j] += a[j];
-            lane_rearm(at);
+            lane_rearm(from + ((uint64_t)i * c.vectors + v) * VEC);
         }
         return true;
     }
@@ -334,7 +341,7 @@ template <int TYPE> struct experts_combine {
         const share_t s = share_make(lane, c.call.tokens, c.vectors);
         bool broken = false;
         for (uint32_t i = s.warp * lane.blocks + share_back(lane); i < s.items; i += lane.blocks * s.warps) {
-            const piece_t p = piece_of(c, s, i);
+            const piece_t p = piece_of(s, i);
             terms_t t = terms_of(c, shared, s);
             if (!sums)
                 load_terms(team, c, p.unit, s, t);

@@ -52,9 +52,9 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         e.quad = quad_load(c, first);
         e.pair = header_load(c, first);
         if (item < s.items) {
-            const piece_t p = piece_of(c, s, item);
+            const piece_t p = piece_of(s, item);
             load_rows(c, s, p, p.unit, p.first, e.x);
-            e.ranks = choice_ranks(c, p.unit);
+            e.ranks = choice_ranks(c, p.unit, s);
         }
         return e;
     }
@@ -76,8 +76,8 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
     {
         const uint32_t first = lane.block * s.warps + s.warp;
         for (uint32_t i = first; i < s.items; i += lane.blocks * s.warps) {
-            const piece_t p = piece_of(c, s, i);
-            const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.unit);
+            const piece_t p = piece_of(s, i);
+            const uint32_t ranks = i == first ? e.ranks : choice_ranks(c, p.unit, s);
             const uint32_t to_ranks = room_is_staged(c) ? ranks : ranks & ~(1u << team.rank);
             const uint64_t to = row_at(c, room, team.rank, p.unit);
             const uint64_t words = row_escapes_at(c, room, team.rank, p.unit);
@@ -95,13 +95,12 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     /* The rows of `out` of the units that the block serves in this round. By all lanes. */
     LANE_FN static void find_rows(const alg_team_t &team, const experts_call_t &c, const table_t &t, const share_t &s,
-                                  uint32_t base, uint32_t units)
+                                  uint32_t first, uint32_t units)
     {
-        const uint32_t first = base / s.pieces;
         for (uint32_t i = s.warp; i < units * c.keys; i += s.warps) {
             uint32_t source, token;
-            share_find(t.tokens, first + i / c.keys, source, token);
-            const int32_t row = table_row(team, c, t, source, token, i % c.keys, s);
+            share_find(t.tokens, first + divide(i, c.by_keys), source, token);
+            const int32_t row = table_row(team, c, t, source, token, remainder_of(i, c.by_keys), s);
             if (s.in_warp == 0)
                 t.rows[i] = row;
         }
@@ -248,22 +247,19 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     /* False: the wait was broken. By all lanes. */
     LANE_FN static bool receive_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                                     const table_t &t)
+                                     const table_t &t, const share_t &s)
     {
-        uint32_t units = 0;
-        for (uint32_t r = 0; r < c.nranks; r++)
-            units += t.tokens[r];
-        const share_t s = share_make(lane, units, c.vectors);
         for (uint32_t base = share_back(lane) * s.warps; base < s.items; base += lane.blocks * s.warps) {
             const uint32_t item = base + s.warp, last = base + s.warps < s.items ? base + s.warps : s.items;
-            find_rows(team, c, t, s, base, (last - 1) / s.pieces - base / s.pieces + 1);
+            const uint32_t first = divide(base, s.pieces);
+            find_rows(team, c, t, s, first, divide(last - 1, s.pieces) - first + 1);
             bool broken = false;
             if (item < s.items) {
-                const piece_t p = piece_of(c, s, item);
-                const int32_t *const rows = t.rows + (p.unit - base / s.pieces) * c.keys;
+                const piece_t p = piece_of(s, item);
+                const int32_t *const rows = t.rows + (p.unit - first) * c.keys;
                 uint32_t source, token;
                 share_find(t.tokens, p.unit, source, token);
-                broken = item % s.pieces == 0 && !note_unit(lane, team, c, room, t, rows, source, token, s);
+                broken = item == p.unit * s.pieces.by && !note_unit(lane, team, c, room, t, rows, source, token, s);
                 if (!broken && wanted(c, rows))
                     broken = !receive_piece(lane, team, c, room, rows, source, token, p, s);
             }
@@ -276,9 +272,8 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
     /* How many rows there are, by a warp for each local expert or source rank; rank-major, the places without a row
      * have no choices. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
-                                   const table_t &t)
+                                   const table_t &t, const share_t &s)
     {
-        const share_t s = share_make(lane, 0, 0);
         const uint32_t all = lane.blocks * s.warps;
         for (uint32_t i = lane.block * s.warps + s.warp; i < (c.call.rank_major ? c.nranks : c.local); i += all) {
             const uint32_t count = c.call.rank_major ? table_count_tokens(team, c, t, i, t.tokens[i], s)
@@ -316,8 +311,12 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         const table_t t = table_of(c, shared, lane.threads / lane_warp_size());
         if (!table_fill(lane, team, c, room, t))
             return;
-        count_rows(lane, team, c, t);
-        if (!receive_rows(lane, team, c, room, t))
+        uint32_t units = 0;
+        for (uint32_t r = 0; r < c.nranks; r++)
+            units += t.tokens[r];
+        const share_t s = share_make(lane, units, c.vectors);
+        count_rows(lane, team, c, t, s);
+        if (!receive_rows(lane, team, c, room, t, s))
             return;
         if (room_is_staged(c))
             room_give_credit(lane, team, c, room);

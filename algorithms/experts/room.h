@@ -21,6 +21,7 @@
 #include "algorithms/device/mark.h"
 #include "algorithms/device/peers.h"
 #include "algorithms/experts/experts.h"
+#include "algorithms/experts/share.h"
 
 /* In the control page, 8 bytes each: the count of staged calls; of a staged room, its blocks that have received, and
  * for each peer its credit. */
@@ -77,11 +78,12 @@ typedef struct experts_call {
     uint32_t staged; /* rooms */
     uint32_t nranks, most_tokens, row_bytes;
     uint32_t experts, local;
-    uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
-    uint32_t quads;         /* of a token */
-    uint32_t keys;          /* received rows of a token on a rank: top_k, rank-major 1 */
-    uint32_t terms;         /* of a token's sum: top_k, rank-major nranks */
-    uint32_t most_rows;     /* combine: choices of a rank's tokens up to which each row crosses by itself */
+    uint64_t local_inverse;                /* ceil(2^32 / local): exact, as experts have 16 bits */
+    uint32_t quads;                        /* of a token */
+    divisor_t by_quads, by_keys, by_table; /* by_table: quads of a rank's tokens */
+    uint32_t keys;                         /* received rows of a token on a rank: top_k, rank-major 1 */
+    uint32_t terms;                        /* of a token's sum: top_k, rank-major nranks */
+    uint32_t most_rows; /* combine: choices of a rank's tokens up to which each row crosses by itself */
     bool sends_weights;
     uint32_t vectors; /* of a row with its scales */
     uint32_t token_vectors;
@@ -114,6 +116,9 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     c.local_inverse = ((UINT64_C(1) << 32) + c.local - 1) / c.local;
     c.quads = room_quads(call->top_k);
     c.keys = call->rank_major ? 1 : call->top_k;
+    c.by_quads = divisor_make(c.quads);
+    c.by_keys = divisor_make(c.keys);
+    c.by_table = divisor_make(c.most_tokens * c.quads);
     c.terms = call->rank_major ? shape->nranks : call->top_k;
     c.most_rows = experts_most_rows(shape, call, c.map.slots);
     c.sends_weights = call->weights != NULL && (!call->combine || call->tokens * call->top_k > c.most_rows);
@@ -246,9 +251,10 @@ typedef struct header_pair {
 
 LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
 {
-    const uint32_t top_k = c.call.top_k, pairs = room_weight_pairs(top_k), token = i / pairs, k = i % pairs * 2;
-    if (!c.sends_weights || token >= c.call.tokens)
+    const uint32_t top_k = c.call.top_k, pairs = room_weight_pairs(top_k);
+    if (!c.sends_weights || i >= c.call.tokens * pairs)
         return header_pair_t{{0, 0}};
+    const uint32_t token = i / pairs, k = i % pairs * 2;
     const uint32_t *const at = (const uint32_t *)c.call.weights + (uint64_t)token * top_k + k;
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
@@ -321,56 +327,6 @@ LANE_FN uint64_t row_at(const experts_call_t &c, const room_t &room, uint32_t so
 LANE_FN uint64_t row_escapes_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
 {
     return room.at + c.map.escapes + ((uint64_t)source * c.most_tokens + token) * (c.row_bytes / 4);
-}
-
-/* ---- Work ---- */
-
-/* A warp's share of `units` rows: each is cut into pieces so that all warps have one, if there are enough vectors. */
-typedef struct share {
-    uint32_t pieces, length; /* vectors of a piece; a multiple of the warp's lanes */
-    uint32_t items;          /* units times pieces; item i is piece i % pieces of unit i / pieces */
-    uint32_t warps, warp;    /* of a block */
-    uint32_t in_warp, width; /* lanes */
-} share_t;
-
-/* Blocks send from the first on and receive from the last on: with few tokens, different ones do each. */
-LANE_FN uint32_t share_back(const lane_t &lane)
-{
-    return lane.blocks - 1 - lane.block;
-}
-
-LANE_FN share_t share_make(const lane_t &lane, uint32_t units, uint32_t vectors)
-{
-    share_t s;
-    s.width = lane_warp_size();
-    s.warps = lane.threads / s.width;
-    s.warp = lane.thread / s.width;
-    s.in_warp = lane.thread % s.width;
-    const uint32_t all = lane.blocks * s.warps, wanted = units < all ? all / (units > 0 ? units : 1) : 1;
-    s.length = ((vectors + wanted - 1) / wanted + s.width - 1) / s.width * s.width;
-    s.pieces = s.length > 0 ? (vectors + s.length - 1) / s.length : 0;
-    s.items = units * s.pieces;
-    return s;
-}
-
-/* Vectors of an item, from the lane's first on. */
-typedef struct piece {
-    uint32_t unit, first, end;
-} piece_t;
-
-LANE_FN piece_t piece_of(const experts_call_t &c, const share_t &s, uint32_t item)
-{
-    const uint32_t begin = item % s.pieces * s.length;
-    return piece_t{item / s.pieces, begin + s.in_warp, begin + s.length < c.vectors ? begin + s.length : c.vectors};
-}
-
-/* The source rank and token of a unit among `tokens[r]` of each rank. */
-LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
-{
-    source = 0;
-    while (unit >= tokens[source])
-        unit -= tokens[source++];
-    token = unit;
 }
 
 #endif
