@@ -11,14 +11,14 @@
 enum { CHOICE_NONE = 0xffff };
 static const uint64_t QUAD_NONE = ~UINT64_C(0);
 
-/* An expert, or CHOICE_NONE. */
+/* An expert, or CHOICE_NONE. Without branches, so that the loads of several choices are under way together. */
 LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k)
 {
-    if (k >= c.call.top_k)
-        return CHOICE_NONE;
-    const uint64_t at = (uint64_t)token * c.call.top_k + k;
-    const int64_t e = c.call.wide ? ((const int64_t *)c.call.choices)[at] : ((const int32_t *)c.call.choices)[at];
-    return e < 0 || e >= (int64_t)c.experts ? (uint32_t)CHOICE_NONE : (uint32_t)e;
+    const bool is = k < c.call.top_k;
+    const uint64_t at = (uint64_t)token * c.call.top_k + (is ? k : 0);
+    const uint32_t *const low = (const uint32_t *)c.call.choices + (at << c.call.wide), *const high = low + c.call.wide;
+    const uint32_t e = *low, above = *high; /* of an int32_t the same word */
+    return is && e < c.experts && (!c.call.wide || above == 0) ? e : (uint32_t)CHOICE_NONE;
 }
 
 /* Quad i of the own tokens, or of places behind them. */

@@ -372,6 +372,7 @@ template <int TYPE> struct experts_combine {
         room_t room;
         bool broken = false;
         lane_begin((uintptr_t)team.own, 0);
+        const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
             /* Loaded before the call's number is known, as these take as long as that. */
             const header_pair_t pair = header_load(c, first);
@@ -379,12 +380,13 @@ template <int TYPE> struct experts_combine {
             LANE_UNROLL
             for (uint32_t r = 0; r < ALG_MAX_RANKS; r++)
                 tokens[r] = r < c.nranks && !room_keeps(team, c, r) ? routes_of(c).tokens[r] : 0;
-            if (!room_enter(lane, team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
+            if (!room_enter(lane, team, c, epoch, room) ||
+                (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
             header_send(team, c, room, first, lane.blocks * lane.threads, pair);
             room_leave(lane, room);
             broken = !send(lane, team, c, room, shared, tokens);
-        } else if (!room_enter(lane, team, c, room)) {
+        } else if (!room_enter(lane, team, c, epoch, room)) {
             return;
         }
         if (!(c.call.phases & ALG_EXPERTS_RECEIVE))

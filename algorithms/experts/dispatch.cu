@@ -295,15 +295,17 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
     {
         room_t room;
         lane_begin((uintptr_t)team.own, 0);
+        const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
             const share_t s = share_make(lane, c.call.tokens, c.vectors);
             early_t e = load_early(lane, c, s);
-            if (!room_enter(lane, team, c, room) || (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
+            if (!room_enter(lane, team, c, epoch, room) ||
+                (room_is_staged(c) && !room_await_credit(lane, team, c, room)))
                 return;
             send_choices(lane, team, c, room, e);
             send_rows(lane, team, c, room, s, e);
             room_leave(lane, room);
-        } else if (!room_enter(lane, team, c, room)) {
+        } else if (!room_enter(lane, team, c, epoch, room)) {
             return;
         }
         if (!(c.call.phases & ALG_EXPERTS_RECEIVE))

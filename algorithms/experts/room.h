@@ -145,12 +145,12 @@ LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_
     return source == team.rank && !room_is_staged(c);
 }
 
-/* The routes begin with the number of the handle's staged call. False: an earlier call was left; no store may follow.
- * A kernel that sends calls room_leave next. */
-LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, room_t &room)
+/* With the word of epoch_read, which kernels load first of all. The routes begin with the number of the handle's staged
+ * call. False: an earlier call was left; no store may follow. A kernel that sends calls room_leave next. */
+LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint64_t epoch,
+                        room_t &room)
 {
     uint64_t *const open = (uint64_t *)c.call.routes;
-    const uint64_t epoch = epoch_read(team);
     if (epoch_stopped(epoch))
         return false;
     room.counter = (uint64_t *)(team.own + ALG_EPOCH_OFFSET);
