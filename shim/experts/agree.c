@@ -6,7 +6,7 @@
  * number, so that all take the same branch. The call that creates a group is blocking on every rank, so each steps
  * its own meeting, under a key of the communicator and the number of its groups so far:
  *
- *   IDENTITY  shape, refusal  -> compare; make and arm the scratch
+ *   IDENTITY  shape, refusal  -> compare; free ended groups' scratches; make and arm the scratch
  *   OFFER     errno, offer    -> send descriptors
  *   SENT      errno           -> map the peers' memory, store tokens
  *   OPENED    errno           -> check this rank's mailboxes
@@ -25,6 +25,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/settings.h"
+#include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/group.h"
 
@@ -93,6 +94,15 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
     return 0;
 }
 
+/* Before memory is made, what destroyed groups left is freed. Their last kernels end, since all ranks have launched
+ * them and then come here. A peer's mapping, which it closes in this stage too, may keep a memory until the next group:
+ * so a program that makes one group after the other has the memory of at most two beside the living one's. */
+static void free_ended(const shim_comm_t *comm)
+{
+    shim_extra_forget(comm);
+    shim_comm_reap();
+}
+
 static void make(meeting_t *meeting)
 {
     const shim_comm_t *comm = meeting->comm;
@@ -100,6 +110,7 @@ static void make(meeting_t *meeting)
     const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* the pool never has it */
     alg_map_t map;
     offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
+    free_ended(comm);
 #if SHUNT_HAS_CUDA
     if (!record.error && device == ALG_DEVICE_CUDA)
         record.error = net_cuda_errno(alg_experts_preload_cuda(meeting->shape));

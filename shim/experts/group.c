@@ -13,7 +13,6 @@
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
-#include "shim/comm/reap.h"
 #include "shim/experts/group.h"
 #include "shim/setup/attach.h"
 
@@ -144,9 +143,6 @@ static ncclResult_t create(shim_comm_t *comm, const ncclEpGroupConfig_t *config,
                   comm->nranks, *why);
         return ncclSuccess;
     }
-    /* What destroyed groups left. Their last kernels end, since all ranks launched them before they came here. */
-    shim_extra_forget(comm);
-    shim_comm_reap();
     shim_experts_group_t *made = make(comm, scratch, config, &shape);
     if (!made) {
         alg_scratch_release(scratch, false);
@@ -168,7 +164,12 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
         shim_attach_settle(state);
     *group = NULL;
     *why = comm_refusal(state);
-    ncclResult_t result = *why ? ncclSuccess : create(state, config, group, why);
+    ncclResult_t result = ncclSuccess;
+    if (!*why) {
+        atomic_fetch_add(&state->extras_begun, 1);
+        result = create(state, config, group, why);
+        atomic_fetch_sub(&state->extras_begun, 1);
+    }
     shim_comm_release(state);
     return result;
 }
