@@ -32,7 +32,7 @@ static void a_word_names_the_call(void **state)
     _Atomic uint64_t made[RECORD_KINDS] = {0};
     static const uint64_t counts[] = {1, 12345, 4194303, UINT64_C(4194304) << 12, UINT64_C(1) << 60};
     for (uint32_t i = 0; i < 5 * RECORD_KINDS; i++) {
-        const record_sign_t sign = {.collective = i % (RECORD_RECV + 1),
+        const record_sign_t sign = {.collective = i % (RECORD_COMBINE + 1),
                                     .type = i % ALG_TYPE_COUNT,
                                     .op = i % (ALG_PREMUL_SUM + 1),
                                     .kind = (record_kind_t)(i % RECORD_KINDS),
