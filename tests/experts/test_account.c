@@ -78,6 +78,9 @@ static void counted_body(ranks_t *ranks)
     shim_experts_group_t *group = experts_group(comm, ranks->nranks);
     experts_round_t *r = experts_round(group, NULL, ranks->rank, ranks->nranks, true, 4);
     shunt_decision_t last = {.size = sizeof(last)};
+    ranks_barrier(ranks);
+    if (ranks->rank == 1)
+        usleep(200000);
     for (int i = 0; i < 3; i++)
         CHECK_NCCL(experts_dispatch(r));
     CHECK(shunt_last_decision(&last) == 0 && last.taken && strcmp(last.collective, "dispatch") == 0);
@@ -107,6 +110,7 @@ static void calls_are_counted_and_traced(void **state)
     assert_int_equal(count_of("shunt: taken=4 forwarded=0"), 2);
     contains("calls=3 ");
     contains("algorithm=experts ");
+    contains(" ranks=2 late_rank=1 waits=");
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     assert_int_equal(found.gl_pathc, 2);
     for (size_t i = 0; i < found.gl_pathc; i++) {
