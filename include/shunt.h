@@ -35,7 +35,7 @@ const char *shunt_nccl_path(void);
 typedef struct shunt_decision {
     uint32_t size;          /* in: sizeof(shunt_decision_t); fields beyond it are not written */
     uint32_t taken;         /* 1: the call was served by Shunt's kernels; 0: forwarded */
-    const char *collective; /* "allreduce", ...; for a message "send" or "recv" */
+    const char *collective; /* "allreduce", ...; for a message "send" or "recv"; "dispatch", "combine" */
     const char *algorithm;  /* "oneshot", ..., or "nccl" */
     const char *reason;     /* reason of the decision; never NULL */
     uint64_t bytes;         /* size of a rank's larger buffer */

@@ -77,9 +77,10 @@ static _Thread_local struct {
 
 static const char *collective_name(uint32_t collective)
 {
+    static const char *const others[] = {"send", "recv", "dispatch", "combine"};
     if (collective < ALG_COLLECTIVE_COUNT)
         return alg_collective_name((alg_collective_t)collective);
-    return collective == SHIM_SEND ? "send" : "recv";
+    return others[collective - SHIM_SEND];
 }
 
 /* When a thread ends. Later destructors may still make calls. */

@@ -15,7 +15,7 @@
 #include "shunt.h"
 
 /* An alg_collective_t, or one of these. */
-enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_COLLECTIVE_COUNT };
+enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_DISPATCH, SHIM_COMBINE };
 
 /* Packed facts about where a call was made; 0: unknown. */
 typedef uint32_t shim_place_t;

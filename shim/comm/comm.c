@@ -261,6 +261,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
     atomic_store(&comm->splits, 0);
     atomic_store(&comm->extras, 0);
+    atomic_store(&comm->extras_begun, 0);
     atomic_store(&comm->asked, 0);
     atomic_store(&comm->declined, 0);
     atomic_store(&comm->empty, false);

@@ -100,6 +100,7 @@ typedef struct shim_comm {
     net_key_t key;                    /* children derive theirs from it */
     atomic_uint splits;               /* number of splits so far, part of the children's keys */
     atomic_uint extras;               /* number of groups of experts so far, part of their keys */
+    atomic_uint extras_begun;         /* groups being made, each with a reference of its call */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */

@@ -20,7 +20,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch)
+shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record)
 {
     shim_extra_t *extra = calloc(1, sizeof(*extra));
     if (!extra)
@@ -29,6 +29,7 @@ shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch)
     shim_comm_retain(comm);
     extra->comm = comm;
     extra->scratch = scratch;
+    extra->record = record;
     pthread_mutex_lock(&g_lock);
     extra->next = g_first;
     g_first = extra;
@@ -70,9 +71,12 @@ void shim_extra_end(shim_extra_t *extra)
 {
     shim_comm_t *comm = extra->comm;
     const bool host = atomic_load(&comm->host);
+    shim_record_t *record = extra->record;
     pthread_mutex_lock(&g_lock);
     extra->ended = true;
+    extra->record = NULL;
     pthread_mutex_unlock(&g_lock);
+    shim_record_end(record); /* reads the scratch's control words */
     if (host)
         shim_extra_forget(comm);
     shim_comm_release(comm);
@@ -86,6 +90,16 @@ bool shim_extra_any(const shim_comm_t *comm)
         any = any || extra->comm == comm;
     pthread_mutex_unlock(&g_lock);
     return any;
+}
+
+bool shim_extra_mismatched(const shim_comm_t *comm)
+{
+    bool mismatched = false;
+    pthread_mutex_lock(&g_lock);
+    for (const shim_extra_t *extra = g_first; extra; extra = extra->next)
+        mismatched = mismatched || (extra->comm == comm && shim_record_mismatched(extra->record));
+    pthread_mutex_unlock(&g_lock);
+    return mismatched;
 }
 
 void shim_extra_stop(const shim_comm_t *comm)

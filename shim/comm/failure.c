@@ -5,6 +5,7 @@
 
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
+#include "shim/comm/extra.h"
 
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
 {
@@ -21,10 +22,12 @@ void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
 static void fail_mismatched(shim_comm_t *comm, void *unused)
 {
     (void)unused;
-    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || !shim_record_mismatched(comm->record))
+    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED ||
+        !(shim_record_mismatched(comm->record) || shim_extra_mismatched(comm)))
         return;
     shim_comm_fail(comm, ncclInvalidUsage, "its ranks have called different things (SHUNT_MISMATCH_ERROR)");
     __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
+    shim_extra_stop(comm);
 }
 
 void shim_comm_fail_mismatched(void)

@@ -94,8 +94,9 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* The table and this visit hold one each; a further one may be a graph's. */
-    sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table || shim_extra_any(comm);
+    /* The table, this visit and a group being made hold one each; a further one may be a graph's. */
+    const uint32_t known = 1u + in_table + atomic_load(&comm->extras_begun);
+    sight->unseen = sight->unseen || atomic_load(&comm->references) > known || shim_extra_any(comm);
 }
 
 static sight_t check_all(void)

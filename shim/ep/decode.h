@@ -4,7 +4,8 @@
  * older or a newer nccl_ep.h (shim/experts/nccl_ep.h has the rules).
  *
  * shim_ep_take_X copies the caller's structure into `to`; fields that it lacks become 0, and so does all behind the
- * common head if `from` is NULL. False: its size or its magic word is wrong, or those of a tensor that it names.
+ * common head if `from` is NULL. False: its size or its magic word is wrong, or those of a tensor that it names; a line
+ * of the log says which.
  */
 #ifndef SHUNT_SHIM_EP_DECODE_H
 #define SHUNT_SHIM_EP_DECODE_H

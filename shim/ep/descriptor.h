@@ -27,7 +27,8 @@ static_assert(offsetof(shim_ep_allocated_t, tensor) == sizeof(size_t *), "NVIDIA
 shim_ep_allocated_t *shim_ep_allocated(const ncclEpTensor_t *tensor);
 /* Whether ncclEpTensorAlloc made it, and its pointer to the sizes is unchanged. */
 bool shim_ep_is_allocated(const ncclEpTensor_t *tensor);
-/* Whether size and magic word are right. */
-bool shim_ep_tensor_is_valid(const ncclEpTensor_t *tensor);
+/* Whether size and magic word are right; else a line of the log says what is wrong. `where` names the tensor's place.
+ */
+bool shim_ep_tensor_is_valid(const char *where, const ncclEpTensor_t *tensor);
 
 #endif

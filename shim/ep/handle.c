@@ -38,7 +38,7 @@ static ncclResult_t init_served(ncclEpHandle_t handle, ncclEpLayout_t layout, co
     ncclEpHandleConfig_t taken;
     ncclEpGroup_t group = handle->group;
     if (!shim_ep_take_HandleConfig(&taken, config) || !has_low_latency(layout, top_k) ||
-        (memory && !shim_ep_tensor_is_valid(memory)))
+        (memory && !shim_ep_tensor_is_valid("handle_mem", memory)))
         return ncclInvalidArgument;
     return group->service->handle_create(group->served, layout, top_k, memory, &handle->served);
 }
@@ -68,7 +68,7 @@ ncclResult_t ncclEpUpdateHandle(ncclEpHandle_t handle, const ncclEpTensor_t *cho
         return ncclInvalidArgument;
     if (!handle->group->service)
         return shim_ep_real()->UpdateHandle(handle->real, choices, layout, stream);
-    if (!choices || !shim_ep_tensor_is_valid(choices) || layout)
+    if (!choices || !shim_ep_tensor_is_valid("topk_idx", choices) || layout)
         return ncclInvalidArgument;
     return handle->group->service->handle_update(handle->served, choices);
 }
@@ -76,7 +76,7 @@ ncclResult_t ncclEpUpdateHandle(ncclEpHandle_t handle, const ncclEpTensor_t *cho
 static ncclResult_t create_served(ncclEpHandle_t handle, ncclEpLayout_t layout, const ncclEpTensor_t *choices,
                                   const ncclEpHandleConfig_t *config)
 {
-    if (!choices || !shim_ep_tensor_is_valid(choices) || choices->ndim != 2 || !choices->sizes ||
+    if (!choices || !shim_ep_tensor_is_valid("topk_idx", choices) || choices->ndim != 2 || !choices->sizes ||
         choices->sizes[1] > INT_MAX)
         return ncclInvalidArgument;
     ncclResult_t result = init_served(handle, layout, config, (int)choices->sizes[1], NULL);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - this library's log lines, in the form of libnccl.so.2's (shim/base/log.h), but always to stderr: it has few,
- * and does not share that library's state. SHUNT_DEBUG=none stops them. Safe from any thread; preserves errno.
+ * log.h - this library's log lines, in the form of libnccl.so.2's (shim/base/log.h), but always to stderr.
+ * SHUNT_DEBUG=none stops them. Safe from any thread; preserves errno.
+ *
+ * It is a logger of its own, since that one rests on Shunt's settings: the process's libnccl.so.2 has read these and
+ * has the open file, and may be another NCCL, which has neither, when this library has to say so.
  */
 #ifndef SHUNT_SHIM_EP_LOG_H
 #define SHUNT_SHIM_EP_LOG_H

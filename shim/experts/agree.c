@@ -6,7 +6,7 @@
  * number, so that all take the same branch. The call that creates a group is blocking on every rank, so each steps
  * its own meeting, under a key of the communicator and the number of its groups so far:
  *
- *   IDENTITY  shape, refusal  -> compare; make and arm the scratch
+ *   IDENTITY  shape, refusal  -> compare; free ended groups' scratches; make and arm the scratch
  *   OFFER     errno, offer    -> send descriptors
  *   SENT      errno           -> map the peers' memory, store tokens
  *   OPENED    errno           -> check this rank's mailboxes
@@ -25,6 +25,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/settings.h"
+#include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/group.h"
 
@@ -34,7 +35,9 @@ enum { COME_MS = 60000, LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
 
 typedef struct identity {
     alg_experts_shape_t shape;
-    uint64_t id; /* random; rank 0's identifies the scratch */
+    net_process_t process;
+    shim_record_offer_t record; /* of the rank's calls */
+    uint64_t id;                /* random; rank 0's identifies the scratch */
     char refusal[WHY_BYTES];
 } identity_t;
 
@@ -48,6 +51,7 @@ _Static_assert(sizeof(identity_t) <= NET_RECORD_BYTES && sizeof(offer_t) <= NET_
 typedef struct meeting {
     shim_comm_t *comm;
     const alg_experts_shape_t *shape;
+    shim_record_t *record;
     net_rendezvous_t *rendezvous;
     alg_scratch_t *scratch;
     uint64_t id;
@@ -93,6 +97,15 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
     return 0;
 }
 
+/* Before memory is made, what destroyed groups left is freed. Their last kernels end, since all ranks have launched
+ * them and then come here. A peer's mapping, which it closes in this stage too, may keep a memory until the next group:
+ * so a program that makes one group after the other has the memory of at most two beside the living one's. */
+static void free_ended(const shim_comm_t *comm)
+{
+    shim_extra_forget(comm);
+    shim_comm_reap();
+}
+
 static void make(meeting_t *meeting)
 {
     const shim_comm_t *comm = meeting->comm;
@@ -100,6 +113,7 @@ static void make(meeting_t *meeting)
     const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* the pool never has it */
     alg_map_t map;
     offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
+    free_ended(comm);
 #if SHUNT_HAS_CUDA
     if (!record.error && device == ALG_DEVICE_CUDA)
         record.error = net_cuda_errno(alg_experts_preload_cuda(meeting->shape));
@@ -238,6 +252,8 @@ static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
     identity_t identity;
     memset(&identity, 0, sizeof(identity));
     identity.shape = *meeting->shape;
+    identity.process = net_process_self();
+    shim_record_offer(meeting->record, &identity.record);
     if (getrandom(&identity.id, sizeof(identity.id), 0) != (ssize_t)sizeof(identity.id))
         identity.id = shim_now_ns();
     identity.id |= 1; /* not 0 */
@@ -250,6 +266,24 @@ static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
     return error;
 }
 
+static void begin_record(const meeting_t *meeting)
+{
+    const shim_comm_t *comm = meeting->comm;
+    identity_t identity;
+    for (uint32_t r = 0; r < comm->nranks; r++)
+        if (read_record(meeting, IDENTITY, r, &identity, sizeof(identity)) == 0)
+            shim_record_meet(meeting->record, r, &identity.process, &identity.record);
+    const shim_record_about_t about = {.comm = meeting->id,
+                                       .rank = comm->rank,
+                                       .nranks = comm->nranks,
+                                       .device = atomic_load(&comm->host) ? -1 : comm->device,
+                                       .attached = true,
+                                       .control = alg_scratch_control(meeting->scratch),
+                                       .phase = &comm->phase,
+                                       .living = SHIM_COMM_ATTACHED};
+    shim_record_begin(meeting->record, &about);
+}
+
 /* The verdict's reason without the rank that happened to write it, so that it is equal on all. */
 static const char *reason_of(const net_rendezvous_t *rendezvous)
 {
@@ -260,11 +294,12 @@ static const char *reason_of(const net_rendezvous_t *rendezvous)
 }
 
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
-                                  const char **why)
+                                  shim_record_t *record, const char **why)
 {
     const bool host = atomic_load(&comm->host);
     const uint64_t set_ns = host ? shim_setting_timeout_ns(true) : 0;
-    meeting_t meeting = {.comm = comm, .shape = shape, .limit_ns = set_ns ? set_ns : COME_MS * UINT64_C(1000000)};
+    meeting_t meeting = {
+        .comm = comm, .shape = shape, .record = record, .limit_ns = set_ns ? set_ns : COME_MS * UINT64_C(1000000)};
     const uint64_t number = atomic_fetch_add(&comm->extras, 1);
     net_scope_t scope = {0};
     int error = host ? 0 : net_scope_enter(&scope, comm->device);
@@ -273,7 +308,9 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
     const bool agreed = !error && meet(&meeting) == NET_ATTACHED;
     if (error)
         snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
-    if (!agreed) {
+    if (agreed) {
+        begin_record(&meeting);
+    } else {
         *why = shim_experts_keep(meeting.why[0] ? meeting.why : reason_of(meeting.rendezvous));
         alg_scratch_release(meeting.scratch, false);
         meeting.scratch = NULL;

@@ -7,6 +7,8 @@
  */
 #include <string.h>
 
+#include "shim/account/ranges.h"
+#include "shim/account/trace.h"
 #include "shim/base/log.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
@@ -90,16 +92,29 @@ static ncclResult_t check_room(const shim_experts_group_t *group, const alg_expe
 
 /* ---- Launch --------------------------------------------------------------------------- */
 
-static ncclResult_t run_host(shim_experts_group_t *group, const alg_team_t *team, const alg_experts_call_t *call)
+/* Gives the call its id, by which waiting kernels are recognized. The receiving half has that of the sending one. */
+static void note(const shim_experts_group_t *group, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
 {
+    if (call->phases != ALG_EXPERTS_RECEIVE)
+        call->id = shim_experts_note(group, call, stream);
+    team->limit = alg_limit(group->timeout_ns, call->id);
+}
+
+static ncclResult_t run_host(shim_experts_group_t *group, alg_team_t *team, alg_experts_call_t *call)
+{
+    note(group, team, call, NULL);
     atomic_fetch_add(&group->extra->running, 1);
     const int status = alg_experts_launch_host(team, &group->shape, call);
     atomic_fetch_sub(&group->extra->running, 1);
-    return status == ALG_STATUS_OK ? ncclSuccess : fail_status(group, name_of(call), (uint32_t)status);
+    if (status != ALG_STATUS_OK)
+        return fail_status(group, name_of(call), (uint32_t)status);
+    if (call->phases == ALG_EXPERTS_BOTH)
+        shim_record_ended(group->extra->record, call->id);
+    return ncclSuccess;
 }
 
 /* Under the communicator's lock, since the process's exit waits for launches that hold it. */
-static ncclResult_t run_cuda(shim_experts_group_t *group, const alg_team_t *team, const alg_experts_call_t *call,
+static ncclResult_t run_cuda(shim_experts_group_t *group, alg_team_t *team, alg_experts_call_t *call,
                              cudaStream_t stream)
 {
 #if SHUNT_HAS_CUDA
@@ -108,6 +123,7 @@ static ncclResult_t run_cuda(shim_experts_group_t *group, const alg_team_t *team
     pthread_mutex_lock(&comm->lock);
     int error = net_device_enter(&visit, comm->device);
     if (error == 0) {
+        note(group, team, call, stream);
         error = alg_experts_launch_cuda(team, &group->shape, call, stream);
         net_device_leave(&visit);
     }
@@ -130,12 +146,16 @@ static ncclResult_t launch(shim_experts_group_t *group, alg_experts_call_t *call
 {
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
-    call->id = ++group->calls;
-    team.limit = alg_limit(group->timeout_ns, call->id);
     /* Beside other communicators a grid that is placed early could leave them no place, while it waits (share.c). */
     if (!group->host && !shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
-    return group->host ? run_host(group, &team, call) : run_cuda(group, &team, call, stream);
+    const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
+    const ncclResult_t result = group->host ? run_host(group, &team, call) : run_cuda(group, &team, call, stream);
+    if (ranged)
+        shim_range_end();
+    if (result != ncclSuccess)
+        shim_record_doubt(group->extra->record);
+    return result;
 }
 
 /* Under the group's lock. */
@@ -170,6 +190,7 @@ ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDi
                                    const ncclEpDispatchConfig_t *config, cudaStream_t stream)
 {
     alg_experts_call_t call;
+    const uint64_t start_ns = shim_trace_begin();
     pthread_mutex_lock(&handle->group->lock);
     ncclResult_t result = check_group(handle->group, "ncclEpDispatch");
     if (result == ncclSuccess)
@@ -179,6 +200,8 @@ ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDi
     if (result == ncclSuccess)
         result = make_call(handle, &call, config->send_only != 0, stream);
     pthread_mutex_unlock(&handle->group->lock);
+    if (start_ns != 0)
+        shim_experts_trace(handle, "ncclEpDispatch", inputs->tokens, stream, start_ns, result);
     return result;
 }
 
@@ -187,6 +210,7 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
                                   cudaStream_t stream)
 {
     alg_experts_call_t call;
+    const uint64_t start_ns = shim_trace_begin();
     pthread_mutex_lock(&handle->group->lock);
     ncclResult_t result = check_group(handle->group, "ncclEpCombine");
     if (result == ncclSuccess)
@@ -196,6 +220,8 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
     if (result == ncclSuccess)
         result = make_call(handle, &call, config->send_only != 0, stream);
     pthread_mutex_unlock(&handle->group->lock);
+    if (start_ns != 0)
+        shim_experts_trace(handle, "ncclEpCombine", inputs->tokens, stream, start_ns, result);
     return result;
 }
 
@@ -203,6 +229,7 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
 ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t stream)
 {
     shim_experts_group_t *group = handle->group;
+    const uint64_t start_ns = shim_trace_begin();
     pthread_mutex_lock(&group->lock);
     ncclResult_t result = handle->is_open ? check_group(group, "ncclEpComplete") : ncclSuccess;
     if (handle->is_open && result == ncclSuccess) {
@@ -213,5 +240,7 @@ ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t s
             group->taken &= ~(1u << handle->room);
     }
     pthread_mutex_unlock(&group->lock);
+    if (start_ns != 0)
+        shim_experts_trace(handle, "ncclEpComplete", NULL, stream, start_ns, result);
     return result;
 }

@@ -13,7 +13,6 @@
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
-#include "shim/comm/reap.h"
 #include "shim/experts/group.h"
 #include "shim/setup/attach.h"
 
@@ -105,14 +104,14 @@ static const uint64_t TIMEOUT_NS = UINT64_C(100000000000);
 
 /* ---- Creation ------------------------------------------------------------------------- */
 
-static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, const ncclEpGroupConfig_t *config,
-                                  const alg_experts_shape_t *shape)
+static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record,
+                                  const ncclEpGroupConfig_t *config, const alg_experts_shape_t *shape)
 {
     const bool host = atomic_load(&comm->host);
     shim_experts_group_t *group = calloc(1, sizeof(*group));
     if (!group)
         return NULL;
-    group->extra = shim_extra_add(comm, scratch);
+    group->extra = shim_extra_add(comm, scratch, record);
     if (!group->extra) {
         free(group);
         return NULL;
@@ -139,17 +138,17 @@ static ncclResult_t create(shim_comm_t *comm, const ncclEpGroupConfig_t *config,
     alg_map_t map;
     if (!refusal && !alg_experts_map(&shape, &map))
         refusal = "so many experts, tokens or bytes are not served";
-    alg_scratch_t *scratch = shim_experts_agree(comm, &shape, refusal, why);
+    shim_record_t *record = shim_record_new();
+    alg_scratch_t *scratch = shim_experts_agree(comm, &shape, refusal, record, why);
     if (!scratch) {
+        shim_record_end(record);
         shim_info("communicator %p (rank %u of %u): a group of experts is forwarded: %s", handle, comm->rank,
                   comm->nranks, *why);
         return ncclSuccess;
     }
-    /* What destroyed groups left. Their last kernels end, since all ranks launched them before they came here. */
-    shim_extra_forget(comm);
-    shim_comm_reap();
-    shim_experts_group_t *made = make(comm, scratch, config, &shape);
+    shim_experts_group_t *made = make(comm, scratch, record, config, &shape);
     if (!made) {
+        shim_record_end(record);
         alg_scratch_release(scratch, false);
         return shim_experts_refuse(ncclSystemError, "ncclEpCreateGroup: no memory");
     }
@@ -169,7 +168,12 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
         shim_attach_settle(state);
     *group = NULL;
     *why = comm_refusal(state);
-    ncclResult_t result = *why ? ncclSuccess : create(state, config, group, why);
+    ncclResult_t result = ncclSuccess;
+    if (!*why) {
+        atomic_fetch_add(&state->extras_begun, 1);
+        result = create(state, config, group, why);
+        atomic_fetch_sub(&state->extras_begun, 1);
+    }
     shim_comm_release(state);
     return result;
 }

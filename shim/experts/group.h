@@ -26,7 +26,6 @@ struct shim_experts_group {
     uint32_t taken;         /* bits: those of open calls */
     uint64_t sends;         /* staged calls so far */
     bool lost;              /* a handle was destroyed with its call open */
-    uint64_t calls;
     atomic_bool destroyed;
 };
 
@@ -56,9 +55,10 @@ ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
 void shim_experts_release(shim_experts_group_t *group);
 
 /* agree.c: all ranks meet and either have a scratch each, or none. `refusal`: why this rank wants none, or NULL. The
- * scratch, or NULL and a reason that lives as long as the process. At most a minute for a rank that does not come. */
+ * scratch, and the record watches it; or NULL and a reason that lives as long as the process. At most a minute for a
+ * rank that does not come. */
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
-                                  const char **why);
+                                  shim_record_t *record, const char **why);
 /* A copy that lives as long as the process. */
 const char *shim_experts_keep(const char *text);
 
@@ -68,6 +68,19 @@ ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayou
                                         const ncclEpTensor_t *memory, shim_experts_handle_t **handle);
 ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
+
+/* Of the rows that this rank sends (dispatch) or gets (combine), as they travel. */
+static inline uint64_t shim_experts_bytes(const alg_experts_call_t *call)
+{
+    return (uint64_t)call->tokens * (call->token_bytes + call->scale_bytes);
+}
+
+/* note.c: the account of calls. Counts and records a call that is launched next, unless it only receives; its id. CUDA:
+ * in the stream's context. */
+uint64_t shim_experts_note(const shim_experts_group_t *group, const alg_experts_call_t *call, const void *stream);
+/* The trace's event of a call that began at start_ns, which is not 0. `tokens`: its input; NULL: ncclEpComplete. */
+void shim_experts_trace(const shim_experts_handle_t *handle, const char *function, const ncclEpTensor_t *tokens,
+                        const void *stream, uint64_t start_ns, ncclResult_t result);
 
 /* call.c */
 ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,

@@ -32,6 +32,7 @@ typedef struct seen {
 enum { SPARE_FILES = 8 };
 
 net_lock_t record_lock = NET_LOCK_INITIALIZER;
+const char shim_record_experts[] = "experts";
 
 static record_book_t *g_book;
 static int g_file = -1;
@@ -99,13 +100,18 @@ static bool grow(uint32_t slots)
     return true;
 }
 
+static void fill_name(record_book_t *book, uint32_t i, const char *name)
+{
+    store(&book->algorithm[i].address, (uintptr_t)name);
+    snprintf(book->algorithm[i].name, RECORD_NAME_BYTES, "%s", name);
+}
+
 static void fill_head(record_book_t *book)
 {
     const net_process_t self = net_process_self();
-    for (uint32_t i = 0; i < alg_registry_count && i < RECORD_ALGORITHMS; i++) {
-        store(&book->algorithm[i].address, (uintptr_t)alg_registry[i]->name);
-        snprintf(book->algorithm[i].name, RECORD_NAME_BYTES, "%s", alg_registry[i]->name);
-    }
+    fill_name(book, 0, shim_record_experts);
+    for (uint32_t i = 0; i < alg_registry_count && i + 1 < RECORD_ALGORITHMS; i++)
+        fill_name(book, i + 1, alg_registry[i]->name);
     atomic_store(&book->version, RECORD_VERSION);
     atomic_store(&book->pid, self.pid);
     store(&book->start_ticks, self.start_ticks);
@@ -373,7 +379,8 @@ static record_kind_t kind_of(const shim_record_call_t *call)
 {
     if (call->captured)
         return RECORD_CAPTURED;
-    return call->sign.collective < ALG_COLLECTIVE_COUNT ? RECORD_COLLECTIVE : RECORD_MESSAGE;
+    const uint32_t collective = call->sign.collective;
+    return collective < ALG_COLLECTIVE_COUNT || record_is_experts(collective) ? RECORD_COLLECTIVE : RECORD_MESSAGE;
 }
 
 /* Threads that call concurrently on one communicator get different entries. */
@@ -398,9 +405,10 @@ uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
     store(&entry->time_ns, coarse_now_ns());
     store(&entry->algorithm, (uintptr_t)call->algorithm);
     atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
-    if (sign.kind == RECORD_CAPTURED)
-        store(&slot->captured_hash,
-              (load(&slot->captured_hash) ^ (id & 0x7ff) ^ sign.count) * UINT64_C(0x9e3779b97f4a7c15));
+    if (sign.kind == RECORD_CAPTURED) {
+        const uint64_t count = record_is_experts(sign.collective) ? 0 : sign.count;
+        store(&slot->captured_hash, (load(&slot->captured_hash) ^ (id & 0x7ff) ^ count) * UINT64_C(0x9e3779b97f4a7c15));
+    }
     return id;
 }
 

@@ -35,12 +35,6 @@ struct shim_record {
     atomic_bool mismatched;
 };
 
-/* Whether an id, or a collective, is that of a message. */
-static inline bool record_is_message(uint64_t id)
-{
-    return (id & 15) >= ALG_SEND_RECV;
-}
-
 extern net_lock_t record_lock;
 /* Record number i; NULL past the last. Under the lock. */
 shim_record_t *record_number(uint32_t i);

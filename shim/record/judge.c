@@ -104,6 +104,7 @@ record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint6
             continue;
         first->number = n;
         first->count = made.sign.count;
+        waiting.staged = made.flags & RECORD_STAGED;
         if (!(made.flags & RECORD_LISTED))
             break;
         waiting.epochs += !is_rooted(first->collective);
@@ -218,7 +219,7 @@ static bool find_waiting(const record_slot_t *slot, record_waiting_t *waiting)
 /* On the host device `ended` shows the end even if the watcher is late or stopped. */
 static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
 {
-    return waiting->sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= waiting->last;
+    return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;
 }
 
 /* A kernel ends only after it has heard from every rank, so a wait is over when another rank has begun the second
@@ -343,7 +344,7 @@ static record_cause_t judge_call(const record_waiting_t *waiting, const record_s
         return RECORD_NOT_CALLED;
     if (waiting->forwarded || record_has_ended(waiting, slot))
         return RECORD_IN_IT;
-    return RECORD_NOT_BEGUN;
+    return waiting->staged ? RECORD_UNSEEN : RECORD_NOT_BEGUN; /* it may have sent, and wait for nothing */
 }
 
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,

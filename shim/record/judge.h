@@ -52,6 +52,7 @@ typedef struct record_waiting {
     uint64_t epoch;  /* last epoch of the kernel ... */
     uint32_t epochs; /* ... and its number of epochs */
     bool forwarded;  /* by the real NCCL; the wait is inferred, since another rank has not made the call */
+    bool staged;     /* RECORD_STAGED: ends of later calls say nothing of its end */
 } record_waiting_t;
 
 /* From an id that a kernel of this rank published, a list's last call. Omits calls no longer in the ring. */

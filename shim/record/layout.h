@@ -38,11 +38,13 @@ typedef enum record_kind {
     RECORD_KINDS
 } record_kind_t;
 
-/* Flags of an entry. RECORD_LISTED: the call runs in one kernel with the taken call before it. */
-enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8 };
+/* Flags of an entry. RECORD_LISTED: the call runs in one kernel with the taken call before it. RECORD_STAGED: it only
+ * sends, and a later kernel, which is no call, receives. */
+enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8, RECORD_STAGED = 16 };
 
-/* These continue alg_collective_t. */
-enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
+/* These continue alg_collective_t. The last two are of a group of experts, which has a slot of its own; their counts
+ * are tokens, and differ between ranks. */
+enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV, RECORD_DISPATCH, RECORD_COMBINE };
 
 /* A call: 64 bytes, so that a write takes one cache line. */
 typedef struct record_entry {
@@ -107,7 +109,18 @@ enum { RECORD_SLOT_BYTES = RECORD_PAGE + RECORD_CALLS * sizeof(record_entry_t) }
 _Static_assert(sizeof(record_entry_t) == 64, "record_entry_t");
 _Static_assert(sizeof(record_slot_t) <= RECORD_PAGE && sizeof(record_book_t) <= RECORD_PAGE, "a head is one page");
 _Static_assert(ALG_MAX_RANKS *RECORD_SLOT_BYTES <= 256 * 1024, "what a communicator may take");
-_Static_assert((int)RECORD_RECV < 16 && (int)ALG_TYPE_COUNT <= 16 && (int)ALG_PREMUL_SUM < 8, "fields of an id");
+_Static_assert((int)RECORD_COMBINE < 16 && (int)ALG_TYPE_COUNT <= 16 && (int)ALG_PREMUL_SUM < 8, "fields of an id");
+
+/* Whether an id, or a collective, is that of a message; a collective that of experts. */
+static inline bool record_is_message(uint64_t id)
+{
+    return (id & 15) >= ALG_SEND_RECV && (id & 15) <= RECORD_RECV;
+}
+
+static inline bool record_is_experts(uint32_t collective)
+{
+    return collective == RECORD_DISPATCH || collective == RECORD_COMBINE;
+}
 
 static inline record_slot_t *record_slot_at(const record_book_t *book, uint32_t slot)
 {
@@ -135,7 +148,7 @@ enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
 
 typedef struct record_sign {
-    uint32_t collective; /* alg_collective_t, RECORD_SEND or RECORD_RECV */
+    uint32_t collective; /* alg_collective_t, or one of those behind it */
     uint32_t type, op;   /* op: ALG_SUM if the call has none */
     record_kind_t kind;
     uint64_t count, number;

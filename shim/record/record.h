@@ -14,6 +14,9 @@
 
 typedef struct shim_record shim_record_t;
 
+/* The name of experts' kernels, as the record and the statistics have it. */
+extern const char shim_record_experts[];
+
 /* Where peers find a slot; ranks exchange it. Descriptor -1: no record. */
 typedef struct shim_record_offer {
     int64_t descriptor;

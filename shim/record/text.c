@@ -37,14 +37,12 @@ size_t record_number_text(uint64_t number, char *text, size_t capacity)
 
 static const char *collective_text(uint32_t collective)
 {
-    static const char *const names[] = {"all-reduce",   "reduce-scatter", "reduce", "all-gather",
-                                        "all-to-all",   "broadcast",      "gather", "scatter",
-                                        "send/receive", "send",           "receive"};
-    enum { RECV = RECORD_RECV };
-    _Static_assert(sizeof names / sizeof names[0] >= RECV, "names");
-    if (collective == RECORD_SEND)
-        return "send";
-    return collective == RECORD_RECV ? "receive" : collective < ALG_COLLECTIVE_COUNT ? names[collective] : "call";
+    static const char *const names[] = {"all-reduce", "reduce-scatter", "reduce",  "all-gather",   "all-to-all",
+                                        "broadcast",  "gather",         "scatter", "send/receive", "send",
+                                        "receive",    "dispatch",       "combine"};
+    enum { NAMES = sizeof names / sizeof names[0] };
+    _Static_assert((int)NAMES == (int)RECORD_COMBINE + 1, "names");
+    return collective < NAMES ? names[collective] : "call";
 }
 
 static const char *type_text(uint32_t type)
@@ -63,13 +61,16 @@ static const char *op_text(uint32_t op)
 size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity)
 {
     char number[32], count[32];
+    const bool experts = record_is_experts(sign->collective), unknown = sign->count == 0;
+    const char *captured = sign->kind == RECORD_CAPTURED ? "captured " : "", *name = collective_text(sign->collective);
+    const char *unit = experts ? "tokens" : type_text(sign->type);
     record_number_text(sign->number, number, sizeof number);
     record_number_text(sign->count, count, sizeof count);
-    if (sign->count == 0) /* unknown */
-        return put(text, capacity, "%s%s #%s of %s", sign->kind == RECORD_CAPTURED ? "captured " : "",
-                   collective_text(sign->collective), number, type_text(sign->type));
-    return put(text, capacity, "%s%s #%s of %s %s", sign->kind == RECORD_CAPTURED ? "captured " : "",
-               collective_text(sign->collective), number, count, type_text(sign->type));
+    if (experts && unknown)
+        return put(text, capacity, "%s%s #%s", captured, name, number);
+    if (unknown)
+        return put(text, capacity, "%s%s #%s of %s", captured, name, number, unit);
+    return put(text, capacity, "%s%s #%s of %s %s", captured, name, number, count, unit);
 }
 
 size_t record_made_text(const record_made_t *made, char *text, size_t capacity)

@@ -62,6 +62,8 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
     const uint32_t own = 1u << record->about.rank, all = ((1u << record->about.nranks) - 1) & ~own;
     const uint32_t collective = waiting->sign.collective;
     record_made_t made;
+    if (waiting->staged) /* a rank that has sent waits for nothing */
+        return (awaited_t){.uncalled = all};
     if (!record_is_message(collective))
         return waiting->last != waiting->sign.number && alg_collective_rooted((alg_collective_t)collective)
                    ? (awaited_t){0}

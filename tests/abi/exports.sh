@@ -10,16 +10,7 @@ source=$1 library=$2 installed=${3#installed=} sanitizer=${4#sanitizer=}
 here=$source/tests/abi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-
-# fail_if_any WHAT FILE: each line of FILE is a fault.
-fail_if_any() {
-    if [ -s "$2" ]; then
-        echo "$1:"
-        sed 's/^/    /' "$2"
-        failed=1
-    fi
-}
+. "$here/dropin.sh"
 
 sed -nE -e 's/^SHIM_(TREATED|FORWARD)\((\w+)\)$/\2\np\2/p' -e 's/^SHIM_FORWARD_ONLY\((\w+)\)$/\1/p' \
     "$source/shim/names/names.def" | sort > "$work/table"
@@ -49,21 +40,9 @@ sed -nE 's/^SHIM_TREATED\((\w+)\)$/\1/p' "$source/shim/names/names.def" |
     awk 'NR == FNR { at[$1] = $2; next } at[$1] != at["p" $1] { print $1 }' "$work/addresses" - > "$work/no-twin"
 fail_if_any "treated, but pnccl is another function" "$work/no-twin"
 
-readelf -dW "$library" > "$work/dynamic"
-grep 'SONAME' "$work/dynamic" | grep -vF '[libnccl.so.2]' > "$work/soname" || true
-grep -q 'SONAME' "$work/dynamic" || echo "none" > "$work/soname"
-fail_if_any "SONAME" "$work/soname"
-grep -E 'TEXTREL' "$work/dynamic" > "$work/textrel" || true
-fail_if_any "text relocations" "$work/textrel"
 allowed='libc|libpthread|libdl|librt|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64|ld-linux-aarch64'
 [ -z "$sanitizer" ] || allowed="$allowed|libasan|libtsan|libubsan|liblsan"
-sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' "$work/dynamic" | grep -vE "^($allowed)\.so\.[0-9]+$" > "$work/needed" || true
-fail_if_any "needs at run time" "$work/needed"
-# Calls between Shunt's functions must not be bound by name, or another NCCL in the global scope would get them.
-readelf -rW "$library" | grep -oE '\b(p?nccl|shunt_)\w+' | sort -u > "$work/interposed" || true
-fail_if_any "its own functions that it calls by name" "$work/interposed"
-readelf -lW "$library" | grep -E 'GNU_STACK.*E' > "$work/stack" || true
-fail_if_any "executable stack" "$work/stack"
+fail_unless_dropin "$library" "$work" libnccl.so.2 'p?nccl|shunt_' "$allowed"
 
 [ "$failed" = 0 ] || exit 1
 echo "$(wc -l < "$work/list") names of NCCL exported"

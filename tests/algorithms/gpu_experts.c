@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dispatch and combine on GPUs, from one thread: random programs (experts_case.h) of 2 ranks and more, with different
- * grids, twice in each team so that rooms are used again. Usage: gpu_experts [-g GPUs] [-n teams] [-s seed]
+ * grids, several in each team so that rooms are used again. Usage: gpu_experts [-g GPUs] [-n teams] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +72,58 @@ static int play(const alg_experts_shape_t *shape, experts_program_t *p, experts_
     return wrong;
 }
 
+static void launch(int rank, const alg_experts_shape_t *shape, const experts_rank_t *of, uint32_t blocks,
+                   uint32_t phases)
+{
+    alg_experts_call_t call = of->dispatch;
+    call.blocks = blocks;
+    call.phases = phases;
+    GPU(cudaSetDevice(g_team.device[rank]));
+    GPU((cudaError_t)alg_experts_launch_cuda(&g_team.team[rank], shape, &call, g_team.stream[rank]));
+}
+
+/* Odd ranks receive when they have sent into all staged rooms, the first room's call last. The others receive at once,
+ * so they come to that room again while its last call lies there. Returns the number of faults. */
+static int play_late(const alg_experts_shape_t *shape, uint64_t *state)
+{
+    static experts_case_t cases[ALG_EXPERTS_STAGED + 1];
+    static experts_rank_t ranks[ALG_MAX_RANKS][ALG_EXPERTS_STAGED + 1];
+    const uint32_t rooms = alg_experts_staged(shape);
+    int wrong = 0;
+    for (uint32_t i = 0; i <= rooms; i++)
+        experts_case_draw(&cases[i], shape, state);
+    for (int r = 0; r < g_team.nranks; r++) {
+        for (uint32_t i = 0; i <= rooms; i++) {
+            experts_rank_make(&ranks[r][i], r, &device_memory, shape);
+            experts_rank_load(&ranks[r][i], &cases[i]);
+        }
+    }
+    for (int r = 0; r < g_team.nranks; r++) {
+        const uint32_t blocks = 1 + (uint32_t)data_below(state, 8);
+        for (uint32_t i = 0; i <= rooms; i++) {
+            for (uint32_t k = rooms; r % 2 == 1 && i == rooms && k > 0; k--)
+                launch(r, shape, &ranks[r][k - 1], blocks, ALG_EXPERTS_RECEIVE);
+            launch(r, shape, &ranks[r][i], blocks, ALG_EXPERTS_SEND);
+            if (r % 2 == 0 || i == rooms)
+                launch(r, shape, &ranks[r][i], blocks, ALG_EXPERTS_RECEIVE);
+        }
+    }
+    gpu_team_sync(&g_team);
+    for (int r = 0; r < g_team.nranks; r++) {
+        for (uint32_t i = 0; i <= rooms; i++) {
+            char fault[200];
+            if (!experts_dispatch_right(&ranks[r][i], &cases[i], fault, sizeof fault)) {
+                printf("late, %s\n", fault);
+                wrong++;
+            }
+            experts_rank_free(&ranks[r][i]);
+        }
+    }
+    for (uint32_t i = 0; i <= rooms; i++)
+        experts_case_free(&cases[i]);
+    return wrong;
+}
+
 static int play_team(int gpus, const alg_experts_shape_t *its_shape, uint64_t *state)
 {
     static experts_rank_t ranks[ALG_MAX_RANKS][EXPERTS_CASES];
@@ -91,6 +143,8 @@ static int play_team(int gpus, const alg_experts_shape_t *its_shape, uint64_t *s
     int wrong = 0;
     for (int i = 0; i < 3 && !wrong; i++)
         wrong = play(&shape, &p, ranks, state);
+    if (!wrong)
+        wrong = play_late(&shape, state);
     for (int r = 0; r < nranks; r++) {
         for (int i = 0; i < EXPERTS_CASES; i++)
             experts_rank_free(&ranks[r][i]);

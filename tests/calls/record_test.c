@@ -32,7 +32,7 @@ static void a_word_names_the_call(void **state)
     _Atomic uint64_t made[RECORD_KINDS] = {0};
     static const uint64_t counts[] = {1, 12345, 4194303, UINT64_C(4194304) << 12, UINT64_C(1) << 60};
     for (uint32_t i = 0; i < 5 * RECORD_KINDS; i++) {
-        const record_sign_t sign = {.collective = i % (RECORD_RECV + 1),
+        const record_sign_t sign = {.collective = i % (RECORD_COMBINE + 1),
                                     .type = i % ALG_TYPE_COUNT,
                                     .op = i % (ALG_PREMUL_SUM + 1),
                                     .kind = (record_kind_t)(i % RECORD_KINDS),
@@ -410,6 +410,57 @@ static void what_is_not_known_is_not_told(void **state)
     end_pair(&pair);
 }
 
+static uint64_t dispatch(const pair_t *pair, uint32_t rank, uint64_t tokens, bool captured, uint32_t flags)
+{
+    const shim_record_call_t made = {
+        .sign = {.collective = RECORD_DISPATCH, .count = tokens}, .captured = captured, .flags = flags};
+    return shim_record_call(pair->record[rank], &made);
+}
+
+/* Each rank has other tokens. */
+static void dispatches_are_compared_without_their_tokens(void **state)
+{
+    (void)state;
+    char text[200];
+    record_made_t made;
+    const pair_t pair = make_pair();
+    const record_slot_t *slot[2] = {pair.record[0]->slot, pair.record[1]->slot};
+    dispatch(&pair, 0, 7, true, 0);
+    dispatch(&pair, 1, 9, true, 0);
+    assert_true(record_comparable(slot[0], slot[1]));
+    dispatch(&pair, 0, 1234, false, 0);
+    assert_true(record_find(slot[0], RECORD_COLLECTIVE, 1, &made));
+    record_made_text(&made, text, sizeof text);
+    assert_string_equal(text, "dispatch #1 of 1,234 tokens");
+    assert_int_equal(judge(&pair).cause, RECORD_NOT_CALLED);
+    dispatch(&pair, 1, 0, false, 0);
+    assert_int_equal(judge(&pair).cause, RECORD_NOT_BEGUN);
+    assert_true(record_last(slot[1], &made));
+    record_made_text(&made, text, sizeof text);
+    assert_string_equal(text, "dispatch #1");
+    call(&pair, 1, 8);
+    dispatch(&pair, 0, 8, false, 0);
+    assert_int_equal(judge(&pair).cause, RECORD_OTHER_CALL);
+    end_pair(&pair);
+}
+
+/* The end of a later call says nothing of the receiving half, and who has sent may wait for nothing. */
+static void of_a_staged_call_only_a_missing_one_is_told(void **state)
+{
+    (void)state;
+    const pair_t pair = make_pair();
+    const record_slot_t *slot = pair.record[0]->slot;
+    const uint64_t id = dispatch(&pair, 0, 8, false, RECORD_STAGED);
+    const record_waiting_t waiting = record_waiting_of(slot, id, 0);
+    assert_true(waiting.staged);
+    assert_int_equal(judge(&pair).cause, RECORD_NOT_CALLED);
+    dispatch(&pair, 1, 8, false, RECORD_STAGED);
+    assert_int_equal(judge(&pair).cause, RECORD_UNSEEN);
+    shim_record_ended(pair.record[0], dispatch(&pair, 0, 8, false, 0));
+    assert_false(record_has_ended(&waiting, slot));
+    end_pair(&pair);
+}
+
 static void a_rank_that_has_left_is_told(void **state)
 {
     (void)state;
@@ -621,6 +672,8 @@ int main(void)
         cmocka_unit_test(who_waits_in_a_list_is_in_each_of_its_calls),
         cmocka_unit_test(a_list_may_have_others_between),
         cmocka_unit_test(what_is_not_known_is_not_told),
+        cmocka_unit_test(dispatches_are_compared_without_their_tokens),
+        cmocka_unit_test(of_a_staged_call_only_a_missing_one_is_told),
         cmocka_unit_test(a_rank_that_has_left_is_told),
         cmocka_unit_test(a_process_is_seen_to_stop_and_to_end),
         cmocka_unit_test(a_rank_that_is_stopped_within_a_list_is_told),

@@ -216,6 +216,30 @@ static void a_message_waits_for_its_peer_alone(void **state)
     assert_string_equal(lines, "ranks=3 late_rank=2 waits=1 waited_us=8000 lengths_ms=8:1\n");
 }
 
+/* Rank 1 has sent, and waits for nothing. */
+static void of_a_staged_call_who_has_not_sent_is_late(void **state)
+{
+    (void)state;
+    char lines[1024];
+    ranks_t ranks = make_ranks();
+    begin_wait(&ranks, make_call(&ranks, 0, RECORD_DISPATCH, 0, false, RECORD_STAGED), 1);
+    (void)make_call(&ranks, 1, RECORD_DISPATCH, 0, false, RECORD_STAGED);
+    record_beat((NOW_MS + 8) * MS);
+    look(&ranks, 8);
+    (void)make_call(&ranks, 2, RECORD_DISPATCH, 0, false, RECORD_STAGED);
+    record_beat((NOW_MS + 90) * MS);
+    look(&ranks, 90);
+    end_wait(&ranks);
+    begin_wait(&ranks, make_call(&ranks, 0, RECORD_COMBINE, 0, false, 0), 1); /* a whole one */
+    for (uint32_t r = 1; r < RANKS; r++)
+        wait_in(&ranks, r, make_call(&ranks, r, RECORD_COMBINE, 0, false, 0), r);
+    record_beat((NOW_MS + 30) * MS);
+    look(&ranks, 30);
+    end_wait(&ranks);
+    end_ranks(&ranks, lines);
+    assert_string_equal(lines, "ranks=3 late_rank=2 waits=1 waited_us=8000 lengths_ms=8:1\n");
+}
+
 static void a_rooted_call_waits_for_every_rank(void **state)
 {
     (void)state;
@@ -311,6 +335,7 @@ int main(void)
         cmocka_unit_test(where_nobody_is_late_nothing_is_told),
         cmocka_unit_test(a_replay_is_told_by_its_epoch),
         cmocka_unit_test(a_message_waits_for_its_peer_alone),
+        cmocka_unit_test(of_a_staged_call_who_has_not_sent_is_late),
         cmocka_unit_test(a_rooted_call_waits_for_every_rank),
         cmocka_unit_test(what_is_not_known_makes_nobody_late),
         cmocka_unit_test(waits_are_summed_by_length_and_a_communicator_s_last_one_counts),

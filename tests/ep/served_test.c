@@ -13,6 +13,7 @@
 
 #include "service.h"
 #include "structures.h"
+#include "tests/abi/child.h"
 
 static ncclEpGroup_t g_group;
 static ncclEpHandle_t g_handle;
@@ -474,6 +475,39 @@ static void a_tensors_arguments_are_checked(void **state)
     SERVED(ncclEpTensorDestroy(tensor));
 }
 
+/* ---- What the log says ---- */
+
+static int wrong_sizes(void *unused)
+{
+    (void)unused;
+    size_t sizes[2] = {1, 4};
+    ncclEpDispatchInputs_t in = EP(ncclEpDispatchInputs_t);
+    ncclEpDispatchOutputs_t out = EP(ncclEpDispatchOutputs_t);
+    ncclEpTensor_t tensor = ep_tensor(NULL, sizes), *allocated = NULL;
+    in.magic = 7;
+    CHILD_CHECK(ncclEpDispatch(g_handle, &in, &out, NULL, NULL, STREAM) == ncclInvalidArgument);
+    in.magic = NCCL_EP_MAGIC;
+    out.tokens = &tensor;
+    tensor.size = 8;
+    CHILD_CHECK(ncclEpDispatch(g_handle, &in, &out, NULL, NULL, STREAM) == ncclInvalidArgument);
+    CHILD_CHECK(ncclEpTensorAlloc(&allocated, 2, ncclInt32, sizes, NULL) == ncclSuccess);
+    allocated->sizes = sizes;
+    CHILD_CHECK(ncclEpUpdateHandle(g_handle, allocated, NULL, STREAM) == ncclInvalidArgument);
+    return 0;
+}
+
+static void a_refused_structure_has_a_line(void **state)
+{
+    (void)state;
+    char text[4096];
+    assert_int_equal(child_run(wrong_sizes, NULL, text, sizeof(text)), 0);
+    assert_int_equal(child_count(text, "\n"), 3);
+    assert_int_equal(child_count(text, "WARN ncclEpDispatchInputs_t has size "), 1);
+    assert_int_equal(child_count(text, " and magic word 0x7, not a size of at least "), 1);
+    assert_int_equal(child_count(text, "WARN ncclEpDispatchOutputs_t: a tensor has size 8 and magic word "), 1);
+    assert_int_equal(child_count(text, "WARN topk_idx: the pointer to the sizes of a tensor "), 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -496,6 +530,7 @@ int main(void)
         TEST(an_allocated_tensor_is_whole),
         TEST(tensors_that_are_not_allocated_are_not_destroyed),
         TEST(a_tensors_arguments_are_checked),
+        TEST(a_refused_structure_has_a_line),
     };
     setenv("SHUNT_NCCL_EP_PATH", "/nowhere", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

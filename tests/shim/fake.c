@@ -569,6 +569,17 @@ const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch)
     return &whole;
 }
 
+net_memory_kind_t alg_scratch_kind(const alg_scratch_t *scratch)
+{
+    return scratch->kind;
+}
+
+bool alg_scratch_peers_alive(const alg_scratch_t *scratch)
+{
+    (void)scratch;
+    return true;
+}
+
 size_t alg_scratch_bytes(const alg_scratch_t *scratch)
 {
     (void)scratch;

@@ -104,7 +104,9 @@ bool tool_counts_graphs_text(const tool_counts_t *counts, char *text, size_t cap
 {
     uint64_t captured = 0;
     for (uint32_t i = 0; i < counts->count; i++) {
-        captured += strcmp(counts->row[i].how, "captured") == 0 ? counts->row[i].calls : 0;
+        const tool_count_t *row = &counts->row[i];
+        const bool waits = strcmp(row->how, "captured") == 0 && strcmp(row->algorithm, "experts") != 0;
+        captured += waits ? row->calls : 0;
     }
     if (captured < MANY_CAPTURED) {
         return false;
