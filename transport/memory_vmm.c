@@ -13,32 +13,41 @@
 
 /* One thread at a time: on 4 H200 (driver 580.159.04) cuMemUnmap crashed while other threads of the process made such
  * calls (`gpu_comms -k many`, threads). As an unmapping may wait for kernels, which may need a call of the thread that
- * waits here, nobody waits longer than WAIT_S; nor does a forked child, whose lock no thread gives back. */
-enum { WAIT_S = 1 };
+ * waits here, nobody waits longer than MOST_NS; nor does a forked child, whose lock no thread gives back. */
+static const uint64_t MOST_NS = 1000000000;
+enum { NAP_NS = 50000 };
 static pthread_mutex_t g_turn = PTHREAD_MUTEX_INITIALIZER;
+
+static bool take_turn(void)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    const uint64_t begin = net_now_ns();
+    while (pthread_mutex_trylock(&g_turn) != 0) {
+        if (net_now_ns() - begin > MOST_NS)
+            return false;
+        nanosleep(&nap, NULL);
+    }
+    return true;
+}
 
 typedef struct turn {
     net_scope_t scope;
     bool taken;
 } turn_t;
 
-static void leave(turn_t *turn)
-{
-    net_scope_leave(&turn->scope);
-    if (turn->taken)
-        pthread_mutex_unlock(&g_turn);
-}
-
+/* A context is made before the turn, since that takes long. */
 static int enter(turn_t *turn, int device)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += WAIT_S;
-    turn->taken = pthread_mutex_timedlock(&g_turn, &until) == 0;
     const int error = net_scope_enter(&turn->scope, device);
-    if (error && turn->taken)
-        pthread_mutex_unlock(&g_turn);
+    turn->taken = error == 0 && take_turn();
     return error;
+}
+
+static void leave(turn_t *turn)
+{
+    if (turn->taken)
+        pthread_mutex_unlock(&g_turn);
+    net_scope_leave(&turn->scope);
 }
 
 static CUmemAllocationProp block_of(int device)

@@ -237,14 +237,9 @@ template <int TYPE> struct experts_combine {
     LANE_FN static bool take_batch(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                    const terms_t &t, uint32_t first, uint32_t v, vec16_t (&x)[BATCH])
     {
-        uint32_t ranks = 0;
-        LANE_UNROLL
-        for (uint32_t b = 0; b < BATCH; b++)
-            ranks |= 1u << term_of(t, first, b).rank;
         lane_wait_begins(lane);
-        lane_awaits(lane, ranks);
         for (;;) {
-            bool arrived = true;
+            uint32_t missing = 0; /* ranks, as bits; one whose part is here may have left */
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
                 const term_t &term = term_of(t, first, b);
@@ -252,10 +247,14 @@ template <int TYPE> struct experts_combine {
                                      : lane_poll(team.own + slot_at(c, room, term.slot) + (uint64_t)v * VEC);
             }
             LANE_UNROLL
-            for (uint32_t b = 0; b < BATCH; b++)
-                arrived = arrived && (term_of(t, first, b).row >= 0 || mark_arrived<MARK_WORD>(x[b]));
-            if (arrived)
+            for (uint32_t b = 0; b < BATCH; b++) {
+                const term_t &term = term_of(t, first, b);
+                if (term.row < 0 && !mark_arrived<MARK_WORD>(x[b]))
+                    missing |= 1u << term.rank;
+            }
+            if (missing == 0)
                 return true;
+            lane_awaits(lane, missing);
             if (lane_stop(lane, team))
                 return false;
         }

@@ -56,13 +56,19 @@ typedef struct room_map {
 
 enum { ROOM_SUM_SLOTS = 2 }; /* of a row's sum in fp32 */
 
+/* With so few rows one trip more costs more than their bytes. Source: 1.3 us of a trip, 32 rows of 14 KiB at 360 GB/s;
+ * a row in four of 8 choices on two ranks is saved. */
+enum { ROOM_FEW_ROWS = 128 };
+
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
 {
     const uint64_t tokens = shape->most_tokens, all = shape->nranks * tokens;
-    const uint64_t top_k = shape->most_top_k, sums = ROOM_SUM_SLOTS * shape->nranks;
-    const uint64_t of_token = shape->exact || top_k < sums ? top_k : sums;
+    const uint64_t all_rows = tokens * shape->most_top_k, all_sums = ROOM_SUM_SLOTS * all;
+    const uint64_t few_rows = all_rows < ROOM_FEW_ROWS ? all_rows : (uint64_t)ROOM_FEW_ROWS;
     room_map_t map;
-    map.slots = tokens * (of_token > shape->nranks ? of_token : shape->nranks);
+    map.slots = shape->exact || all_rows < all_sums ? all_rows : all_sums > few_rows ? all_sums : few_rows;
+    if (map.slots < all)
+        map.slots = all;
     map.weights = VEC + tokens * room_quads(shape->most_top_k) * VEC;
     map.header_bytes = (map.weights + tokens * room_weight_pairs(shape->most_top_k) * VEC + 127) / 128 * 128;
     map.rows = shape->nranks * map.header_bytes;
@@ -89,17 +95,11 @@ typedef struct experts_call {
     uint32_t token_vectors;
 } experts_call_t;
 
-/* With so few rows one trip more costs more than their bytes. Source: 1.3 us of a trip, 32 rows of 14 KiB at 360 GB/s;
- * a row in four of 8 choices on two ranks is saved. */
-enum { ROOM_FEW_ROWS = 128 };
-
 /* Sums in fp32 are sent where they take fewer slots than the rows. */
-static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const alg_experts_call_t *call,
-                                         uint64_t slots)
+static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
-    if (call->rank_major || shape->exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks)
-        return UINT32_MAX;
-    return slots < ROOM_FEW_ROWS ? (uint32_t)slots : (uint32_t)ROOM_FEW_ROWS;
+    const bool rows = call->rank_major || shape->exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks;
+    return rows ? UINT32_MAX : (uint32_t)ROOM_FEW_ROWS;
 }
 
 static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
@@ -120,7 +120,7 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     c.by_keys = divisor_make(c.keys);
     c.by_table = divisor_make(c.most_tokens * c.quads);
     c.terms = call->rank_major ? shape->nranks : call->top_k;
-    c.most_rows = experts_most_rows(shape, call, c.map.slots);
+    c.most_rows = experts_most_rows(shape, call);
     c.sends_weights = call->weights != NULL && (!call->combine || call->tokens * call->top_k > c.most_rows);
     c.token_vectors = call->token_bytes / VEC;
     c.vectors = c.token_vectors + call->scale_bytes / VEC;

@@ -71,12 +71,14 @@ void shim_extra_end(shim_extra_t *extra)
 {
     shim_comm_t *comm = extra->comm;
     const bool host = atomic_load(&comm->host);
-    shim_record_t *record = extra->record;
     pthread_mutex_lock(&g_lock);
-    extra->ended = true;
+    shim_record_t *record = extra->record;
     extra->record = NULL;
     pthread_mutex_unlock(&g_lock);
-    shim_record_end(record); /* reads the scratch's control words */
+    shim_record_end(record); /* its watcher reads the scratch's control words, which an ended one may lose at once */
+    pthread_mutex_lock(&g_lock);
+    extra->ended = true;
+    pthread_mutex_unlock(&g_lock);
     if (host)
         shim_extra_forget(comm);
     shim_comm_release(comm);

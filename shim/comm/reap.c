@@ -94,9 +94,11 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* The table, this visit and a group being made hold one each; a further one may be a graph's. */
-    const uint32_t known = 1u + in_table + atomic_load(&comm->extras_begun);
-    sight->unseen = sight->unseen || atomic_load(&comm->references) > known || shim_extra_any(comm);
+    /* The table, this visit and a group being made hold one each; a further one may be a graph's. A making that begins
+     * or ends meanwhile is not counted. */
+    const uint32_t begun = atomic_load(&comm->extras_begun), references = atomic_load(&comm->references);
+    const uint32_t still = atomic_load(&comm->extras_begun), known = 1u + in_table + (begun < still ? begun : still);
+    sight->unseen = sight->unseen || references > known || shim_extra_any(comm);
 }
 
 static sight_t check_all(void)

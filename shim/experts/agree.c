@@ -97,9 +97,10 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
     return 0;
 }
 
-/* Before memory is made, what destroyed groups left is freed. Their last kernels end, since all ranks have launched
- * them and then come here. A peer's mapping, which it closes in this stage too, may keep a memory until the next group:
- * so a program that makes one group after the other has the memory of at most two beside the living one's. */
+/* Before memory is made, what destroyed groups left is freed. Their last kernels end, since all ranks make the calls
+ * and the creations of a communicator's groups in one order, so all have launched them. A peer's mapping, which it
+ * closes in this stage too, may keep a memory until the next group: so a program that makes one group after the other
+ * has the memory of at most two beside the living one's. */
 static void free_ended(const shim_comm_t *comm)
 {
     shim_extra_forget(comm);

@@ -166,6 +166,10 @@ static ncclResult_t make_call(shim_experts_handle_t *handle, alg_experts_call_t 
     ncclResult_t result = staged ? check_room(group, call) : ncclSuccess;
     if (result == ncclSuccess)
         result = launch(group, call, stream);
+    if (result == ncclSuccess && !call->combine) {
+        handle->dispatched = true;
+        handle->dispatched_tokens = call->tokens;
+    }
     if (result != ncclSuccess || !staged)
         return result;
     handle->room = (uint32_t)(group->sends++ % group->staged);
@@ -181,6 +185,16 @@ static ncclResult_t check_open(const shim_experts_handle_t *handle, const char *
         return ncclSuccess;
     return shim_experts_refuse(
         ncclInvalidUsage, "%s: the handle has a call that was sent and not completed: call ncclEpComplete first", name);
+}
+
+/* Peers go by what was dispatched. */
+static ncclResult_t check_dispatched(const shim_experts_handle_t *handle)
+{
+    if (handle->dispatched && handle->dispatched_tokens == handle->tokens)
+        return ncclSuccess;
+    return shim_experts_refuse(ncclInvalidUsage,
+                               "ncclEpCombine: the handle has dispatched no %u tokens: call ncclEpDispatch first",
+                               handle->tokens);
 }
 
 /* ---- Calls ---------------------------------------------------------------------------- */
@@ -217,6 +231,8 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
         result = check_open(handle, "ncclEpCombine");
     if (result == ncclSuccess)
         result = shim_experts_check_combine(handle, inputs, outputs, config, &call);
+    if (result == ncclSuccess)
+        result = check_dispatched(handle);
     if (result == ncclSuccess)
         result = make_call(handle, &call, config->send_only != 0, stream);
     pthread_mutex_unlock(&handle->group->lock);

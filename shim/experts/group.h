@@ -40,6 +40,8 @@ struct shim_experts_handle {
     const void *choices;
     uint32_t tokens;
     bool wide;
+    bool dispatched; /* the routes are those of so many tokens */
+    uint32_t dispatched_tokens;
     bool is_open;            /* a call was sent and is not received */
     uint32_t room;           /* its staged room */
     alg_experts_call_t open; /* that call */

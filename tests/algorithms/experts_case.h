@@ -21,6 +21,7 @@ typedef struct experts_case {
     alg_experts_shape_t shape;
     uint32_t top_k, token_bytes, scale_bytes;
     bool rank_major, wide, global_ids, round_scales, exact;
+    bool nans; /* among the rows of combine, also words of ones */
     alg_experts_recipe_t recipe;
     alg_type_t type; /* of combine, whose rows have combine_bytes */
     uint32_t combine_bytes;
@@ -79,9 +80,9 @@ void experts_program_draw(experts_program_t *p, const alg_experts_shape_t *shape
 void experts_program_free(experts_program_t *p);
 /* A rank's call of a step, on up to `blocks` blocks. */
 alg_experts_call_t experts_step_call(const experts_step_t *step, const experts_rank_t *ranks, uint32_t blocks);
-/* Whether all results of a rank are right; ranks[i] has the buffers of case i. */
 /* After a step that sends: its inputs change. Only for memory that `put` writes at once. */
 void experts_step_spoil(const experts_step_t *step, const experts_rank_t *ranks);
+/* Whether all results of a rank are right; ranks[i] has the buffers of case i. */
 bool experts_program_right(const experts_program_t *p, const experts_rank_t *ranks, char *fault, size_t fault_bytes);
 
 #endif

@@ -107,7 +107,8 @@ static void test_programs(void **unused)
     uint64_t state = 48;
     for (int round = 0; round < ROUNDS; round++) {
         const uint32_t nranks = 2 + (uint32_t)data_below(&state, 4) + (round % 8 == 0 ? 3 : 0);
-        const alg_experts_shape_t shape = experts_draw_shape(nranks, 9, 1200, &state);
+        const alg_experts_shape_t shape =
+            experts_draw_shape(nranks, round % 4 == 1 ? 30 : 9, round % 4 == 1 ? 300 : 1200, &state);
         world_t *w = make(&shape);
         experts_program_t p = {.sent = 0};
         for (int i = 0; i < 3; i++) { /* rooms are used again */

@@ -489,8 +489,15 @@ static void choices_body(ranks_t *ranks)
         CHECK_RESULT(service->handle_update(handle, &wrong[i].t), ncclInvalidArgument);
     }
     CHECK_RESULT(service->handle_update(handle, NULL), ncclInvalidArgument);
-    CHECK_NCCL(experts_dispatch(r)); /* the choices from before still hold */
+    CHECK_RESULT(experts_combine(r), ncclInvalidUsage); /* nothing was dispatched */
+    CHECK_NCCL(experts_dispatch(r));                    /* the choices from before still hold */
     experts_check_dispatch(r);
+    const size_t tokens = r->choices.sizes[0];
+    r->choices.sizes[0] = r->combined.sizes[0] = r->combine_weights.sizes[0] = tokens - 1;
+    CHECK_NCCL(service->handle_update(handle, &r->choices.t));
+    CHECK_RESULT(experts_combine(r), ncclInvalidUsage); /* of other tokens */
+    r->choices.sizes[0] = r->combined.sizes[0] = r->combine_weights.sizes[0] = tokens;
+    CHECK_NCCL(service->handle_update(handle, &r->choices.t));
 
     CHECK_NCCL(service->handle_create(group, NCCL_EP_LAYOUT_EXPERT_MAJOR, EXPERTS_TOP_K, NULL, &fresh));
     r->handle = fresh;
