@@ -187,19 +187,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* Scales that dispatch makes are aligned to one of them. */
-    LANE_FN static void store_scales(const experts_call_t &c, uint32_t row, uint32_t v, const vec16_t &x)
-    {
-        uint8_t *const at = (uint8_t *)c.call.out_scales + (uint64_t)row * c.call.scale_bytes + (uint64_t)v * VEC;
-        if (RECIPE != ALG_EXPERTS_E4M3) {
-            lane_store(at, x);
-            return;
-        }
-        LANE_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            ((uint32_t *)at)[i] = x.w[i];
-    }
-
     LANE_FN static void store(const experts_call_t &c, const int32_t *rows, uint32_t v, const vec16_t &x)
     {
         for (uint32_t k = 0; k < c.keys; k++) {
@@ -208,7 +195,9 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
             if (v < c.token_vectors)
                 lane_store((uint8_t *)c.call.out + ((uint64_t)(uint32_t)rows[k] * c.token_vectors + v) * VEC, x);
             else
-                store_scales(c, (uint32_t)rows[k], v - c.token_vectors, x);
+                source_t::store_scales((uint8_t *)c.call.out_scales + (uint64_t)(uint32_t)rows[k] * c.call.scale_bytes +
+                                           (uint64_t)(v - c.token_vectors) * VEC,
+                                       x);
         }
     }
 

@@ -17,6 +17,11 @@ template <alg_experts_recipe_t RECIPE> struct row_source {
         return lane_load((const uint8_t *)c.call.scales + (uint64_t)token * c.call.scale_bytes +
                          (uint64_t)(v - c.token_vectors) * VEC);
     }
+
+    LANE_FN static void store_scales(uint8_t *to, const vec16_t &x)
+    {
+        lane_store(to, x);
+    }
 };
 
 /* The scale of DeepSeek's recipe for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest
@@ -88,6 +93,14 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
             a[i] *= s.scale;
         to_t::pack(a, x);
         return x;
+    }
+
+    /* Scales that dispatch makes are aligned to one of them. */
+    LANE_FN static void store_scales(uint8_t *to, const vec16_t &x)
+    {
+        LANE_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            ((uint32_t *)to)[i] = x.w[i];
     }
 };
 

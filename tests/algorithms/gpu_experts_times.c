@@ -156,7 +156,7 @@ int main(int argc, char **argv)
     if (rounds < 1 || rounds > MOST_ROUNDS)
         return 2;
     gpus = gpu_count_or_skip(gpus, 2);
-    const alg_experts_shape_t shape = {(uint32_t)gpus, EXPERTS, MOST_TOKENS, TOP_K, ROW};
+    const alg_experts_shape_t shape = {(uint32_t)gpus, EXPERTS, MOST_TOKENS, TOP_K, ROW, 0};
     alg_map_t map;
     int multiprocessors;
     if (EXPERTS % gpus != 0 || !alg_experts_map(&shape, &map))
