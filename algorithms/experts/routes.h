@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of the handle's staged call
- * (room.h): how many tokens each rank has, where each own token's rows are, and for each token of
- * each rank where its rows lie on this rank.
+ * (room.h): how many tokens each rank has, where each own token's rows are, and for each token of each rank where its
+ * rows lie on this rank.
  */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H

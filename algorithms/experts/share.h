@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.h - how rows are shared out among a kernel's warps.
+ * share.h - how rows are shared out among a kernel's warps, and the divisions that this and the choices need.
  */
 #ifndef SHUNT_EXPERTS_SHARE_H
 #define SHUNT_EXPERTS_SHARE_H
