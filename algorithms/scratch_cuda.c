@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -84,16 +85,55 @@ static int cuda_priority(int ordinal)
     return highest;
 }
 
+/* ---- Arming ------------------------------------------------------------------------------- */
+
+/*
+ * Memory is set by copies of host memory, which the copy engines make. A memset of 256 KB is a kernel: while waiting
+ * kernels filled the multiprocessors of an H200 it did not begin, nor did a copy on the device; copies from the host
+ * did (docs/lab/kernels.md). A communicator's first long call must not wait so for calls of others.
+ */
+enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
+static struct {
+    uint8_t zeros[FILL_BYTES], ones[FILL_BYTES];
+} g_fill __attribute__((aligned(FILL_ALIGNMENT)));
+static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
+
+/* Copies from pages that are not registered, or are no more after a reset of the device, are slower. */
+static void prepare_fill(void)
+{
+    memset(g_fill.ones, 0xff, sizeof g_fill.ones);
+    if (cudaHostRegister(&g_fill, sizeof g_fill, cudaHostRegisterPortable) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, cudaStream_t stream)
+{
+    cudaError_t result = cudaSuccess;
+    for (size_t done = 0; done < bytes && result == cudaSuccess; done += FILL_BYTES) {
+        const size_t part = bytes - done < FILL_BYTES ? bytes - done : FILL_BYTES;
+        result = cudaMemcpyAsync(at + done, with, part, cudaMemcpyHostToDevice, stream);
+    }
+    return result;
+}
+
+/* The spans lie in the piece, one behind the other. */
 static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, cudaStream_t stream)
 {
     uint8_t *at = scratch->team.scratch[scratch->rank];
     const alg_span_t whole = scratch->map.piece[piece];
     alg_span_t span[2];
     const uint32_t spans = alg_map_armed(&scratch->map, piece, span);
-    cudaError_t result = cudaMemsetAsync(at + whole.offset, 0, whole.bytes, stream);
-    for (uint32_t i = 0; i < spans && result == cudaSuccess; i++)
-        result = cudaMemsetAsync(at + span[i].offset, 0xff, span[i].bytes, stream);
-    return result;
+    size_t filled = whole.offset;
+    cudaError_t result = cudaSuccess;
+    (void)pthread_once(&g_fill_once, prepare_fill);
+    for (uint32_t i = 0; i < spans && result == cudaSuccess; i++) {
+        result = enqueue_fill(at + filled, span[i].offset - filled, g_fill.zeros, stream);
+        if (result == cudaSuccess)
+            result = enqueue_fill(at + span[i].offset, span[i].bytes, g_fill.ones, stream);
+        filled = span[i].offset + span[i].bytes;
+    }
+    return result != cudaSuccess ? result
+                                 : enqueue_fill(at + filled, whole.offset + whole.bytes - filled, g_fill.zeros, stream);
 }
 
 static int arm_pinned(const alg_scratch_t *scratch)

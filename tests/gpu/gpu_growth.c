@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A communicator's memory grows when its calls need it: the first long call is in a group, in a capture on one rank
- * only, or beside a kernel that waits for a peer. And graphs that were captured before a suspend are replayed after it
- * (skipped if the real NCCL is older than 2.29.7). gpu_comms tests first long calls of several communicators in crossed
- * orders, of one thread and of non-blocking communicators.
+ * only, beside a kernel that waits for a peer, or while a kernel fills the GPU. And graphs that were captured before a
+ * suspend are replayed after it (skipped if the real NCCL is older than 2.29.7). gpu_comms tests first long calls of
+ * several communicators in crossed orders, of one thread and of non-blocking communicators.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
 
+#include "crowd.h"
 #include "gpu.h"
 
 enum { SHORT = 256, LONG = 2 << 20, ROUNDS = 20 };
@@ -112,6 +113,31 @@ static void beside(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
+/* The host's part of a first long call ends while a kernel fills rank 0's GPU: memory is set without kernels. */
+static void filled(gpu_t *gpu)
+{
+    uint64_t hash = 0;
+    cudaStream_t other;
+    gpu_call_t longer;
+    int *go = NULL;
+    CHECK_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaHostAlloc((void **)&go, sizeof *go, cudaHostAllocMapped));
+    *go = 0;
+    prepare(gpu, &longer, gpu->comm, LONG, 7);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    ranks_barrier(gpu->ranks);
+    if (gpu->rank == 0)
+        CHECK_CUDA(crowd_fill(go, other));
+    CHECK_NCCL(gpu_issue(&longer, gpu->stream));
+    CHECK(longer.taken);
+    __atomic_store_n(go, 1, __ATOMIC_RELEASE);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    finish(&longer, &hash);
+    CHECK_CUDA(cudaStreamDestroy(other));
+    CHECK_CUDA(cudaFreeHost(go));
+    gpu_agree(gpu, hash);
+}
+
 /* ---- Suspending ------------------------------------------------------------------------ */
 
 typedef ncclResult_t (*suspend_t)(ncclComm_t comm, int flags);
@@ -169,6 +195,7 @@ int main(int argc, char **argv)
     static const gpu_case_t cases[] = {{"grouped", grouped, GPU_RANKS, 60},
                                        {"captured", captured, GPU_PROCESSES, 60},
                                        {"beside", beside, GPU_RANKS, 60},
+                                       {"filled", filled, GPU_RANKS, 30},
                                        {"suspended", suspended, GPU_PROCESSES, 60}};
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
