@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/account/track.h"
 #include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
@@ -208,10 +209,22 @@ static void drain(ring_t *ring)
     }
 }
 
+static void drain_tracks(void)
+{
+    char slice[SHIM_TRACE_EVENT_BYTES];
+    size_t bytes;
+    shim_track_collect();
+    while ((bytes = shim_track_text(pid, slice)) > 0) {
+        memcpy(next_event(), slice, bytes);
+        text_bytes += bytes;
+    }
+}
+
 static void flush(void)
 {
     for (ring_t *ring = atomic_load(&rings); ring != NULL; ring = ring->next)
         drain(ring);
+    drain_tracks();
     uint64_t calls = atomic_exchange(&dropped, 0);
     if (calls > 0) {
         char *event = next_event();
@@ -299,6 +312,7 @@ static void forget_in_child(void)
     text_bytes = 0;
     dropped_in_all = 0;
     atomic_store(&dropped, 0);
+    shim_track_forget();
     for (ring_t *ring = atomic_load(&rings); ring != NULL; ring = ring->next) {
         atomic_store(&ring->ended, atomic_load(&ring->begun));
         atomic_store(&ring->owned, ring == own_ring);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing.
+ * trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing; their kernels: track.h.
  *
  * A call costs two clock readings and a copy into its thread's ring; a background thread formats and writes later. A
  * full ring drops events and counts them. After every write the file is a complete JSON array, even if the process is

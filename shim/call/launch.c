@@ -2,6 +2,7 @@
 /* launch.c - see launch.h. */
 #include "shim/call/launch.h"
 
+#include "shim/account/track.h"
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
@@ -35,6 +36,28 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
 }
 
 /* Returns a cudaError_t. */
+static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
+{
+    const shim_comm_t *comm = launch->comm;
+    shim_lap_t *lap = launch->capture->id != 0 ? NULL : shim_track_begin(comm->device, launch->stream);
+    const int error = launch->algorithm->launch_cuda(team, call, launch->stream);
+    if (lap)
+        shim_track_end(lap, launch->stream,
+                       &(shim_track_call_t){.collective = alg_collective_name(call->collective),
+                                            .algorithm = launch->algorithm->name,
+                                            .comm = atomic_load(&comm->handle),
+                                            .rank = (int32_t)comm->rank,
+                                            .messages = call->collective == ALG_SEND_RECV,
+                                            .blocks = call->blocks,
+                                            .threads = call->threads,
+                                            .parts = call->message_count > 0 ? call->message_count
+                                                     : call->part_count > 0  ? call->part_count
+                                                                             : 1,
+                                            .bytes = alg_call_bytes(call, comm->nranks)});
+    return error;
+}
+
+/* Returns a cudaError_t. */
 static int launch_in_order(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
@@ -55,7 +78,7 @@ static int launch_in_order(const shim_launch_t *launch)
     team.limit = alg_limit(shim_setting_timeout_ns(false), granted.id);
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
-    error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
+    error = launch_tracked(launch, &team, &granted);
     /* Also after a failure: some kernels of the call may have launched. */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
     if (!launch->joined)

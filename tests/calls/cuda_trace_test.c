@@ -87,9 +87,65 @@ static int calls(void *unused)
     NEXT(file, "\"ncclGroupEnd\"", "\"cat\":\"group\"", "\"result\":0");
     NEXT(file, "\"ncclAllReduce nccl\"", "\"comm\":\"0x77700\",\"rank\":-1,\"nranks\":-1");
     NEXT(file, "\"ncclAllReduce refused\"", "\"captured\":null,\"route\":\"refused\"", "\"result\":1");
+    NEXT(file, "\"thread_name\"", "GPU 0, communicator 0x");
+    NEXT(file, "\"allreduce fake\",\"cat\":\"gpu\"", "\"dur\":1000.000", "\"rank\":1,\"bytes\":40,\"calls\":1");
+    NEXT(file, "\"allreduce fake\",\"cat\":\"gpu\"", "\"dur\":1000.000"); /* the group's; captured ones have none */
     NEXT(file, "]");
     fclose(file);
     return 0;
+}
+
+/* Slices of the GPU: their times differ by the records of events between them, and those whose events have not passed
+ * come later. */
+static int kernels(void *unused)
+{
+    (void)unused;
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    setenv("SHUNT_TRACE", path, 1);
+    fake_reset();
+    shim_comm_t *comm = fake_comm(0, true), *other = fake_comm(0, true);
+    char line[LINE_BYTES];
+    double at_us[3], us[3];
+    int found = 0;
+    for (int i = 0; i < 2; i++)
+        ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    fake.running = true;
+    shim_trace_flush();
+    fake.running = false;
+    const uint32_t events = fake.events;
+    shim_trace_flush();
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, other->handle, fake_stream(2));
+    shim_trace_flush();
+    CHILD_CHECK(fake.events == events + 1); /* the other communicator's own: a launch's are used again */
+
+    FILE *file = fopen(path, "r");
+    CHILD_CHECK(file != NULL);
+    int names = 0;
+    while (fgets(line, sizeof(line), file)) {
+        names += strstr(line, "\"thread_name\"") != NULL;
+        const char *at = strstr(line, "\"cat\":\"gpu\",\"ts\":");
+        if (at && found < 3)
+            CHILD_CHECK(sscanf(at, "\"cat\":\"gpu\",\"ts\":%lf,\"dur\":%lf", &at_us[found], &us[found]) == 2);
+        found += at != NULL;
+    }
+    fclose(file);
+    CHILD_CHECK(found == 3 && names == 2);
+    CHILD_CHECK(us[0] == 1000 && us[1] == 1000 && us[2] == 1000);
+    CHILD_CHECK(at_us[1] - at_us[0] > 2999.9 && at_us[1] - at_us[0] < 3000.1); /* end, the call's own event, begin */
+    return 0;
+}
+
+static void times_of_kernels(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    strcpy(path, "/tmp/shunt-cuda-trace-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(child_run(kernels, NULL, log, sizeof(log)), 0);
+    unlink(path);
 }
 
 static void events_of_calls(void **state)
@@ -139,6 +195,7 @@ static void forwarded_sums(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls), cmocka_unit_test(forwarded_sums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls), cmocka_unit_test(times_of_kernels),
+                                       cmocka_unit_test(forwarded_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,7 @@ typedef struct fake {
     uint32_t searched;    /* nodes that were asked for what they depend on */
     uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the reverse */
     uint32_t graph_references;
+    uint32_t ms;                                /* records of events */
     uint32_t events, streams_made;              /* made by the code under test, and not destroyed */
     uint64_t life;                              /* of all devices; 0: the driver does not tell */
     uint32_t reaps;                             /* of scratch that has ended */

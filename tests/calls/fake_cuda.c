@@ -25,6 +25,7 @@ struct CUevent_st {
     unsigned long long capture;
     bool recorded; /* ever */
     uint64_t life; /* made in it */
+    uint32_t ms;   /* when it was recorded: each record of an event takes one */
 };
 
 struct CUgraphNode_st {
@@ -578,8 +579,16 @@ int net_event_record(void *handle, void *stream)
         return (cudaError_t)fake.record_error;
     const uint64_t life = event->life;
     *event = (struct CUevent_st){
-        .known = s->known, .front = s->front, .capture = s->capture, .recorded = true, .life = life};
+        .known = s->known, .front = s->front, .capture = s->capture, .recorded = true, .life = life, .ms = ++fake.ms};
     return check_life(life);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    if (check_life(begin->life) != cudaSuccess || check_life(end->life) != cudaSuccess)
+        return cudaErrorInvalidResourceHandle;
+    *ms = (float)end->ms - (float)begin->ms;
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran.
+ *
+ * Two events around a launch give its times, which the trace's thread reads when both have passed. So while a trace is
+ * written a kernel does not start before the one ahead has ended, and a call costs the host two records of events.
+ * Calls in graphs have no times: a replay makes no call.
+ */
+#ifndef SHUNT_SHIM_TRACK_H
+#define SHUNT_SHIM_TRACK_H
+
+#include <stdint.h>
+
+#include "shim/account/trace.h"
+
+typedef struct shim_lap shim_lap_t;
+
+typedef struct shim_track_call {
+    const char *collective, *algorithm; /* static */
+    const void *comm;
+    int32_t rank;
+    uint32_t messages; /* not 0: they may run beside the communicator's collectives */
+    uint32_t blocks, threads;
+    uint32_t parts; /* calls of the launch */
+    uint64_t bytes;
+} shim_track_call_t;
+
+/* Before an eager launch on `stream` of the current device. NULL: no trace, or the launch is left out. */
+shim_lap_t *shim_track_begin(int device, void *stream);
+/* After the launch, also one that failed. Nothing for NULL. */
+void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call);
+
+/* ---- For trace.c, under its lock ---- */
+
+/* Reads the times of the launches that have ended. */
+void shim_track_collect(void);
+/* The next of them; the first one of a track begins with the track's name. Returns the length; 0: no more. */
+size_t shim_track_text(int pid, char text[SHIM_TRACE_EVENT_BYTES]);
+/* In a forked child. */
+void shim_track_forget(void);
+
+#endif
