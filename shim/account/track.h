@@ -4,7 +4,8 @@
  *
  * Two events around a launch give its times, which the trace's thread reads when both have passed. So while a trace is
  * written a kernel does not start before the one ahead has ended, and a call costs the host two records of events.
- * Calls in graphs have no times: a replay makes no call.
+ * Calls in graphs have no times: a replay makes no call. After a reset of
+ * its device a process's track ends.
  */
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
