@@ -53,9 +53,35 @@ static struct gpu {
     uint64_t life;                 /* the device's; after a reset earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
+/* The child has none of the parent's communicators, nor the thread that may hold a lock. */
+static void forget_in_child(void)
+{
+    for (int i = 0; i < DEVICES; i++) {
+        pthread_mutex_init(&g_gpu[i].lock, NULL);
+        atomic_store(&g_gpu[i].holder, NULL);
+        atomic_store(&g_gpu[i].sharers, 0);
+        g_gpu[i].life = 0;
+    }
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
 static struct gpu *gpu_of(const shim_comm_t *comm)
 {
     return &g_gpu[(unsigned)comm->device % DEVICES];
+}
+
+/* Locked. */
+static struct gpu *take_gpu(const shim_comm_t *comm)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct gpu *gpu = gpu_of(comm);
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&gpu->lock);
+    return gpu;
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -83,8 +109,7 @@ static parts_t parts_of(uint32_t multiprocessors, bool lone)
 
 void shim_share_join(shim_comm_t *comm)
 {
-    struct gpu *gpu = gpu_of(comm);
-    pthread_mutex_lock(&gpu->lock);
+    struct gpu *gpu = take_gpu(comm);
     if (comm->life > gpu->life) {
         gpu->life = comm->life;
         atomic_store(&gpu->holder, NULL);
@@ -131,8 +156,7 @@ static bool is_through(const shim_comm_t *holder)
  * shim_share_launched. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
-    struct gpu *gpu = gpu_of(comm);
-    pthread_mutex_lock(&gpu->lock);
+    struct gpu *gpu = take_gpu(comm);
     const shim_comm_t *holder = atomic_load(&gpu->holder);
     const bool lost = comm->life < gpu->life;
     if (holder != comm && !lost && (!holder || is_through(holder))) {
@@ -275,8 +299,7 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask
 
 void shim_share_release(shim_comm_t *comm)
 {
-    struct gpu *gpu = gpu_of(comm);
-    pthread_mutex_lock(&gpu->lock);
+    struct gpu *gpu = take_gpu(comm);
     if (holds_large(comm))
         atomic_store(&gpu->holder, NULL);
     if (comm->share.joined && comm->life == gpu->life)

@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -197,6 +199,45 @@ static void a_launch_is_not_through(void **state)
     assert_int_equal(grant(&second, &any_grid, 64, 512).threads, 128);
     shim_share_launched(&first, true);
     assert_int_equal(grant(&second, &any_grid, 64, 512).threads, 512);
+    shim_share_release(&first);
+    shim_share_release(&second);
+}
+
+static int child_status;
+
+/* Asked under the GPU's lock. */
+static bool forks(void *event)
+{
+    shim_comm_t comm = {.nranks = 2};
+    (void)event;
+    ended_of = NULL;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        const bool lone = shim_share_is_lone(&comm);
+        shim_share_join(&comm);
+        shim_share_release(&comm);
+        _exit(lone && shim_share_is_lone(&comm) ? 0 : 1);
+    }
+    child_status = waitpid(child, &child_status, 0) == child ? child_status : -1;
+    return false;
+}
+
+/* A child that is forked while a thread holds a GPU's lock can make communicators, and counts none of its parent's. */
+static void a_child_has_free_locks(void **state)
+{
+    (void)state;
+    int event;
+    shim_comm_t first = {.nranks = 2}, second = {.nranks = 2};
+    shim_share_join(&first);
+    shim_share_join(&second);
+    grant(&first, &any_grid, 64, 512);
+    first.order.event = &event;
+    ended_of = forks;
+    assert_int_equal(grant(&second, &any_grid, 64, 512).threads, 128);
+    assert_null(ended_of);
+    assert_int_equal(child_status, 0);
+    first.order.event = NULL;
     shim_share_release(&first);
     shim_share_release(&second);
 }
@@ -652,6 +693,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(several_reductions),
                                        cmocka_unit_test_setup(next, fresh),
                                        cmocka_unit_test_setup(a_launch_is_not_through, fresh),
+                                       cmocka_unit_test_setup(a_child_has_free_locks, fresh),
                                        cmocka_unit_test_setup(graphs_keep_it, fresh),
                                        cmocka_unit_test_setup(a_limit_of_blocks_holds, fresh),
                                        cmocka_unit_test_setup(early, fresh),
