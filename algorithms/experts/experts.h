@@ -35,7 +35,8 @@ enum {
     ALG_EXPERTS_STAGED = 4,            /* most staged rooms of a group */
     ALG_EXPERTS_CHOICES = 38 << 10,    /* most choices of all ranks: two blocks' fit in the 164 KiB of sm_80 */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group's memory, unless two rooms and one staged room need more */
-    ALG_EXPERTS_BLOCK_ELEMENTS = 128   /* elements of a scale of ALG_EXPERTS_E4M3 */
+    ALG_EXPERTS_BLOCK_ELEMENTS = 128,  /* elements of a scale of ALG_EXPERTS_E4M3 */
+    ALG_EXPERTS_THREADS = 512          /* of a block on a GPU; the host device's have one */
 };
 
 /* The map of a rank's memory. False: the shape cannot be served. */

@@ -9,13 +9,11 @@
 #include "algorithms/device/launch.h"
 #include "algorithms/experts/room.h"
 
-enum { EXPERTS_THREADS = 512 };
-
 #ifdef __CUDACC__
 
 /* Two blocks fit a multiprocessor, so kernels of other communicators find places beside one. */
 template <class K>
-__global__ void __launch_bounds__(EXPERTS_THREADS, 2)
+__global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     ncclKernel_shunt_experts(const __grid_constant__ alg_team_t team, const __grid_constant__ experts_call_t call)
 {
     K::run(lane_here(), team, call, lane_shared());
@@ -29,7 +27,7 @@ template <class K> static int experts_preload(const experts_call_t &call)
     int error = (int)cudaGetDevice(&device);
     if (error == 0)
         error = (int)cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error == 0 && K::shared_bytes(call, EXPERTS_THREADS / 32) > (uint32_t)most)
+    if (error == 0 && K::shared_bytes(call, ALG_EXPERTS_THREADS / 32) > (uint32_t)most)
         return (int)cudaErrorInvalidValue;
     if (error == 0)
         error = launch_preload(ncclKernel_shunt_experts<K>);
@@ -40,8 +38,8 @@ template <class K> static int experts_preload(const experts_call_t &call)
 
 template <class K> static int experts_start(const alg_team_t *team, const experts_call_t &call, void *stream)
 {
-    return launch_grid(ncclKernel_shunt_experts<K>, team, call, call.call.blocks, EXPERTS_THREADS,
-                       K::shared_bytes(call, EXPERTS_THREADS / 32), stream);
+    return launch_grid(ncclKernel_shunt_experts<K>, team, call, call.call.blocks, ALG_EXPERTS_THREADS,
+                       K::shared_bytes(call, ALG_EXPERTS_THREADS / 32), stream);
 }
 
 #else

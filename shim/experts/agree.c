@@ -97,14 +97,16 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
     return 0;
 }
 
-/* Before memory is made, what destroyed groups left is freed. Their last kernels end, since all ranks make the calls
- * and the creations of a communicator's groups in one order, so all have launched them. A peer's mapping, which it
- * closes in this stage too, may keep a memory until the next group: so a program that makes one group after the other
- * has the memory of at most two beside the living one's. */
+/* Before memory is made, what destroyed groups left is freed, unless another group lives or calls run: the driver's
+ * free waits for every kernel of the device, and here the ranks wait for each other. The destroyed ones' last kernels
+ * end, since all ranks make a communicator's creations and destructions in one order, and a group's calls before its
+ * destruction; NVIDIA's library, whose destruction is collective and waits for the device, demands the same. A peer's
+ * mapping, which it closes in this stage too, may keep a memory until the next group: so a program that makes one group
+ * after the other has the memory of at most two beside the living one's. */
 static void free_ended(const shim_comm_t *comm)
 {
     shim_extra_forget(comm);
-    shim_comm_reap();
+    shim_comm_reap_idle();
 }
 
 static void make(meeting_t *meeting)
@@ -311,6 +313,7 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
         snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
     if (agreed) {
         begin_record(&meeting);
+        shim_comm_reap(); /* too many that could not be freed above: no rank waits for this one any more */
     } else {
         *why = shim_experts_keep(meeting.why[0] ? meeting.why : reason_of(meeting.rendezvous));
         alg_scratch_release(meeting.scratch, false);

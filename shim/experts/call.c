@@ -14,6 +14,10 @@
 #include "shim/comm/stop.h"
 #include "shim/experts/check.h"
 
+#if SHUNT_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
 static const char *name_of(const alg_experts_call_t *call)
 {
     return call->phases == ALG_EXPERTS_RECEIVE ? "ncclEpComplete" : call->combine ? "ncclEpCombine" : "ncclEpDispatch";
@@ -28,11 +32,15 @@ static ncclResult_t fail(shim_experts_group_t *group, ncclResult_t result, const
     return shim_experts_refuse(result, "%s: %s; the group's calls fail from now on", name, text);
 }
 
-static const char *text_of(uint32_t status)
+static const char *text_of(const shim_experts_group_t *group, uint32_t status)
 {
     switch (status) {
     case ALG_STATUS_TIMEOUT:
-        return "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS)";
+        return group->replays && group->taken
+                   ? "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS), or a replayed one for a "
+                     "call "
+                     "of this rank that is open: ncclEpComplete it before a graph with send_only calls is replayed"
+                   : "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS)";
     case ALG_STATUS_PEER_LEFT:
         return "a peer left a call before its end";
     case ALG_STATUS_PEER_DEAD:
@@ -45,7 +53,7 @@ static const char *text_of(uint32_t status)
 static ncclResult_t fail_status(shim_experts_group_t *group, const char *name, uint32_t status)
 {
     const bool aborted = status == ALG_STATUS_ABORTED;
-    return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(status));
+    return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(group, status));
 }
 
 /* Or was destroyed: its handle is unknown or another's. */
@@ -93,16 +101,17 @@ static ncclResult_t check_room(const shim_experts_group_t *group, const alg_expe
 /* ---- Launch --------------------------------------------------------------------------- */
 
 /* Gives the call its id, by which waiting kernels are recognized. The receiving half has that of the sending one. */
-static void note(const shim_experts_group_t *group, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
+static void note(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
 {
     if (call->phases != ALG_EXPERTS_RECEIVE)
-        call->id = shim_experts_note(group, call, stream);
-    team->limit = alg_limit(group->timeout_ns, call->id);
+        call->id = shim_experts_note(handle, call, stream);
+    team->limit = alg_limit(handle->group->timeout_ns, call->id);
 }
 
-static ncclResult_t run_host(shim_experts_group_t *group, alg_team_t *team, alg_experts_call_t *call)
+static ncclResult_t run_host(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call)
 {
-    note(group, team, call, NULL);
+    shim_experts_group_t *group = handle->group;
+    note(handle, team, call, NULL);
     atomic_fetch_add(&group->extra->running, 1);
     const int status = alg_experts_launch_host(team, &group->shape, call);
     atomic_fetch_sub(&group->extra->running, 1);
@@ -113,44 +122,51 @@ static ncclResult_t run_host(shim_experts_group_t *group, alg_team_t *team, alg_
     return ncclSuccess;
 }
 
+#if SHUNT_HAS_CUDA
+static ncclResult_t fail_launch(shim_experts_group_t *group, const char *name, int error)
+{
+    (void)cudaGetLastError(); /* the program's next query must not see it */
+    group->failure = ncclInternalError;
+    return shim_experts_refuse(ncclUnhandledCudaError,
+                               "%s: CUDA error %d, %s; the group's calls fail from now on; look for an earlier CUDA "
+                               "error of the program",
+                               name, error, cudaGetErrorString((cudaError_t)error));
+}
+#endif
+
 /* Under the communicator's lock, since the process's exit waits for launches that hold it. */
-static ncclResult_t run_cuda(shim_experts_group_t *group, alg_team_t *team, alg_experts_call_t *call,
+static ncclResult_t run_cuda(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call,
                              cudaStream_t stream)
 {
+    shim_experts_group_t *group = handle->group;
 #if SHUNT_HAS_CUDA
     shim_comm_t *comm = group->extra->comm;
     net_visit_t visit;
     pthread_mutex_lock(&comm->lock);
     int error = net_device_enter(&visit, comm->device);
     if (error == 0) {
-        note(group, team, call, stream);
+        note(handle, team, call, stream);
         error = alg_experts_launch_cuda(team, &group->shape, call, stream);
         net_device_leave(&visit);
     }
     pthread_mutex_unlock(&comm->lock);
-    if (error == 0)
-        return ncclSuccess;
-    group->failure = ncclInternalError;
-    return shim_experts_refuse(
-        ncclUnhandledCudaError,
-        "%s: CUDA error %d; the group's calls fail from now on; look for an earlier CUDA error of "
-        "the program",
-        name_of(call), error);
+    return error == 0 ? ncclSuccess : fail_launch(group, name_of(call), error);
 #else
     (void)team, (void)stream;
     return fail(group, ncclInternalError, name_of(call), "no CUDA in this build");
 #endif
 }
 
-static ncclResult_t launch(shim_experts_group_t *group, alg_experts_call_t *call, cudaStream_t stream)
+static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *call, cudaStream_t stream)
 {
+    shim_experts_group_t *group = handle->group;
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
     /* Beside other communicators a grid that is placed early could leave them no place, while it waits (share.c). */
     if (!group->host && !shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
     const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
-    const ncclResult_t result = group->host ? run_host(group, &team, call) : run_cuda(group, &team, call, stream);
+    const ncclResult_t result = group->host ? run_host(handle, &team, call) : run_cuda(handle, &team, call, stream);
     if (ranged)
         shim_range_end();
     if (result != ncclSuccess)
@@ -165,13 +181,14 @@ static ncclResult_t make_call(shim_experts_handle_t *handle, alg_experts_call_t 
     call->phases = staged ? ALG_EXPERTS_SEND : ALG_EXPERTS_BOTH;
     ncclResult_t result = staged ? check_room(group, call) : ncclSuccess;
     if (result == ncclSuccess)
-        result = launch(group, call, stream);
+        result = launch(handle, call, stream);
     if (result == ncclSuccess && !call->combine) {
         handle->dispatched = true;
         handle->dispatched_tokens = call->tokens;
     }
     if (result != ncclSuccess || !staged)
         return result;
+    group->replays = group->replays || handle->captured != 0;
     handle->room = (uint32_t)(group->sends++ % group->staged);
     group->taken |= 1u << handle->room;
     handle->open = *call;
@@ -213,9 +230,9 @@ ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDi
         result = shim_experts_check_dispatch(handle, inputs, outputs, layout, config, &call);
     if (result == ncclSuccess)
         result = make_call(handle, &call, config->send_only != 0, stream);
-    pthread_mutex_unlock(&handle->group->lock);
     if (start_ns != 0)
         shim_experts_trace(handle, "ncclEpDispatch", inputs->tokens, stream, start_ns, result);
+    pthread_mutex_unlock(&handle->group->lock);
     return result;
 }
 
@@ -235,9 +252,9 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
         result = check_dispatched(handle);
     if (result == ncclSuccess)
         result = make_call(handle, &call, config->send_only != 0, stream);
-    pthread_mutex_unlock(&handle->group->lock);
     if (start_ns != 0)
         shim_experts_trace(handle, "ncclEpCombine", inputs->tokens, stream, start_ns, result);
+    pthread_mutex_unlock(&handle->group->lock);
     return result;
 }
 
@@ -250,13 +267,13 @@ ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t s
     ncclResult_t result = handle->is_open ? check_group(group, "ncclEpComplete") : ncclSuccess;
     if (handle->is_open && result == ncclSuccess) {
         handle->open.phases = ALG_EXPERTS_RECEIVE;
-        result = launch(group, &handle->open, stream);
+        result = launch(handle, &handle->open, stream);
         handle->is_open = false;
         if (result == ncclSuccess)
             group->taken &= ~(1u << handle->room);
     }
-    pthread_mutex_unlock(&group->lock);
     if (start_ns != 0)
         shim_experts_trace(handle, "ncclEpComplete", NULL, stream, start_ns, result);
+    pthread_mutex_unlock(&group->lock);
     return result;
 }

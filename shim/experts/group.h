@@ -26,6 +26,7 @@ struct shim_experts_group {
     uint32_t taken;         /* bits: those of open calls */
     uint64_t sends;         /* staged calls so far */
     bool lost;              /* a handle was destroyed with its call open */
+    bool replays;           /* a staged call was captured */
     atomic_bool destroyed;
 };
 
@@ -44,6 +45,7 @@ struct shim_experts_handle {
     uint32_t dispatched_tokens;
     bool is_open;            /* a call was sent and is not received */
     uint32_t room;           /* its staged room */
+    int32_t captured;        /* the last call that was noted: 1, 0, or -1: the stream cannot be asked */
     alg_experts_call_t open; /* that call */
 };
 
@@ -77,9 +79,10 @@ static inline uint64_t shim_experts_bytes(const alg_experts_call_t *call)
     return (uint64_t)call->tokens * (call->token_bytes + call->scale_bytes);
 }
 
-/* note.c: the account of calls. Counts and records a call that is launched next, unless it only receives; its id. CUDA:
- * in the stream's context. */
-uint64_t shim_experts_note(const shim_experts_group_t *group, const alg_experts_call_t *call, const void *stream);
+/* note.c: the account of calls, under the group's lock. Counts and records a call that is launched next, unless it only
+ * receives; its id. Like a collective it counts when it is issued, also if its launch then fails. CUDA: in the stream's
+ * context. */
+uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call_t *call, const void *stream);
 /* The trace's event of a call that began at start_ns, which is not 0. `tokens`: its input; NULL: ncclEpComplete. */
 void shim_experts_trace(const shim_experts_handle_t *handle, const char *function, const ncclEpTensor_t *tokens,
                         const void *stream, uint64_t start_ns, ncclResult_t result);

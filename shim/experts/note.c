@@ -7,6 +7,7 @@
  */
 #include "shim/account/statistics.h"
 #include "shim/account/trace.h"
+#include "shim/comm/capture.h"
 #include "shim/experts/group.h"
 
 _Static_assert((int)SHIM_DISPATCH == (int)RECORD_DISPATCH && (int)SHIM_COMBINE == (int)RECORD_COMBINE,
@@ -14,28 +15,28 @@ _Static_assert((int)SHIM_DISPATCH == (int)RECORD_DISPATCH && (int)SHIM_COMBINE =
 
 static const alg_algorithm_t g_served = {.name = shim_record_experts};
 
-static bool is_captured(const shim_experts_group_t *group, const void *stream)
+static int32_t capture_of(const shim_experts_group_t *group, const void *stream)
 {
-    unsigned long long capture = 0;
-#if SHUNT_HAS_CUDA
-    if (!group->host)
-        (void)net_stream_capture((void *)(uintptr_t)stream, &capture);
-#else
-    (void)group, (void)stream;
-#endif
-    return capture != 0;
+    shim_capture_t capture;
+    if (group->host)
+        return 0;
+    return shim_capture_query((void *)(uintptr_t)stream, &capture) == 0 ? capture.id != 0 : -1;
 }
 
-uint64_t shim_experts_note(const shim_experts_group_t *group, const alg_experts_call_t *call, const void *stream)
+uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call_t *call, const void *stream)
 {
-    const bool captured = is_captured(group, stream);
+    const shim_experts_group_t *group = handle->group;
+    handle->captured = capture_of(group, stream);
+    const bool captured = handle->captured > 0, known = handle->captured >= 0;
     const uint32_t collective = call->combine ? RECORD_COMBINE : RECORD_DISPATCH;
     const shim_place_t place = shim_place(&group->extra->comm->plan->topology, ALG_TYPE_COUNT, captured);
-    const sel_choice_t choice = {.algorithm = &g_served, .blocks = call->blocks};
+    const sel_choice_t choice = {
+        .algorithm = &g_served, .blocks = call->blocks, .threads = group->host ? 1 : ALG_EXPERTS_THREADS};
     shim_count_taken(collective, place, shim_experts_bytes(call), &choice);
     const shim_record_call_t made = {.sign = {.collective = collective, .op = ALG_SUM, .count = call->tokens},
                                      .captured = captured,
-                                     .flags = call->phases == ALG_EXPERTS_SEND ? RECORD_STAGED : 0,
+                                     .flags = (call->phases == ALG_EXPERTS_SEND ? RECORD_STAGED : 0u) |
+                                              (known ? 0u : RECORD_CAPTURE_UNKNOWN),
                                      .stream = stream,
                                      .algorithm = shim_record_experts};
     return shim_record_call(group->extra->record, &made);
@@ -56,7 +57,7 @@ void shim_experts_trace(const shim_experts_handle_t *handle, const char *functio
                                .rank = (int32_t)comm->rank,
                                .nranks = (int32_t)comm->nranks,
                                .result = (int32_t)result,
-                               .captured = result == ncclSuccess ? is_captured(handle->group, stream) : -1};
+                               .captured = result == ncclSuccess ? handle->captured : -1};
     shim_statistics_fresh(&event.decision);
     shim_trace_end(&event);
 }

@@ -48,6 +48,8 @@ typedef struct fake {
     uint32_t devices_set; /* by cudaSetDevice */
     uint32_t cuda_calls;  /* all but queries of device and capture */
     uint32_t queries;     /* queries of a capture */
+    uint32_t queried;     /* ... and the devices (bits) that were current then, also of those that failed */
+    int last_error;       /* what cudaGetLastError returns once */
     uint32_t searched;    /* nodes that were asked for what they depend on */
     uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the reverse */
     uint32_t graph_references;

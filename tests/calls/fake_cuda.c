@@ -302,7 +302,9 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaGetLastError(void)
 {
-    return cudaSuccess;
+    const int error = fake.last_error;
+    fake.last_error = cudaSuccess;
+    return (cudaError_t)error;
 }
 
 const char *cudaGetErrorString(cudaError_t error)
@@ -376,6 +378,7 @@ static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatu
 {
     static cudaGraphNode_t list[NODES];
     const stream_t *s = stream_of(stream);
+    fake.queried |= id != NULL ? 1u << fake.device : 0;
     if (s == NULL || s->destroyed)
         return cudaErrorInvalidResourceHandle;
     if (s->capture == ~0ull)

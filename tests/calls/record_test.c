@@ -616,6 +616,25 @@ static void another_file_is_no_book(void **state)
     close(sealed);
 }
 
+/* The first version's readers would take experts' calls for messages, so neither reads the other's book. */
+static void a_book_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    uint32_t slots;
+    for (uint32_t version = RECORD_VERSION - 1; version <= RECORD_VERSION + 1; version++) {
+        record_book_t book = {0};
+        const int fd = memfd_create("book", MFD_ALLOW_SEALING);
+        assert_int_equal(ftruncate(fd, RECORD_PAGE), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        atomic_store(&book.magic, RECORD_MAGIC);
+        atomic_store(&book.version, version);
+        assert_int_equal(pwrite(fd, &book, sizeof book, 0), sizeof book);
+        assert_int_equal(record_book_map(fd, &slots) != NULL, version == RECORD_VERSION);
+        close(fd);
+    }
+    assert_true(RECORD_VERSION >= 2);
+}
+
 /* A forked child has a book of its own and does not change its parent's. */
 static void a_forked_child_begins_anew(void **state)
 {
@@ -681,6 +700,7 @@ int main(void)
         cmocka_unit_test(a_replayed_list_has_an_epoch_for_each_call),
         cmocka_unit_test(only_the_owner_may_open_it_and_nobody_may_shorten_it),
         cmocka_unit_test(another_file_is_no_book),
+        cmocka_unit_test(a_book_of_another_version_is_refused),
         cmocka_unit_test(a_forked_child_begins_anew),
         cmocka_unit_test(as_many_as_fit_are_recorded),
     };

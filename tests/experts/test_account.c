@@ -85,6 +85,7 @@ static void counted_body(ranks_t *ranks)
         CHECK_NCCL(experts_dispatch(r));
     CHECK(shunt_last_decision(&last) == 0 && last.taken && strcmp(last.collective, "dispatch") == 0);
     CHECK(strcmp(last.algorithm, "experts") == 0 && last.bytes == r->tokens.sizes[0] * EXPERTS_HIDDEN * sizeof(float));
+    CHECK(last.blocks == 1 && last.threads == 1);
     r->combine.send_only = 1;
     CHECK_NCCL(experts_combine(r));
     CHECK_FAILS(experts_combine(r)); /* one is open: refused, so not counted */
@@ -119,6 +120,9 @@ static void calls_are_counted_and_traced(void **state)
         assert_int_equal(count_of("\"name\":\"ncclEpCombine experts\",\"cat\":\"shunt\""), 1);
         assert_int_equal(count_of("\"name\":\"ncclEpCombine refused\""), 1);
         assert_int_equal(count_of("\"name\":\"ncclEpComplete\""), 1);
+        assert_int_equal(
+            count_of("\"captured\":false,\"route\":\"shunt\",\"algorithm\":\"experts\",\"blocks\":1,\"threads\":1,"),
+            4);
         contains("\"type\":\"float32\"");
         unlink(found.gl_pathv[i]);
     }

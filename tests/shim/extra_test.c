@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * extra_test.c - the memory of ended groups of experts on fake GPUs, with a thread for each rank. A wrapped
- * shim_comm_reap lets one rank after the other free, when all have given up what they had.
+ * extra_test.c - the memory of ended groups of experts on fake GPUs, with a thread for each rank. Wrapped,
+ * shim_comm_reap and shim_comm_reap_idle let one rank after the other free, when all have given up what they had; and a
+ * free can wait for a kernel, as the driver's do.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "comms.h"
 #include "shim/comm/extra.h"
 #include "shim/comm/reap.h"
 #include "shim/experts/group.h"
 
-enum { RANKS = 2, GROUPS = 12 };
+enum { RANKS = 2, GROUPS = 12, NAPS = 500 };
 
 static ncclComm_t comms[RANKS];
 static pthread_barrier_t barrier;
@@ -22,16 +24,47 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local bool in_turn;
 static atomic_int wrong; /* checks that failed, of all threads */
 
+static _Thread_local bool kernel_waits; /* on this thread's GPU, until `called` */
+static atomic_bool called;
+
 void __real_shim_comm_reap(void);
 void __wrap_shim_comm_reap(void);
+void __real_shim_comm_reap_idle(void);
+void __wrap_shim_comm_reap_idle(void);
+void __real_alg_scratch_reap(void);
+void __wrap_alg_scratch_reap(void);
 
-void __wrap_shim_comm_reap(void)
+static void reap(void (*real)(void))
 {
     if (in_turn)
         pthread_barrier_wait(&barrier);
-    pthread_mutex_lock(&turn);
-    __real_shim_comm_reap();
-    pthread_mutex_unlock(&turn);
+    if (!kernel_waits)
+        pthread_mutex_lock(&turn);
+    real();
+    if (!kernel_waits)
+        pthread_mutex_unlock(&turn);
+}
+
+void __wrap_shim_comm_reap(void)
+{
+    reap(__real_shim_comm_reap);
+}
+
+void __wrap_shim_comm_reap_idle(void)
+{
+    reap(__real_shim_comm_reap_idle);
+}
+
+void __wrap_alg_scratch_reap(void)
+{
+    for (int naps = 0; kernel_waits && !atomic_load(&called); naps++) {
+        usleep(10000);
+        if (naps < NAPS)
+            continue;
+        atomic_fetch_add(&wrong, 1);
+        break;
+    }
+    __real_alg_scratch_reap();
 }
 
 /* ---- Fakes of algorithms/ ---- */
@@ -109,6 +142,28 @@ static void *beside_another(void *argument)
     return NULL;
 }
 
+/* As above, while rank 0's call of that group waits for rank 1's, which follows the creation there: no rank waits in a
+ * creation for a free of another one. */
+static void *beside_a_waiting_call(void *argument)
+{
+    const int rank = *(const int *)argument;
+    shim_experts_group_t *lives = make(rank);
+    for (int i = 0; i < GROUPS; i++) {
+        kernel_waits = rank == 0;
+        shim_experts_group_t *group = make(rank);
+        if (rank == 1)
+            atomic_store(&called, true);
+        kernel_waits = false;
+        pthread_barrier_wait(&barrier);
+        expect(fake.retired <= 4);
+        pthread_barrier_wait(&barrier);
+        atomic_store(&called, false);
+        expect(shim_experts_destroy(group) == ncclSuccess);
+    }
+    expect(shim_experts_destroy(lives) == ncclSuccess);
+    return NULL;
+}
+
 static void run(void *(*body)(void *))
 {
     pthread_t thread[RANKS];
@@ -142,11 +197,18 @@ static void few_ended_groups_wait_beside_a_living_one(void **state)
     run(beside_another);
 }
 
+static void a_free_that_waits_for_a_peers_call_keeps_no_rank_from_creating(void **state)
+{
+    (void)state;
+    run(beside_a_waiting_call);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_ended_group_is_freed_before_the_next_is_made),
         cmocka_unit_test(few_ended_groups_wait_beside_a_living_one),
+        cmocka_unit_test(a_free_that_waits_for_a_peers_call_keeps_no_rank_from_creating),
     };
     fake_reset();
     return cmocka_run_group_tests(tests, NULL, NULL);
