@@ -316,22 +316,23 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   breaks(each_algorithm "${hangs}")
-  add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
+  add_broken(bulk_list kernels bulk_move bulk/walk.h "n + BULK_TURNS - done <= BULK_PLACES" "true")
   breaks(each_algorithm "${wrong}")
-  add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
+  add_broken(bulk_taken kernels bulk_move bulk/walk.h "lane_write_own(bulk_taken(team), 0)" "")
   breaks(each_algorithm "${either}")
-  add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()" "BULK_IDLE : (list(BULK_NONE), ended = true, BULK_ENDED)")
+  add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()"
+    "BULK_IDLE : (j.list.add(listed, BULK_NONE), ended = true, BULK_ENDED)")
   breaks(each_algorithm "${hangs}")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
   add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
     "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")
   # A sum where this rank has yet to send from: it loads late what it sends, behind the sums of what has arrived.
   set(loads_late bulk/roles.h "if (!bulk_free(*j.out, at))" "if (!bulk_free(*j.out, at) ||
-      (j.team->rank == 0 && j.in_step == 0 && (j.told(BULK_ARRIVED) <= w.n || rand() % 64 != 0)))"
+      (j.team->rank == 0 && j.in_step == 0 && (j.list.told(BULK_ARRIVED) <= w.n || rand() % 64 != 0)))"
     "#include \"algorithms/bulk/walk.h\"" "#include \"algorithms/bulk/walk.h\"\n#include <stdlib.h>")
   add_unbroken(bulk_loads_late each_algorithm kernels bulk_add ${loads_late})
   breaks(each_algorithm "${wrong}")
-  add_broken(bulk_in_place kernels bulk_add ${loads_late} AND bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
+  add_broken(bulk_in_place kernels bulk_add ${loads_late} AND bulk/bulk_add.cu "j.list.told(BULK_SENT) > w.n" "true")
   # A chunk that is stored before it is added.
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
   breaks(mixed "${wrong}")
