@@ -239,7 +239,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(series_between parts push_move device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
   breaks(all_together "${hangs}")
   add_broken(series_notices parts push_move push/push.h "at + call.root * notice_bytes(team.nranks)" "at")
-  add_broken(series_shares parts push_move device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
+  add_broken(series_shares parts push_move device/series.h "(lane.grid_blocks - 1)" "0" ": 1;" ": 0;")
   breaks(each_algorithm "${wrong}")
   # The same in two crossings: a root that gets no data; a rank whose slice is empty.
   add_broken(broadcast_no_notice kernels broadcast rooted/broadcast.cu
