@@ -264,21 +264,22 @@ if(SHUNT_SANITIZE STREQUAL "")
     "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
   breaks(running_ahead "0x1 != 0")
   add_broken(no_credit_alone messages pairs sendrecv/alone.h
-    "while (r.count[j] + r.share(rows, j) - r.credit[j] > r.it.rows)" "while (false)")
+    "while (r.sender().lacks_credit(j, r.share(rows, j)))" "while (false)")
   breaks(groups "${wrong}")
   # Credit for rows that are not armed again.
   add_broken(false_credit messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step, to[j])" "lane_raise(it.credit + j * step, to[j] + it.rows)")
+    "lane_raise(it.credit + j * step, next[j])" "lane_raise(it.credit + j * step, next[j] + it.rows)")
   breaks(groups "${hangs}")
   # No credit within a launch.
   add_broken(mean_credit messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step, to[j])" "lane_raise(it.credit + j * step, 0)")
+    "lane_raise(it.credit + j * step, next[j])" "lane_raise(it.credit + j * step, 0)")
   # Credit for the first channel of a group alone.
-  add_broken(group_credit messages pairs sendrecv/ring.h "it.credit + j * step" "it.credit + 0 * step")
+  add_broken(group_credit messages pairs sendrecv/ring.h
+    "lane_raise(it.credit + j * step" "lane_raise(it.credit + 0 * step")
   breaks(deposits "${hangs}")
   # A launch that does not begin with credit for what earlier ones have received.
   add_broken(no_tell messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step, count[j])" "(void)count")
+    "lane_raise(it.credit + j * step, received[j])" "(void)received")
   breaks(groups "${wrong}")
   add_broken(no_ring_rearm messages pairs sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
   breaks(groups "${hangs}")
