@@ -3,8 +3,10 @@
  * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
- * output. Most is as in move.h. The collector loads a chunk of every peer and of the own input into one stage; the
- * adders, groups of warps that take chunks in turn, put the sums in the first chunk's place; the keeper stores them.
+ * output. Chunks, slots and shared words: walk.h; the other roles: roles.h; why nothing waits in a circle: move.h.
+ *
+ * The collector loads a chunk of every peer and of the own input into one stage; the adders, groups of warps that take
+ * chunks in turn, put the sums in the first chunk's place; the keeper stores them.
  *
  * Two ranks all-reduce in one step: they exchange whole inputs, as many bytes as in staged's two steps. More ranks
  * reduce-scatter into slices of the output, and a second kernel gathers them.
@@ -41,9 +43,9 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
-    walk w;
-    bulk_at_t at;
-    uint32_t issued, arrived;
+    walk w = {};
+    bulk_at_t at = {};
+    uint32_t issued = 0, arrived = 0;
 
     LANE_FN bulk_step_t step()
     {
@@ -142,7 +144,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     /* Only an all-reduce (of two ranks) may store where it sends from. */
     LANE_FN bool sent() const
     {
-        return j.in_step != 0 || j.told(BULK_SENT) > w.n;
+        return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
     }
 
     LANE_FN void end()
@@ -192,15 +194,15 @@ struct bulk_add {
         typedef bulk_adder<R, N, WHOLE> adder_t;
         adder_t adder = adder_t::make(j, r, buffer_make(j.own, j.data_bytes(team.rank)), lane);
         const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister<N> lister = {j, lane.grid_blocks, lane.grid_block >= call.sure_blocks, {}, 0, 0, 0, false, false};
-        bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
-        bulk_sender<N, true, WHOLE, BULK_ADD_LAG<N>> sender = {j, {}, {}, {}, 0, 0, 0, 0};
-        bulk_herald herald = {j, in_warp, 0};
-        bulk_watcher<N, BULK_DATA> data = {j, in_warp, 0};
-        bulk_collector<N, WHOLE> collector = {j, {}, {}, 0, 0};
-        bulk_loader<true, WHOLE> loader = {j, {}, {}, 0, 0};
+        bulk_lister<N> lister = {j, lane.grid_blocks, lane.grid_block >= call.sure_blocks};
+        bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp};
+        bulk_sender<N, true, WHOLE, BULK_ADD_LAG<N>> sender = {j};
+        bulk_herald herald = {j, in_warp};
+        bulk_watcher<N, BULK_DATA> data = {j, in_warp};
+        bulk_collector<N, WHOLE> collector = {j};
+        bulk_loader<true, WHOLE> loader = {j};
         if constexpr (WHOLE) {
-            bulk_keeper<true, 0> keeper = {j, {}, {}, {}, 0, 0};
+            bulk_keeper<true, 0> keeper = {j};
             bulk_roles(lane, team, adder, lister, loader, credit, sender, herald, data, collector, keeper);
         } else {
             typedef bulk_shifter<true, bulk_multiplied<R>> shifter_t;

@@ -20,15 +20,7 @@
  * staging where staged gathers, and staged stores there only after a flag that the reader raised in the same call; so
  * either may follow the other.
  *
- * Roles of a block (bulk.h): the lister takes chunks. The loader fills stages from the input; the sender copies them to
- * the peers' slots (the own block to the output); the herald raises DATA, since the fence before it takes microseconds.
- * The taker fills other stages from this rank's slots; the keeper copies them to the output and gives CREDIT. Watchers
- * poll CREDIT and DATA. If buffers are not whole (input.h), a shifter follows the loader, and the keeper has several
- * warps (plain.h).
- *
- * Memory order: the sender sees its copies complete before the herald fences and raises DATA; a watcher sees DATA
- * before the taker's proxy fence (bulk_seen) and load. Likewise the keeper sees its load complete before it gives
- * CREDIT, and a watcher sees CREDIT before the sender's proxy fence and stores.
+ * Roles: roles.h. Shared words, and what orders them: walk.h.
  *
  * A broken wait ends only its role. The others find the stop when they next poll; their data is still correct. Each
  * role waits for its own copies before it leaves.
@@ -69,15 +61,15 @@ struct bulk_move {
             return;
         j.base = epoch_base(epoch);
         const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister<N> lister = {j, lane.grid_blocks, lane.grid_block >= call.sure_blocks, {}, 0, 0, 0, false, false};
-        bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
-        bulk_sender<N, EACH, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
-        bulk_herald herald = {j, in_warp, 0};
-        bulk_watcher<N, BULK_DATA> data = {j, in_warp, 0};
-        bulk_taker taker = {j, {}, {}, 0, 0, 0};
-        bulk_loader<EACH, WHOLE> loader = {j, {}, {}, 0, 0};
+        bulk_lister<N> lister = {j, lane.grid_blocks, lane.grid_block >= call.sure_blocks};
+        bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp};
+        bulk_sender<N, EACH, WHOLE, LAG> sender = {j};
+        bulk_herald herald = {j, in_warp};
+        bulk_watcher<N, BULK_DATA> data = {j, in_warp};
+        bulk_taker taker = {j};
+        bulk_loader<EACH, WHOLE> loader = {j};
         if constexpr (WHOLE) {
-            bulk_keeper<false, LAG> keeper = {j, {}, {}, {}, 0, 0};
+            bulk_keeper<false, LAG> keeper = {j};
             bulk_roles(lane, team, lister, loader, credit, sender, herald, data, taker, keeper);
         } else {
             typedef bulk_shifter<EACH, bulk_as_it_is> shifter_t;

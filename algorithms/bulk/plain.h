@@ -243,7 +243,7 @@ template <bool SUM> struct bulk_plain_keeper {
          * stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
-            j.tell(BULK_KEPT, w.n - behind);
+            j.list.tell(BULK_KEPT, w.n - behind);
         return BULK_MOVED;
     }
 

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps (move.h, bulk_add.cu), each with its own walk through the block's chunks.
- * Those for buffers that are not whole are in plain.h.
+ * roles.h - the roles of a block's warps, each with its own walk through the block's chunks. The words by which they
+ * wait for each other: walk.h. What a role is: bulk.h. In the order of a chunk's way:
+ *   lister           takes the chunk
+ *   loader           input -> stage of `out`
+ *   shifter          only if buffers are not whole (plain.h): to the stage's beginning
+ *   credit watcher   polls CREDIT of all peers
+ *   sender           stage -> slot at each peer (the own block -> output)
+ *   herald           raises DATA, since the fence before it takes microseconds
+ *   data watcher     polls DATA of all peers
+ *   taker            slot -> stage of `in`; in a sum the collector (bulk_add.cu), all peers' slots into one stage
+ *   adder            only in a sum (bulk_add.cu): stage -> the same stage
+ *   keeper           gives CREDIT, stage -> output
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
 
 #include "algorithms/bulk/walk.h"
-
-static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 /* Lists a chunk when its first stage is free, so slow blocks take fewer. (With more pieces than stages, the check may
  * pass two rounds early.) Takes a number one chunk ahead, since that is as slow as a load. */
@@ -17,9 +25,9 @@ template <int N> struct bulk_lister {
     const bulk_job_t &j;
     uint32_t blocks; /* of this rank's grid */
     bool spare;      /* not one of sure_blocks */
-    bulk_at_t at;
-    uint32_t listed, next, waited;
-    bool begun, ended;
+    bulk_at_t at = {};
+    uint32_t listed = 0, next = 0, waited = 0;
+    bool begun = false, ended = false;
 
     LANE_FN bulk_step_t step()
     {
@@ -27,14 +35,14 @@ template <int N> struct bulk_lister {
             return BULK_ENDED;
         if (!begun)
             return begin();
-        if (listed + BULK_TURNS - least_done() > BULK_PLACES || !bulk_free(*j.out, at))
+        if (!j.list.has_place(listed) || !bulk_free(*j.out, at))
             return BULK_IDLE;
         if (next >= j.plan.chunks)
             return finish();
-        list(next);
+        j.list.add(listed, next);
         for (uint32_t i = 0; i < j.pieces; i++)
             bulk_next(*j.out, at);
-        next = take();
+        next = bulk_take(*j.team);
         return BULK_MOVED;
     }
 
@@ -46,7 +54,7 @@ template <int N> struct bulk_lister {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
             return ++waited < BULK_PATIENCE ? BULK_IDLE : finish();
         begun = true;
-        next = take();
+        next = bulk_take(*j.team);
         for (uint32_t i = 1; next == 0 && i < j.team->nranks; i++)
             bulk_raise_entry(j, ring_next(*j.team, i));
         return BULK_MOVED;
@@ -54,36 +62,11 @@ template <int N> struct bulk_lister {
 
     LANE_FN bulk_step_t finish()
     {
-        if (lane_take_own(word(), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
-            lane_write_own(word(), 0);
+        bulk_finish(*j.team, blocks);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
-            list(BULK_NONE);
+            j.list.add(listed, BULK_NONE);
         ended = true;
         return BULK_ENDED;
-    }
-
-    /* Low half: chunks taken; high half: blocks that have finished. */
-    LANE_FN uint64_t *word() const
-    {
-        return (uint64_t *)(j.team->own + ALG_TAKEN_OFFSET);
-    }
-
-    LANE_FN uint32_t take() const
-    {
-        return (uint32_t)lane_take_own(word(), 1);
-    }
-
-    LANE_FN void list(uint32_t chunk)
-    {
-        j.tell(BULK_LIST + listed % BULK_PLACES, chunk);
-        j.tell(BULK_LISTED, ++listed);
-    }
-
-    /* Chunks whose places in the list no role reads any more. */
-    LANE_FN uint32_t least_done() const
-    {
-        const uint32_t announced = j.told(BULK_ANNOUNCED), kept = j.told(BULK_KEPT);
-        return announced < kept ? announced : kept;
     }
 
     LANE_FN void end()
@@ -154,9 +137,9 @@ LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at
 template <bool EACH, bool WHOLE> struct bulk_loader {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
-    walk w;
-    bulk_at_t at;
-    uint32_t piece, issued;
+    walk w = {};
+    bulk_at_t at = {};
+    uint32_t piece = 0, issued = 0;
 
     LANE_FN bulk_step_t step()
     {
@@ -187,13 +170,13 @@ template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
     uint32_t lane;
-    uint32_t seen;
+    uint32_t seen = 0;
 
     LANE_FN bulk_step_t step()
     {
         const uint32_t n = seen + lane;
-        const bool listed = n < j.told(BULK_LISTED) && lane < BULK_PLACES;
-        const uint32_t chunk = listed ? j.listed(n) : BULK_NONE;
+        const bool listed = n < j.list.told(BULK_LISTED) && lane < BULK_PLACES;
+        const uint32_t chunk = listed ? j.list.chunk(n) : BULK_NONE;
         const bool reached = chunk != BULK_NONE && bulk_reached<N>(j, KIND, chunk);
         const uint32_t count = lane_warp_least(reached ? lane_warp_size() : lane);
         if (count == 0)
@@ -201,7 +184,7 @@ template <int N, int KIND> struct bulk_watcher {
         seen += count;
         lane_warp_sync();
         if (lane == 0)
-            j.tell(WORD, seen);
+            j.list.tell(WORD, seen);
         return BULK_MOVED;
     }
 
@@ -220,9 +203,9 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
-    walk w;
-    bulk_at_t at, read; /* the next stages to send and to release */
-    uint32_t piece, issued, done, credited;
+    walk w = {};
+    bulk_at_t at = {}, read = {}; /* the next stages to send and to release */
+    uint32_t piece = 0, issued = 0, done = 0, credited = 0;
 
     LANE_FN bulk_step_t step()
     {
@@ -255,7 +238,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     LANE_FN bool credit()
     {
         if (credited <= w.n) {
-            credited = j.told(BULK_CREDITED);
+            credited = j.list.told(BULK_CREDITED);
             bulk_seen();
         }
         return credited > w.n;
@@ -267,7 +250,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
             bulk_release(*j.out, read);
             bulk_next(*j.out, read);
         }
-        j.tell(BULK_SENT, done);
+        j.list.tell(BULK_SENT, done);
     }
 
     /* Publishes complete copies before idling; otherwise ranks could wait for each other's last chunks. */
@@ -291,21 +274,21 @@ struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
     uint32_t lane;
-    uint32_t seen;
+    uint32_t seen = 0;
 
     LANE_FN bulk_step_t step()
     {
-        const bool sent = (seen + lane + 1) * j.pieces <= j.told(BULK_SENT);
+        const bool sent = (seen + lane + 1) * j.pieces <= j.list.told(BULK_SENT);
         const uint32_t count = lane_warp_least(sent ? lane_warp_size() : lane);
         if (count == 0)
-            return lane_warp_any(seen < j.told(BULK_LISTED) && j.listed(seen) == BULK_NONE) ? BULK_ENDED : BULK_IDLE;
+            return lane_warp_any(seen < j.list.told(BULK_LISTED) && j.list.ends_at(seen)) ? BULK_ENDED : BULK_IDLE;
         lane_fence();
         for (uint32_t i = 1; lane < count && i < j.team->nranks; i++)
-            bulk_raise(j, ring_next(*j.team, i), BULK_DATA, j.listed(seen + lane));
+            bulk_raise(j, ring_next(*j.team, i), BULK_DATA, j.list.chunk(seen + lane));
         seen += count;
         lane_warp_sync();
         if (lane == 0)
-            j.tell(BULK_ANNOUNCED, seen);
+            j.list.tell(BULK_ANNOUNCED, seen);
         return BULK_MOVED;
     }
 
@@ -318,7 +301,7 @@ struct bulk_herald {
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
-        arrived = j.told(BULK_ARRIVED);
+        arrived = j.list.told(BULK_ARRIVED);
         bulk_seen();
     }
     return arrived > w.n;
@@ -328,9 +311,9 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
-    walk w;
-    bulk_at_t at;
-    uint32_t piece, issued, arrived;
+    walk w = {};
+    bulk_at_t at = {};
+    uint32_t piece = 0, issued = 0, arrived = 0;
 
     LANE_FN bulk_step_t step()
     {
@@ -394,9 +377,9 @@ LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
-    walk w;
-    bulk_at_t at, read; /* the next stages to empty and to release */
-    uint32_t piece, issued;
+    walk w = {};
+    bulk_at_t at = {}, read = {}; /* the next stages to empty and to release */
+    uint32_t piece = 0, issued = 0;
 
     LANE_FN bulk_step_t step()
     {
@@ -418,7 +401,7 @@ template <bool SUM, int LAG> struct bulk_keeper {
         }
         if (++piece == bulk_chunk_stages<SUM>(j)) {
             piece = 0;
-            j.tell(BULK_KEPT, ++w.n);
+            j.list.tell(BULK_KEPT, ++w.n);
         }
         return BULK_MOVED;
     }

@@ -1,9 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - the chunks of a call: their blocks, their places in staging, their flags.
+ * walk.h - the chunks of a call: their blocks, their slots in staging, and all words that ranks and roles share.
  *
  * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room: with equal
  * parts, 24 blocks on H100 ended after 0.87 to 1.26 times the mean, as multiprocessors share the link unequally.
+ *
+ * One role writes a word (of TAKEN: the lister of every block). Words of a block count its chunks, in its list's order.
+ *
+ *   word            of         writer          readers                       meaning
+ *   TAKEN           rank       listers         listers                       chunks taken, blocks finished
+ *   ENTRY           pair       lister          credit watcher, spare lister  the writer's rank has begun this call
+ *   CREDIT          pair, slot keeper          credit watcher                the chunk may be stored into its slot
+ *   DATA            pair, slot herald          data watcher                  the chunk is in its slot
+ *   BULK_LIST...    block      lister          all roles                     numbers of its chunks, then BULK_NONE
+ *   BULK_LISTED     block      lister          all roles                     chunks in the list
+ *   BULK_CREDITED   block      credit watcher  sender                        chunks with CREDIT from all peers
+ *   BULK_SENT       block      sender          herald, adder                 pieces that are complete at the peers
+ *   BULK_ANNOUNCED  block      herald          lister                        chunks with DATA raised at all peers
+ *   BULK_ARRIVED    block      data watcher    taker, collector              chunks with DATA from all peers
+ *   BULK_KEPT       block      keeper          lister                        chunks that have left their stages
+ *
+ * Flags (ENTRY, CREDIT, DATA) and words of a block are written by release and read by acquire. TAKEN is atomic, and
+ * guards no data. Bulk copies need more (bulk_ptx.cuh):
+ *   chunk before DATA    the sender waits for its copies (bulk_done) and tells SENT; the herald fences, then raises
+ *   DATA before load     the data watcher tells ARRIVED; the taker calls bulk_seen, then loads
+ *   load before CREDIT   the keeper sees the load complete (bulk_filled), then raises; no fence
+ *   CREDIT before store  the credit watcher tells CREDITED; the sender calls bulk_seen, then stores
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
@@ -95,18 +117,60 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
     return p;
 }
 
-/* Words of a block (bulk_word): its chunks listed, that may be sent, sent (in pieces), announced to peers, arrived,
- * stored; then the list, with the block's chunk n at place n % BULK_PLACES. */
+/* Words of a block (bulk_word). */
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
-/* Ends the list. */
+/* Ends the list, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
+/* The chunks that a block has taken, the n-th at place n % BULK_PLACES, and how far its roles are. */
+typedef struct bulk_list {
+    bulk_word_t words;
+
+    LANE_FN uint32_t told(uint32_t word) const
+    {
+        return bulk_told(bulk_word(words, word));
+    }
+
+    LANE_FN void tell(uint32_t word, uint32_t value) const
+    {
+        bulk_tell(bulk_word(words, word), value);
+    }
+
+    /* The block's chunk n < told(BULK_LISTED), as numbered in the call. */
+    LANE_FN uint32_t chunk(uint32_t n) const
+    {
+        return told(BULK_LIST + n % BULK_PLACES);
+    }
+
+    LANE_FN bool ends_at(uint32_t n) const
+    {
+        return chunk(n) == BULK_NONE;
+    }
+
+    /* Whether no role reads the places of chunk n, and of an end behind it, any more. The herald is the last role that
+     * sends, the keeper the last one that receives. */
+    LANE_FN bool has_place(uint32_t n) const
+    {
+        const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
+        const uint32_t done = announced < kept ? announced : kept;
+        return n + BULK_TURNS - done <= BULK_PLACES;
+    }
+
+    /* Needs has_place(n). */
+    LANE_FN void add(uint32_t &n, uint32_t chunk) const
+    {
+        tell(BULK_LIST + n % BULK_PLACES, chunk);
+        tell(BULK_LISTED, ++n);
+    }
+} bulk_list_t;
+
+/* What the roles of a block share besides: equal in all roles, and unchanged. */
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
     const bulk_ring_t *out, *in; /* stages on the way to peers, and from peers */
-    bulk_word_t words;
+    bulk_list_t list;
     const uint8_t *input;
     const uint8_t *own; /* bulk_add.cu: the part of the input that this rank adds itself */
     uint8_t *output;
@@ -138,21 +202,6 @@ typedef struct bulk_job {
     {
         return (bytes(chunk, rank) + VEC - 1) / VEC * VEC;
     }
-
-    LANE_FN uint32_t told(uint32_t word) const
-    {
-        return bulk_told(bulk_word(words, word));
-    }
-
-    LANE_FN void tell(uint32_t word, uint32_t value) const
-    {
-        bulk_tell(bulk_word(words, word), value);
-    }
-
-    LANE_FN uint32_t listed(uint32_t n) const
-    {
-        return told(BULK_LIST + n % BULK_PLACES);
-    }
 } bulk_job_t;
 
 LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, uint64_t bytes, uint32_t slot,
@@ -167,7 +216,7 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     j.unit = block.ring[0].bytes;
     j.out = &block.ring[0];
     j.in = &block.ring[1];
-    j.words = block.word;
+    j.list.words = block.word;
     j.input = (const uint8_t *)call.input;
     j.output = (uint8_t *)call.output;
     return j;
@@ -182,10 +231,10 @@ struct walk {
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
         if (n >= known)
-            known = j.told(BULK_LISTED);
+            known = j.list.told(BULK_LISTED);
         if (n >= known)
             return BULK_IDLE;
-        chunk = j.listed(n);
+        chunk = j.list.chunk(n);
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
@@ -196,6 +245,27 @@ struct walk {
         return lane_warp_any(found == BULK_IDLE) ? BULK_IDLE : found;
     }
 };
+
+/* TAKEN: chunks taken, and BULK_FINISHED times the blocks that have finished; 0 between calls. */
+static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
+
+LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
+{
+    return (uint64_t *)(team.own + ALG_TAKEN_OFFSET);
+}
+
+/* A chunk's number, or more than there are. */
+LANE_FN uint32_t bulk_take(const alg_team_t &team)
+{
+    return (uint32_t)lane_take_own(bulk_taken(team), 1);
+}
+
+/* Called once a block, which takes no more. */
+LANE_FN void bulk_finish(const alg_team_t &team, uint32_t blocks)
+{
+    if (lane_take_own(bulk_taken(team), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
+        lane_write_own(bulk_taken(team), 0);
+}
 
 LANE_FN uint8_t *bulk_flag(const alg_team_t &team, uint32_t at, int kind, uint32_t slot, uint32_t from)
 {

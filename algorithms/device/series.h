@@ -19,23 +19,25 @@
  * in any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET. A call that continues a
  * series does not advance the epoch.
  *
- * A block must read the word correctly after another block of its kernel has changed it. A call that begins a series
- * stores its own number, which no predecessor has. In a call that continues a series each block adds its share, as in
- * epoch_leave; a word with shares belongs to this call.
+ * Every block changes the word after all its lanes have read it, so a block must decide alike before and after others:
+ *   a call that begins a series     block 0 stores this call's number, which no predecessor has
+ *   a call that continues a series  each block adds its series_share; a word with shares belongs to this call
+ *   another call                    no change
+ * Kernel boundaries order the calls.
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
 
 #include "algorithms/device/epoch.h"
 
-/* kernel_call_t.series, 0 for other collectives:
- *   bits 0-2   root of the kernel's last part
- *   bits 3-4   SERIES_BROADCAST or SERIES_REDUCE
- *   bits 5-7   root of its first part, times SERIES_FIRST
- * The word at ALG_SERIES_OFFSET:
- *   bits 0-10  shares; not 0 while blocks leave a call that continues the series
- *   bits 11-15 bits 0-4 of the last call's kernel_call_t.series, times SERIES_SHARES
- *   bits 16-63 number of the call that began the series, as in the epoch */
+/* Fields of kernel_call_t.series (0: another collective), of a kernel with several parts, whose roots rise:
+ *   bits 0-2   % SERIES_BROADCAST   root of the last part
+ *   bits 3-4   & SERIES_KIND        SERIES_BROADCAST or SERIES_REDUCE
+ *   bits 5-7   / SERIES_FIRST       root of the first part
+ * Fields of the word at ALG_SERIES_OFFSET:
+ *   bits 0-10  % SERIES_SHARES      shares; not 0 while blocks leave a call that continues the series
+ *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
+ *   bits 16-63 epoch_base           number of the call that began the series, as in the epoch */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
 static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
@@ -60,12 +62,29 @@ LANE_FN series_t series_read(const alg_team_t &team)
     return s;
 }
 
+LANE_FN uint32_t series_before(uint64_t word)
+{
+    return (uint32_t)(word % EPOCH_UNIT / SERIES_SHARES);
+}
+
+/* What series_before will read of this call, at its place in the word. */
+LANE_FN uint64_t series_now(uint32_t series)
+{
+    return series % SERIES_FIRST * SERIES_SHARES;
+}
+
+/* Shares of all blocks add up to the step from the call before to this one; so the word has no shares at its end. */
+LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
+{
+    return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;
+}
+
 /* Set `continues`: the word has shares of this call, or is of a predecessor of the same collective with a lower
  * root. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {
     const uint64_t last = epoch_base(s.epoch) - EPOCH_UNIT;
-    const uint32_t before = (uint32_t)(s.word % EPOCH_UNIT / SERIES_SHARES);
+    const uint32_t before = series_before(s.word);
     s.continues = series && ((s.word % SERIES_SHARES) ||
                              (epoch_base(s.word) == last && (before & SERIES_KIND) == (series & SERIES_KIND) &&
                               before % SERIES_BROADCAST < series / SERIES_FIRST));
@@ -75,7 +94,7 @@ LANE_FN void series_compare(series_t &s, uint32_t series)
 LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
-    const uint64_t now = series % SERIES_FIRST * SERIES_SHARES;
+    const uint64_t now = series_now(series);
     lane_sync();
     if (!s.continues) {
         epoch_add_share(lane, team);
@@ -84,9 +103,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
         return;
     }
     if (lane.thread == 0)
-        lane_add_own(word, lane.grid_block == 0
-                               ? now - s.word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1)
-                               : 1);
+        lane_add_own(word, series_share(lane, s.word, now));
 }
 
 /* Offset of the call's half from half 0. */

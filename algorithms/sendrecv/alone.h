@@ -11,14 +11,8 @@
  * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
  * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels (rows are counted from the message's beginning in their channel):
- *   1. Let m be the fewest rows that any unfinished channel has received, q the last multiple of ring_credit_rows up
- *      to m. Every channel has credit for its rows up to q, or its remaining rows fit into the ring (ring_owes_credit;
- *      short messages). mixed.h gives credit at other rows, but less than ring_credit_rows late, and waits for no
- *      order.
- *   2. The receiver at m waits for a row below q + ring_credit_rows, as both are multiples of its batch.
- *   3. The sender's batch with that row likewise ends at q + ring_credit_rows at most, so it needs credit up to
- *      q + ring_credit_rows - (rows of the ring) <= q, which it has.
+ * No deadlock, however the peer groups its channels: the batch with the row for which a receiver waits needs only
+ * credit that this receiver has given (docs/lab/kernels.md).
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
@@ -59,8 +53,8 @@ template <int GROUP> LANE_FN warp_rows warp_rows_make(const item &it, const mess
 template <int GROUP> struct warp_rings {
     item it; /* the first channel */
     uint32_t width;
-    uint64_t count[GROUP];  /* rows that have passed through each ring */
-    uint64_t credit[GROUP]; /* credit received, or given */
+    uint64_t count[GROUP];  /* rows sent, or received */
+    uint64_t credit[GROUP]; /* credit as last read, or given */
 
     LANE_FN uint8_t *vector(uint32_t b) const
     {
@@ -107,16 +101,26 @@ template <int GROUP> struct warp_rings {
             count[j] += share(rows, j);
     }
 
+    LANE_FN ring_sender<GROUP> sender()
+    {
+        return {it, count_step(), count, credit};
+    }
+
+    LANE_FN ring_receiver<GROUP> receiver() const
+    {
+        return {it, count_step()};
+    }
+
     LANE_FN void renew(const alg_team_t &team)
     {
-        ring_renew_credit(team, it, count, count_step());
+        receiver().renew(team, count);
         set(credit, count);
     }
 
     /* All channels owe credit at the same time. */
-    LANE_FN void tell()
+    LANE_FN void give()
     {
-        ring_give_credit(it, count, count_step());
+        receiver().give(count);
         set(credit, count);
     }
 
@@ -226,8 +230,8 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_wait_begins(lane);
             LANE_UNROLL
             for (uint32_t j = 0; j < GROUP; j++) {
-                while (r.count[j] + r.share(rows, j) - r.credit[j] > r.it.rows) {
-                    r.credit[j] = lane_flag(r.it.credit + j * r.count_step());
+                while (r.sender().lacks_credit(j, r.share(rows, j))) {
+                    r.sender().look(j);
                     if (lane_stop(lane, team))
                         return false;
                 }
@@ -280,10 +284,10 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             else if (!LONG)
                 return false;
             r.move(rows);
-            if (LONG && ring_owes_credit(r.it, r.credit[0], r.count[0], end)) {
+            if (LONG && r.receiver().owes_credit(r.credit[0], r.count[0], end)) {
                 if (lane_warp_any(broken))
                     return false;
-                r.tell();
+                r.give();
             }
             left -= rows;
             if (!LONG || left == 0)
@@ -321,17 +325,18 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             span_load(s, it.sends, team.own, y);
             if (it.sends)
                 span_complete(s, y);
-            broken = broken || !(it.sends ? send_rest(lane, team, it, r.count[j], r.credit[j], s, y)
+            broken = broken || !(it.sends ? send_rest(lane, team, {it, 0, &r.count[j], &r.credit[j]}, s, y)
                                           : receive_rest(lane, team, it, r.count[j], s, y));
             if (broken && !LONG)
                 return false;
             r.count[j] += s.rows;
-            if (!it.sends && ring_owes_credit(it, r.credit[j], r.count[j], end)) {
+            const ring_receiver<1> receiver = {it, 0};
+            if (!it.sends && receiver.owes_credit(r.credit[j], r.count[j], end)) {
                 if (lane_warp_any(broken))
                     return false;
-                const uint64_t to[1] = {r.count[j]};
-                ring_give_credit(it, to, 0);
-                r.credit[j] = to[0];
+                const uint64_t next[1] = {r.count[j]};
+                receiver.give(next);
+                r.credit[j] = next[0];
             }
         }
         if (!broken)
@@ -340,17 +345,17 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     }
 
     template <int STEP>
-    LANE_FN static bool send_rest(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count,
-                                  uint64_t &credit, const span<STEP> &s, vec16_t (&y)[STEP])
+    LANE_FN static bool send_rest(lane_t &lane, const alg_team_t &team, const ring_sender<1> &sender,
+                                  const span<STEP> &s, vec16_t (&y)[STEP])
     {
         lane_wait_begins(lane);
-        while (count + s.rows - credit > it.rows) {
-            credit = lane_flag(it.credit);
+        while (sender.lacks_credit(0, s.rows)) {
+            sender.look(0);
             if (lane_stop(lane, team))
                 return false;
         }
         rows_whiten(y);
-        ring_put(it, count, s, y);
+        ring_put(sender.it, *sender.sent, s, y);
         return true;
     }
 

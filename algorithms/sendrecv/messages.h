@@ -4,11 +4,14 @@
  *
  * Each ordered pair of ranks has channels, each with a ring in the receiver's scratch: `rows` rows of one vector per
  * lane, then an escape word per vector (mark.h). The map and the number of ranks determine the layout, so both ends
- * agree. Four counts of rows, which only grow, describe a ring's state:
- *   COUNT_SENT      sent; in the sender's own memory (alg_team_t.own_counts)
- *   COUNT_RECEIVED  received; in the receiver's own memory
- *   COUNT_CREDIT    re-armed; written by the receiver into the sender's scratch
- *   COUNT_SEEN      COUNT_CREDIT as the sender's last kernel saw it; in its own memory
+ * agree. Four counts of rows, which only grow, describe a ring's state (ring.h). Own: in alg_team_t.own_counts.
+ *   count           writer    reader    where             rows
+ *   COUNT_SENT      sender    sender    own               sent
+ *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, as its last kernel read it
+ *   COUNT_RECEIVED  receiver  receiver  own               received
+ *   COUNT_CREDIT    receiver  sender    sender's scratch  re-armed
+ * Kernel boundaries order all but COUNT_CREDIT, which is raised by release and read by acquire, so its rows are
+ * re-armed for a sender that reads it.
  */
 #ifndef SHUNT_MESSAGES_H
 #define SHUNT_MESSAGES_H

@@ -120,8 +120,8 @@ struct pairs_mixed {
 
     LANE_FN static void renew_credit(const alg_team_t &team, const item &it, const progress_t &p)
     {
-        const uint64_t count[1] = {p.count};
-        ring_renew_credit(team, it, count, 0);
+        const uint64_t received[1] = {p.count};
+        ring_receiver<1>{it, 0}.renew(team, received);
     }
 
     template <int MOST> LANE_FN static progress_t progress_make(const messages<MOST> &m, const item &it)
@@ -216,10 +216,11 @@ struct pairs_mixed {
         rows_whiten(v);
         span_store(s, v);
         ring_rearm(it, p.count, s);
-        const uint64_t to[1] = {p.count + s.rows};
-        if (ring_owes_credit(it, p.count & ~(uint64_t)(ring_credit_rows(it) - 1), to[0], UINT64_MAX))
-            ring_give_credit(it, to, 0);
-        p.count = to[0];
+        const uint64_t next[1] = {p.count + s.rows}, given = p.count & ~(uint64_t)(ring_credit_rows(it) - 1);
+        const ring_receiver<1> receiver = {it, 0};
+        if (receiver.owes_credit(given, next[0], UINT64_MAX))
+            receiver.give(next);
+        p.count = next[0];
         p.row += s.rows * (s.stride / lane_warp_size());
         return STEP_MOVED;
     }

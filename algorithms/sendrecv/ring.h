@@ -289,44 +289,67 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* Gives credit for all that earlier launches received, in GROUP channels whose words are `step` bytes apart. For rings
- * in the host's memory a fence makes the peer see the re-arming first. */
-template <int GROUP>
-LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, const uint64_t (&count)[GROUP], uint64_t step)
-{
-    if (it.lane != 0)
-        return;
-    if (team.own != team.scratch[team.rank])
-        lane_fence();
-    LANE_UNROLL
-    for (uint32_t j = 0; j < GROUP; j++)
-        lane_raise(it.credit + j * step, count[j]);
-}
-
 /* Rows between credits, a power of two. Credits are rare, since a fence waits for its multiprocessor's stores. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* Whether rows up to `to` need a credit after the one for `told`. end: row count when this launch has received
- * everything. The next launch gives the last half ring's credit; short messages find the other half free. */
-LANE_FN bool ring_owes_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
-{
-    return to - told >= ring_credit_rows(it) && told + it.rows / 2 < end;
-}
+/* The end of GROUP channels that spends credit. Their counts are `step` bytes apart. */
+template <int GROUP> struct ring_sender {
+    const item &it;
+    uint64_t step;
+    uint64_t *sent, *credit; /* rows; credit: as last read */
 
-/* Gives credit for rows up to `to`, which the whole warp has re-armed. */
-template <int GROUP> LANE_FN void ring_give_credit(const item &it, const uint64_t (&to)[GROUP], uint64_t step)
-{
-    lane_warp_sync();
-    if (it.lane != 0)
-        return;
-    lane_fence();
-    LANE_UNROLL
-    for (uint32_t j = 0; j < GROUP; j++)
-        lane_raise(it.credit + j * step, to[j]);
-}
+    /* Whether `rows` more of channel j need rows of which it is not known that they are armed again. */
+    LANE_FN bool lacks_credit(uint32_t j, uint32_t rows) const
+    {
+        return sent[j] + rows - credit[j] > it.rows;
+    }
+
+    LANE_FN void look(uint32_t j) const
+    {
+        credit[j] = lane_flag(it.credit + j * step);
+    }
+};
+
+/* The end that gives it. */
+template <int GROUP> struct ring_receiver {
+    const item &it;
+    uint64_t step;
+
+    /* For what earlier launches received. For rings in the host's memory a fence makes the peer see the re-arming
+     * first. */
+    LANE_FN void renew(const alg_team_t &team, const uint64_t (&received)[GROUP]) const
+    {
+        if (it.lane != 0)
+            return;
+        if (team.own != team.scratch[team.rank])
+            lane_fence();
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++)
+            lane_raise(it.credit + j * step, received[j]);
+    }
+
+    /* Whether `received` rows need a credit after the one for `given`. end: rows when this launch has received
+     * everything. The next launch gives the last half ring's credit; short messages find the other half free. */
+    LANE_FN bool owes_credit(uint64_t given, uint64_t received, uint64_t end) const
+    {
+        return received - given >= ring_credit_rows(it) && given + it.rows / 2 < end;
+    }
+
+    /* For all rows before `next`, which the whole warp has re-armed. */
+    LANE_FN void give(const uint64_t (&next)[GROUP]) const
+    {
+        lane_warp_sync();
+        if (it.lane != 0)
+            return;
+        lane_fence();
+        LANE_UNROLL
+        for (uint32_t j = 0; j < GROUP; j++)
+            lane_raise(it.credit + j * step, next[j]);
+    }
+};
 
 LANE_FN void ring_write_count(const item &it, uint64_t count, uint64_t credit)
 {

@@ -239,7 +239,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(series_between parts push_move device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
   breaks(all_together "${hangs}")
   add_broken(series_notices parts push_move push/push.h "at + call.root * notice_bytes(team.nranks)" "at")
-  add_broken(series_shares parts push_move device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
+  add_broken(series_shares parts push_move device/series.h "(lane.grid_blocks - 1)" "0" ": 1;" ": 0;")
   breaks(each_algorithm "${wrong}")
   # The same in two crossings: a root that gets no data; a rank whose slice is empty.
   add_broken(broadcast_no_notice kernels broadcast rooted/broadcast.cu
@@ -264,21 +264,22 @@ if(SHUNT_SANITIZE STREQUAL "")
     "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
   breaks(running_ahead "0x1 != 0")
   add_broken(no_credit_alone messages pairs sendrecv/alone.h
-    "while (r.count[j] + r.share(rows, j) - r.credit[j] > r.it.rows)" "while (false)")
+    "while (r.sender().lacks_credit(j, r.share(rows, j)))" "while (false)")
   breaks(groups "${wrong}")
   # Credit for rows that are not armed again.
   add_broken(false_credit messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step, to[j])" "lane_raise(it.credit + j * step, to[j] + it.rows)")
+    "lane_raise(it.credit + j * step, next[j])" "lane_raise(it.credit + j * step, next[j] + it.rows)")
   breaks(groups "${hangs}")
   # No credit within a launch.
   add_broken(mean_credit messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step, to[j])" "lane_raise(it.credit + j * step, 0)")
+    "lane_raise(it.credit + j * step, next[j])" "lane_raise(it.credit + j * step, 0)")
   # Credit for the first channel of a group alone.
-  add_broken(group_credit messages pairs sendrecv/ring.h "it.credit + j * step" "it.credit + 0 * step")
+  add_broken(group_credit messages pairs sendrecv/ring.h
+    "lane_raise(it.credit + j * step" "lane_raise(it.credit + 0 * step")
   breaks(deposits "${hangs}")
   # A launch that does not begin with credit for what earlier ones have received.
   add_broken(no_tell messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step, count[j])" "(void)count")
+    "lane_raise(it.credit + j * step, received[j])" "(void)received")
   breaks(groups "${wrong}")
   add_broken(no_ring_rearm messages pairs sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
   breaks(groups "${hangs}")
@@ -316,22 +317,23 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   breaks(each_algorithm "${hangs}")
-  add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
+  add_broken(bulk_list kernels bulk_move bulk/walk.h "n + BULK_TURNS - done <= BULK_PLACES" "true")
   breaks(each_algorithm "${wrong}")
-  add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
+  add_broken(bulk_taken kernels bulk_move bulk/walk.h "lane_write_own(bulk_taken(team), 0)" "")
   breaks(each_algorithm "${either}")
-  add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()" "BULK_IDLE : (list(BULK_NONE), ended = true, BULK_ENDED)")
+  add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()"
+    "BULK_IDLE : (j.list.add(listed, BULK_NONE), ended = true, BULK_ENDED)")
   breaks(each_algorithm "${hangs}")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
   add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
     "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")
   # A sum where this rank has yet to send from: it loads late what it sends, behind the sums of what has arrived.
   set(loads_late bulk/roles.h "if (!bulk_free(*j.out, at))" "if (!bulk_free(*j.out, at) ||
-      (j.team->rank == 0 && j.in_step == 0 && (j.told(BULK_ARRIVED) <= w.n || rand() % 64 != 0)))"
+      (j.team->rank == 0 && j.in_step == 0 && (j.list.told(BULK_ARRIVED) <= w.n || rand() % 64 != 0)))"
     "#include \"algorithms/bulk/walk.h\"" "#include \"algorithms/bulk/walk.h\"\n#include <stdlib.h>")
   add_unbroken(bulk_loads_late each_algorithm kernels bulk_add ${loads_late})
   breaks(each_algorithm "${wrong}")
-  add_broken(bulk_in_place kernels bulk_add ${loads_late} AND bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
+  add_broken(bulk_in_place kernels bulk_add ${loads_late} AND bulk/bulk_add.cu "j.list.told(BULK_SENT) > w.n" "true")
   # A chunk that is stored before it is added.
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
   breaks(mixed "${wrong}")
