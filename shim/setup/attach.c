@@ -401,7 +401,7 @@ bool shim_attach_poll(ncclComm_t handle)
     return pending;
 }
 
-void shim_attach_settle(shim_comm_t *comm)
+static void wait_for_verdict(shim_comm_t *comm)
 {
     const filter_t filter = {.comm = comm};
     bool ready = false;
@@ -416,6 +416,13 @@ void shim_attach_settle(shim_comm_t *comm)
     pthread_mutex_unlock(&g_lock);
     if (ready)
         finish(&filter);
+}
+
+bool shim_attach_settle(shim_comm_t *comm)
+{
+    if (atomic_load_explicit(&comm->phase, memory_order_acquire) == SHIM_COMM_JOINING)
+        wait_for_verdict(comm);
+    return atomic_load_explicit(&comm->phase, memory_order_acquire) == SHIM_COMM_ATTACHED;
 }
 
 void shim_attach_cancel(ncclComm_t handle)
