@@ -170,10 +170,7 @@ static void find_comm(shim_call_t *call)
     call->comm = shim_comm_acquire(call->handle);
     if (call->comm == NULL)
         return;
-    if (atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_JOINING)
-        shim_attach_settle(call->comm);
-    call->attached = !call->comm->host &&
-                     atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_ATTACHED &&
+    call->attached = shim_attach_settle(call->comm) && !call->comm->host &&
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 

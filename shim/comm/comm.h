@@ -18,8 +18,8 @@
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). In JOINING first call
- * shim_attach_settle (attach.h). */
+/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). Calls ask shim_attach_settle
+ * (attach.h), which waits in JOINING. */
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* published; the verdict is not known */
     SHIM_COMM_ATTACHED = 1,

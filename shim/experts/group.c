@@ -55,9 +55,9 @@ const char *shim_experts_keep(const char *text)
 /* ---- What is served ------------------------------------------------------------------- */
 
 /* Why the communicator cannot have groups, equal on all ranks; or NULL. */
-static const char *comm_refusal(const shim_comm_t *comm)
+static const char *comm_refusal(shim_comm_t *comm)
 {
-    if (!comm || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
+    if (!comm || !shim_attach_settle(comm))
         return "Shunt does not serve the communicator";
     if (comm->hosts || comm->relay)
         return "the communicator's ranks are on several hosts";
@@ -164,8 +164,6 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
     if (!config || !group || !why)
         return shim_experts_refuse(ncclInvalidArgument, "ncclEpCreateGroup: an argument is NULL");
     shim_comm_t *state = comm ? shim_comm_acquire(comm) : NULL;
-    if (state && atomic_load(&state->phase) == SHIM_COMM_JOINING)
-        shim_attach_settle(state);
     *group = NULL;
     *why = comm_refusal(state);
     ncclResult_t result = ncclSuccess;

@@ -13,17 +13,14 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
     const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL has given its rank */
-    if (!request->host) {
-        setup->limit_ms = SHIM_HOSTS_LIMIT_MS;
-        setup->deadline_ns = setup->since_ns + SHIM_HOSTS_LIMIT_MS * UINT64_C(1000000);
-    }
+    const uint64_t limit_ms = shim_setup_limit_ms(setup);
     const shim_hosts_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
                                           .place = setup->comm->place,
                                           .rank = asked ? setup->comm->rank : (uint32_t)request->rank,
                                           .nranks = asked ? setup->comm->nranks : (uint32_t)request->nranks,
-                                          .deadline_ns = setup->deadline_ns,
-                                          .limit_ms = setup->limit_ms,
+                                          .deadline_ns = setup->since_ns + limit_ms * UINT64_C(1000000),
+                                          .limit_ms = (uint32_t)limit_ms,
                                           .blocking = request->config.blocking,
                                           .host_device = request->host,
                                           .device = setup->comm->device,
@@ -49,16 +46,17 @@ static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     comm->rank = outcome->host_rank;
     comm->nranks = outcome->host_ranks;
     const net_key_t team = shim_hosts_team_key(&outcome->key, outcome->host);
-    shim_setup_rejoin(setup, &team);
+    if (shim_setup_rejoin(setup, &team))
+        shim_setup_enter(setup, STATE_IDENTITY);
 }
 
 static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     net_leave(setup->rendezvous); /* of this host's ranks */
     setup->rendezvous = NULL;
-    setup->met = true;
+    shim_setup_keep_count(setup);
     if (outcome->nranks == 0) {
-        setup->done = true;
+        setup->state = STATE_DONE;
         return;
     }
     setup->comm->key = outcome->key;
@@ -66,18 +64,16 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     setup->comm->nranks = outcome->nranks;
     if (setup->request.host)
         setup->comm->device = (int)outcome->rank;
-    if (outcome->one_host)
-        shim_setup_rejoin(setup, &outcome->key);
-    else
+    if (!outcome->one_host)
         enter_team(setup, outcome);
+    else if (shim_setup_rejoin(setup, &outcome->key))
+        shim_setup_enter(setup, STATE_IDENTITY);
 }
 
-/* The wait for this host's ranks is over and some are missing. */
-static bool is_due(const shim_setup_t *setup)
+bool shim_setup_hosts_due(const shim_setup_t *setup)
 {
-    return setup->request.host && !setup->request.regroup && !setup->hosts && !setup->across && setup->rendezvous &&
-           setup->stage == STAGE_IDENTITY && net_invitation_valid(&setup->request.invitation) &&
-           net_count(setup->rendezvous) < setup->comm->nranks &&
+    return setup->state == STATE_IDENTITY && setup->request.host && !setup->request.regroup && !setup->across &&
+           net_invitation_valid(&setup->request.invitation) && net_count(setup->rendezvous) < setup->comm->nranks &&
            shim_now_ns() > setup->since_ns + SHIM_HOSTS_MS * UINT64_C(1000000);
 }
 
@@ -85,15 +81,6 @@ static void end_meeting(shim_setup_t *setup)
 {
     shim_hosts_end(setup->hosts);
     setup->hosts = NULL;
-}
-
-/* On GPUs an init or poll must not wait for a rank whose program has not called yet: that program may wait for this
- * rank. */
-static void postpone(shim_setup_t *setup)
-{
-    const uint64_t away_ms = setup->patient ? SHIM_POLLS_MS : SHIM_AWAY_MS;
-    if (!setup->request.host && !setup->told && shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000))
-        setup->postpone = true;
 }
 
 void shim_setup_forget_across(shim_setup_t *setup)
@@ -108,17 +95,16 @@ void shim_setup_forget_across(shim_setup_t *setup)
     setup->across = NULL;
 }
 
-static bool step_agreement(shim_setup_t *setup, bool *moved)
+bool shim_setup_step_agreement(shim_setup_t *setup)
 {
     shim_why_t why;
     if (!shim_hosts_agreed(setup->hosts, &why)) {
         const uint64_t needed = atomic_load(&setup->needed_ns);
-        postpone(setup);
+        setup->postpone |= shim_setup_waits_too_long(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
-            return true;
+            return false;
         shim_why_write(&why, SHIM_WHY(HOST_AWAY)); /* leaving ends the meeting for all ranks */
     }
-    *moved = true;
     if (why.reason != SEL_TAKEN)
         shim_setup_decline(setup, why.reason, "%s", why.text);
     else
@@ -127,18 +113,18 @@ static bool step_agreement(shim_setup_t *setup, bool *moved)
     return true;
 }
 
-static bool step_meeting(shim_setup_t *setup, bool *moved)
+bool shim_setup_step_meeting(shim_setup_t *setup)
 {
     shim_hosts_outcome_t outcome;
-    if (setup->request.host && setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
+    if (setup->state == STATE_EITHER && net_count(setup->rendezvous) >= setup->comm->nranks) {
         end_meeting(setup); /* all ranks are on this host; the last was late */
-        return false;
+        setup->state = STATE_IDENTITY;
+        return true;
     }
     if (!shim_hosts_poll(setup->hosts, &outcome)) {
-        postpone(setup);
-        return !setup->request.host || setup->rendezvous == NULL;
+        setup->postpone |= shim_setup_waits_too_long(setup);
+        return false;
     }
-    *moved = true;
     if (outcome.failure.reason != SEL_TAKEN)
         shim_setup_decline(setup, outcome.failure.reason, "%s", outcome.failure.text);
     else
@@ -146,15 +132,4 @@ static bool step_meeting(shim_setup_t *setup, bool *moved)
     if (!setup->across)
         end_meeting(setup);
     return true;
-}
-
-bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved)
-{
-    if (is_due(setup))
-        shim_setup_begin_hosts(setup);
-    if (!setup->hosts)
-        return setup->done;
-    if (setup->agreeing)
-        return step_agreement(setup, moved);
-    return setup->across ? setup->done : step_meeting(setup, moved);
 }

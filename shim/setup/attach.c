@@ -117,9 +117,8 @@ free_setup:
 /* ---- Claiming and stepping -------------------------------------------------------------------- */
 
 typedef struct filter {
-    uint64_t batch; /* one member is set and selects set-ups */
-    bool lingering;
-    bool told; /* already reported ready to the program */
+    uint64_t batch;        /* one member is set and selects set-ups */
+    shim_finisher_t least; /* FINISHER_POLLS or LATER: this and those after it */
     const shim_comm_t *comm;
     ncclComm_t handle;
 } filter_t;
@@ -137,9 +136,7 @@ static bool passes(const shim_setup_t *setup, const filter_t *filter)
         return setup->comm == filter->comm;
     if (filter->handle)
         return concerns(setup, filter->handle);
-    if (filter->told)
-        return setup->told;
-    return filter->lingering && setup->lingering;
+    return filter->least && setup->finisher >= filter->least;
 }
 
 void shim_attach_uncount(const shim_setup_request_t *request)
@@ -155,14 +152,13 @@ void shim_attach_uncount(const shim_setup_request_t *request)
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
+    if (setup->request.host && setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS) {
         /* A non-blocking set-up that fails leaves a broken communicator, which the application aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
     shim_setup_forget_across(setup);
-    if (!setup->met)
-        shim_attach_uncount(&setup->request);
+    shim_attach_uncount(&setup->request);
     shim_comm_release(setup->request.counted);
     shim_comm_release(comm);
     shim_hosts_end(setup->hosts);
@@ -178,10 +174,6 @@ static shim_setup_t *claim(const filter_t *filter)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->busy || !passes(setup, filter))
             continue;
-        /* Only the thread that began a set-up polls the real NCCL unasked: the poll has side effects, and another
-         * thread may be polling. */
-        setup->poll_real = setup->lingering && setup->owner == &g_self;
-        setup->patient = setup->lingering;
         setup->busy = true;
         setup->claimed_next = claimed;
         claimed = setup;
@@ -198,14 +190,14 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     pthread_mutex_lock(&g_lock);
     for (; claimed; claimed = claimed->claimed_next) {
         claimed->busy = false;
-        if (claimed->postpone && !claimed->told) {
-            claimed->lingering = claimed->told = true;
+        if (claimed->postpone) {
+            claimed->finisher = FINISHER_LATER;
             claimed->batch = 0;
         }
     }
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
-        if (!setup->busy && setup->done) {
+        if (!setup->busy && setup->state == STATE_DONE) {
             *link = setup->next;
             setup->next = done;
             done = setup;
@@ -234,7 +226,7 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
     for (shim_setup_t *setup = claimed; setup; setup = setup->claimed_next)
-        *moved |= shim_setup_step(setup);
+        *moved |= shim_setup_step(setup, setup->owner == &g_self);
     return give_back(claimed, filter, result);
 }
 
@@ -242,12 +234,12 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
  * in a set-up already reported ready, so these are stepped too. */
 static ncclResult_t finish(const filter_t *filter)
 {
-    const filter_t told = {.told = true};
+    const filter_t later = {.least = FINISHER_LATER};
     ncclResult_t result = ncclSuccess;
     long nap_ns = 20000;
     for (;;) {
         bool moved = false;
-        pass(&told, NULL, &moved);
+        pass(&later, NULL, &moved);
         if (pass(filter, &result, &moved) == 0)
             return result;
         if (moved) {
@@ -285,7 +277,7 @@ static void discard(shim_setup_t *setup)
  * mode at once. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
-    setup->lingering = linger;
+    setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;
     setup->batch = linger ? 0 : batch;
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
@@ -297,13 +289,12 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
     pthread_mutex_lock(&g_lock);
     *batch = ++g_batches;
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
-        if (!setup->grouped || setup->owner != &g_self)
+        if (setup->finisher != FINISHER_GROUP || setup->owner != &g_self)
             continue;
-        setup->grouped = false;
         place(setup, *batch, !failed && (setup->request.host ? !setup->request.wait : linger));
         if (failed)
             discard(setup);
-        taken += !setup->lingering;
+        taken += setup->finisher == FINISHER_CALL;
     }
     pthread_mutex_unlock(&g_lock);
     return taken;
@@ -320,16 +311,17 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         shim_setup_t *setup = setups[i];
         if (!setup)
             continue;
-        setup->grouped = !failed && setup->request.grouped;
-        if (!setup->grouped)
+        if (!failed && setup->request.grouped)
+            setup->finisher = FINISHER_GROUP;
+        else
             place(setup, filter.batch, !failed && (result == ncclInProgress || !setup->request.wait));
         if (failed)
             discard(setup);
         else
             shim_setup_adopt(setup); /* so that an abort finds it */
-        waits |= !setup->grouped && !setup->lingering;
+        waits |= setup->finisher == FINISHER_CALL;
         /* a non-blocking init's real communicator is ready at once, but Shunt is not */
-        answers_early |= setup->lingering && result == ncclSuccess && !setup->request.parent;
+        answers_early |= setup->finisher == FINISHER_POLLS && result == ncclSuccess && !setup->request.parent;
     }
     pthread_mutex_unlock(&g_lock);
     if (answers_early)
@@ -394,22 +386,22 @@ bool shim_attach_poll(ncclComm_t handle)
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup && handle; setup = setup->next) {
         ncclComm_t asked = setup->request.parent ? setup->request.parent : atomic_load(&setup->comm->handle);
-        if (setup->lingering && asked == handle)
+        if (setup->finisher >= FINISHER_POLLS && asked == handle)
             atomic_store(&setup->ready, true);
     }
     pthread_mutex_unlock(&g_lock);
-    const filter_t all = {.lingering = true};
+    const filter_t all = {.least = FINISHER_POLLS};
     bool moved = false;
     pass(&all, NULL, &moved);
     bool pending = false;
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup && handle; setup = setup->next)
-        pending |= setup->lingering && !setup->told && concerns(setup, handle);
+        pending |= setup->finisher == FINISHER_POLLS && concerns(setup, handle);
     pthread_mutex_unlock(&g_lock);
     return pending;
 }
 
-void shim_attach_settle(shim_comm_t *comm)
+static void wait_for_verdict(shim_comm_t *comm)
 {
     const filter_t filter = {.comm = comm};
     bool ready = false;
@@ -424,6 +416,13 @@ void shim_attach_settle(shim_comm_t *comm)
     pthread_mutex_unlock(&g_lock);
     if (ready)
         finish(&filter);
+}
+
+bool shim_attach_settle(shim_comm_t *comm)
+{
+    if (atomic_load_explicit(&comm->phase, memory_order_acquire) == SHIM_COMM_JOINING)
+        wait_for_verdict(comm);
+    return atomic_load_explicit(&comm->phase, memory_order_acquire) == SHIM_COMM_ATTACHED;
 }
 
 void shim_attach_cancel(ncclComm_t handle)

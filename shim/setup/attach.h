@@ -18,9 +18,10 @@
  * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or a failed init's or
  * split's error in host mode. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
-/* For a call in SHIM_COMM_JOINING: if the real communicator is ready, wait for the verdict (at most a minute, while the
- * other ranks live), so that all ranks route alike. No-op in host mode, where the call fails. */
-void shim_attach_settle(shim_comm_t *comm);
+/* Whether the communicator is attached; what every call asks. With an unfinished set-up and a ready real communicator
+ * it waits for the verdict (at most a minute, while the other ranks live), so that all ranks route alike. In host mode
+ * it does not wait: the call fails. */
+bool shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For api/ and host/ -------------------------------------------------------- */
 

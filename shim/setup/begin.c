@@ -51,27 +51,16 @@ static bool query_real(shim_setup_t *setup)
     return true;
 }
 
-void shim_setup_start_clock(shim_setup_t *setup, bool all_here)
-{
-    uint64_t limit = setup->request.host ? shim_setting_timeout_ns(true) / 1000000 : 0;
-    if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
-        limit = SHIM_SETUP_LIMIT_MS;
-    setup->limit_ms = (uint32_t)limit;
-    setup->since_ns = shim_now_ns();
-    setup->deadline_ns = setup->since_ns + limit * UINT64_C(1000000);
-}
-
-static int post_identity(shim_setup_t *setup)
+static int fill_and_post(shim_setup_t *setup)
 {
     shim_identity_t identity;
     if (!setup->comm->record && setup->comm->nranks > 1)
         setup->comm->record = shim_record_new();
     int error = shim_identity_fill(setup, &identity);
-    setup->stage = STAGE_IDENTITY;
     return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
 }
 
-static void enter_rendezvous(shim_setup_t *setup)
+void shim_setup_post_identity(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     int error = net_set_rank(setup->rendezvous, comm->rank, comm->nranks);
@@ -80,7 +69,7 @@ static void enter_rendezvous(shim_setup_t *setup)
         return;
     }
     if (!error)
-        error = post_identity(setup);
+        error = fill_and_post(setup);
     if (error)
         shim_setup_decline(setup, SHIM_WHY(NOT_BEGUN), strerror(-error));
 }
@@ -98,10 +87,9 @@ static void begin_cuda(shim_setup_t *setup)
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
-    setup->quiet = comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere);
     shim_why_t refusal;
     const bool refused = shim_identity_refuses(&refusal);
-    if (setup->quiet) {
+    if (comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere)) {
         shim_setup_decline(setup, SHIM_WHY(RANKS), comm->nranks);
     } else if (!setup->rendezvous) {
         shim_setup_decline(setup, SHIM_WHY(NO_SEGMENT), strerror(-setup->join_error));
@@ -123,29 +111,23 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(FAST_HOSTS));
     } else if (elsewhere && shim_hosts_alone()) {
         shim_setup_decline(setup, SHIM_WHY(HOSTS_ALONE));
-    } else if (elsewhere) {
-        shim_setup_begin_hosts(setup);
     } else {
-        enter_rendezvous(setup);
+        shim_setup_enter(setup, elsewhere ? STATE_MEET : STATE_IDENTITY);
     }
 }
 
 static void begin_host(shim_setup_t *setup)
 {
-    if (setup->request.regroup && !setup->request.publish) {
-        shim_setup_begin_hosts(setup);
-        return;
-    }
-    if (!setup->rendezvous) {
+    if (setup->request.regroup && !setup->request.publish)
+        shim_setup_enter(setup, STATE_MEET);
+    else if (!setup->rendezvous)
         shim_setup_decline(setup, SHIM_WHY(NO_SEGMENT), strerror(-setup->join_error));
-        return;
-    }
-    if (!setup->request.regroup) {
-        enter_rendezvous(setup);
-        return;
-    }
-    setup->regrouping = true;
-    setup->stage = STAGE_REGROUP;
+    else
+        shim_setup_enter(setup, setup->request.regroup ? STATE_REGROUP : STATE_IDENTITY);
+}
+
+void shim_setup_post_color(shim_setup_t *setup)
+{
     regroup_t record = {setup->request.color, setup->request.order};
     int error = net_set_rank(setup->rendezvous, (uint32_t)setup->request.rank, (uint32_t)setup->request.nranks);
     if (!error)
@@ -154,17 +136,26 @@ static void begin_host(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(SPLIT), strerror(-error));
 }
 
-bool shim_setup_begin(shim_setup_t *setup)
+/* Only the thread that began a set-up polls the real NCCL unasked: the poll has side effects, and another thread may be
+ * polling. False if the real init has failed. */
+static bool poll_real(shim_setup_t *setup)
 {
+    ncclResult_t state = ncclInProgress;
     ncclComm_t asked = setup->request.parent ? setup->request.parent : atomic_load(&setup->comm->handle);
-    if (!atomic_load(&setup->ready) && setup->poll_real && asked) {
-        ncclResult_t state = ncclInProgress;
-        if (shim_real()->ncclCommGetAsyncError(asked, &state) != ncclSuccess ||
-            (state != ncclSuccess && state != ncclInProgress)) {
-            shim_setup_decline(setup, SHIM_WHY(INIT_FAILED));
-            return true;
-        }
-        atomic_store(&setup->ready, state == ncclSuccess);
+    if (!asked)
+        return true;
+    if (shim_real()->ncclCommGetAsyncError(asked, &state) != ncclSuccess ||
+        (state != ncclSuccess && state != ncclInProgress))
+        return false;
+    atomic_store(&setup->ready, state == ncclSuccess);
+    return true;
+}
+
+bool shim_setup_begin(shim_setup_t *setup, bool own)
+{
+    if (!atomic_load(&setup->ready) && own && setup->finisher >= FINISHER_POLLS && !poll_real(setup)) {
+        shim_setup_decline(setup, SHIM_WHY(INIT_FAILED));
+        return true;
     }
     if (!atomic_load(&setup->ready))
         return false;
@@ -172,13 +163,11 @@ bool shim_setup_begin(shim_setup_t *setup)
         shim_setup_adopt(setup);
         ncclComm_t handle = atomic_load(&setup->comm->handle);
         if (!handle || shim_comm_find(handle) != setup->comm) {
-            setup->quiet = true;
             shim_setup_decline(setup, SHIM_WHY(NO_HANDLE));
             return true;
         }
     }
-    setup->begun = true;
-    shim_setup_start_clock(setup, false);
+    setup->since_ns = shim_now_ns();
     if (setup->request.host)
         begin_host(setup);
     else
@@ -195,19 +184,24 @@ net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
     return net_key_hash(&child, sizeof(child));
 }
 
-void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
+bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
 {
     const net_key_t local = shim_hosts_local_key(key);
     int error = net_join(&local, &setup->rendezvous);
-    if (error) {
+    if (error)
         shim_setup_decline(setup, SHIM_WHY(NO_HOST_SEGMENT), strerror(-error));
-        return;
-    }
-    shim_setup_start_clock(setup, false);
-    enter_rendezvous(setup);
+    setup->since_ns = shim_now_ns();
+    return error == 0;
 }
 
-void shim_setup_regroup(shim_setup_t *setup)
+void shim_setup_keep_count(shim_setup_t *setup)
+{
+    shim_comm_release(setup->request.counted);
+    setup->request.counted = NULL;
+    setup->request.shrink = NULL;
+}
+
+bool shim_setup_take_colors(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     uint32_t nranks = 0, rank = 0;
@@ -215,7 +209,7 @@ void shim_setup_regroup(shim_setup_t *setup)
         regroup_t other;
         if (shim_setup_read(setup, STAGE_REGROUP, r, &other, sizeof(other))) {
             shim_setup_decline(setup, SHIM_WHY(COLOUR), r);
-            return;
+            return false;
         }
         if (other.color != setup->request.color)
             continue;
@@ -226,18 +220,17 @@ void shim_setup_regroup(shim_setup_t *setup)
     net_unlink(setup->rendezvous);
     setup->parents = setup->rendezvous;
     setup->rendezvous = NULL;
-    setup->regrouping = false;
-    setup->met = true;
+    shim_setup_keep_count(setup);
     if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
         setup->result = ncclSuccess;
-        setup->done = true;
-        return;
+        setup->state = STATE_DONE;
+        return false;
     }
     comm->rank = rank;
     comm->nranks = nranks;
     comm->device = (int)rank;
     comm->key = shim_setup_key_of_color(&setup->request.key, setup->request.color);
-    shim_setup_rejoin(setup, &comm->key);
+    return shim_setup_rejoin(setup, &comm->key);
 }
 
 bool shim_setup_parents_present(const shim_setup_t *setup)

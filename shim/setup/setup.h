@@ -18,7 +18,7 @@ enum {
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
 
-/* Stages (stages.c). */
+/* Stages: numbers of the records that ranks exchange (stages.c). */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
@@ -28,6 +28,33 @@ enum {
 
 /* Stages of each try. */
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
+
+/* States, in the order in which they follow each other; each set-up skips some. What is posted, waited for and next:
+ * `states` in stages.c. */
+typedef enum shim_state {
+    STATE_REAL,     /* the real NCCL's init runs */
+    STATE_REGROUP,  /* host mode's split: its ranks are not known yet */
+    STATE_MEET,     /* ranks of several hosts meet */
+    STATE_EITHER,   /* host mode: they meet, unless a late rank of this host comes first */
+    STATE_IDENTITY, /* from here to PROOF: this rank has posted its record, others not yet */
+    STATE_AGREE,
+    STATE_OFFER, /* this and the next three: with one kind of memory */
+    STATE_SENT,
+    STATE_OPENED,
+    STATE_PROOF,
+    STATE_HOSTS, /* this host is ready and waits for the others */
+    STATE_DONE,
+    STATES
+} shim_state_t;
+
+/* Who steps a set-up to its end. */
+typedef enum shim_finisher {
+    FINISHER_NONE,  /* its call is being forwarded */
+    FINISHER_GROUP, /* nobody, until shim_attach_after_group */
+    FINISHER_CALL,  /* a thread that waits in an init or a group's end */
+    FINISHER_POLLS, /* shim_attach_poll; from here on no thread waits */
+    FINISHER_LATER  /* reported ready to the program: all further inits, polls and calls */
+} shim_finisher_t;
 
 /* A rank's first record. Plain data without padding; other processes' fields are checked before use. */
 typedef struct shim_identity {
@@ -55,35 +82,23 @@ struct shim_setup {
 
     /* Stepping. Guarded by attach.c's lock; a step changes `ready` too. */
     const void *owner; /* identifies the thread that began it */
-    uint64_t batch;    /* set-ups that one call finishes */
-    bool grouped;      /* waits for shim_attach_after_group */
-    bool lingering;    /* waits for shim_attach_poll */
-    bool busy;         /* being stepped */
-    bool poll_real;    /* the stepping thread may poll the real NCCL */
-    bool patient;      /* `lingering` when this step began: no thread waits */
-    bool postpone;     /* set by a step: stop waiting until the program calls again */
-    bool told;         /* reported ready to the program */
-    bool done;
+    shim_finisher_t finisher;
+    uint64_t batch;             /* FINISHER_CALL: set-ups that one call finishes; else 0 */
+    bool busy;                  /* being stepped */
+    bool postpone;              /* set by a step: FINISHER_LATER from now on */
     atomic_bool ready;          /* the real call has succeeded */
     atomic_bool cancel;         /* decline at the next step */
     _Atomic uint64_t needed_ns; /* when a call began to wait for the set-up; 0: none */
-    bool begun;                 /* shim_setup_begin is done */
 
+    shim_state_t state;
+    uint64_t since_ns; /* when the state was entered; MEET, EITHER: the one before */
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents;    /* host mode's split: the parent's rendezvous, until the new ranks have met */
-    bool met;                     /* host mode: the child's ranks met, so the parent's count stays */
-    bool regrouping;              /* host mode's split: in STAGE_REGROUP */
     shim_hosts_t *hosts;          /* the meeting of hosts */
     shim_hosts_outcome_t *across; /* its outcome; until the attach `comm` has this host's rank and number of ranks */
-    bool agreeing;                /* this host is ready and waits for the others */
-    uint32_t stage;               /* posted here, not yet by all ranks */
-    uint64_t since_ns;
-    uint64_t deadline_ns;
-    uint32_t limit_ms;
-    int join_error;            /* if not 0, publishing failed: no other rank sees this one */
-    shim_identity_t *identity; /* of every rank */
+    int join_error;               /* if not 0, publishing failed: no other rank sees this one */
+    shim_identity_t *identity;    /* of every rank */
     alg_set_t set;
-    alg_map_t map;
     uint64_t pooled;   /* id of an idle scratch for this rank */
     uint64_t offered;  /* `pooled`, until the scratch is taken or given up */
     sel_reach_t reach; /* worst over all ranks */
@@ -95,52 +110,59 @@ struct shim_setup {
     uint32_t attempt;               /* number of the try, so of the kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
-    bool classed;        /* the plan has the agreed class */
-    bool quiet;          /* decline silently: one rank, or too many */
-    bool fault;          /* the decline is a fault, and this rank recorded it */
     ncclResult_t result; /* host mode: the call's result */
 };
 
 /* ---- stages.c ---- */
 
-/* Make progress without waiting for another rank; true if there was some. At the end sets `done`. */
-bool shim_setup_step(shim_setup_t *setup);
-
-/* Number of a stage (TRY_OFFER ..) in the current try. */
-uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage);
+/* Make progress without waiting for another rank; true if there was some. own: this thread began the set-up. */
+bool shim_setup_step(shim_setup_t *setup, bool own);
+/* Enter a state: act, and post this rank's record. */
+void shim_setup_enter(shim_setup_t *setup, shim_state_t state);
+/* How long the state may last. */
+uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
+/* Whether a thread that depends on another rank's program, which may wait for this one, should go on without the
+ * verdict (`postpone`). */
+bool shim_setup_waits_too_long(const shim_setup_t *setup);
 /* For the log: the kind of memory; "" for the usual one. */
 const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* ---- begin.c ---- */
 
-/* False until the real call has succeeded. */
-bool shim_setup_begin(shim_setup_t *setup);
+/* Enter the first state after STATE_REAL. False until the real call has succeeded. */
+bool shim_setup_begin(shim_setup_t *setup, bool own);
 /* Store the application's handle in the state and the table. */
 void shim_setup_adopt(shim_setup_t *setup);
 /* Host mode's split: the key of the ranks of this colour. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* `comm` has a new rank, and all its ranks are on this host: meet them under `key`. */
-void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
-/* Host mode's split: all colours are posted; compute the new ranks. */
-void shim_setup_regroup(shim_setup_t *setup);
+/* `comm` has a new rank, and all its ranks are on this host: join them under `key`. False: declined. */
+bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
+/* Host mode: the child's ranks have met, so the parent's count stays. */
+void shim_setup_keep_count(shim_setup_t *setup);
+void shim_setup_post_color(shim_setup_t *setup);
+/* All colours are posted: compute the new ranks, and join them. False: no colour, or declined. */
+bool shim_setup_take_colors(shim_setup_t *setup);
+void shim_setup_post_identity(shim_setup_t *setup);
 /* Whether all ranks of this colour, which have met among the parent's ranks, still live. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
-/* Start a stage's time limit. A user's shorter one holds for missing ranks only (all_here false): a dead rank that has
- * joined is noticed at once, and a living one may be slow, as in arming memory. */
-void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
 /* Read a record of `size` bytes. 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
 /* ---- across.c ---- */
 
 void shim_setup_begin_hosts(shim_setup_t *setup);
-/* True if nothing else is to be stepped; *moved: there was progress. */
-bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved);
+/* Host mode: the wait for this host's ranks is over and some are missing. */
+bool shim_setup_hosts_due(const shim_setup_t *setup);
+/* Steps of the meeting and of the agreement after it; true if there was progress. */
+bool shim_setup_step_meeting(shim_setup_t *setup);
+bool shim_setup_step_agreement(shim_setup_t *setup);
 /* Restore `comm`'s rank and number of ranks; free the outcome. */
 void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
 
+/* Send the other hosts the plan's hash. */
+void shim_setup_post_plan(shim_setup_t *setup);
 /* All hosts are ready: attach. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);

@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.c - the stages of a set-up: the records that ranks exchange.
+ * stages.c - the states of a set-up, and the records that ranks exchange.
  *
- * A step never waits for another rank, so one thread can set up several ranks and a poll never blocks. In every stage
- * each rank posts a record; when all have, each acts and posts the next. A failure is posted as an error number, so all
- * ranks take the same branch; the verdict settles the rest.
+ * A step never waits for another rank, so one thread can set up several ranks and a poll never blocks. On entry to a
+ * state each rank acts and posts a record; when all have, each takes them and enters the next (`states`). A failure is
+ * posted as an error number, so all ranks take the same branch; the verdict settles the rest.
  *
- *   IDENTITY  identity and settings        -> compare (identity.c), take rank 0's settings
- *   AGREE     link to peers, idle scratch  -> plan; take or make the scratch
- *   OFFER     errno, offer of the scratch  -> send descriptors (kinds that send)
- *   SENT      errno (those kinds only)     -> map the peers' memory, store tokens
- *   OPENED    errno                        -> check this rank's mailboxes
- *   PROOF     errno                        -> attached
+ *   state     posts on entry                        waits for               then
+ *   REAL      -                                     the real NCCL's init    REGROUP, MEET or IDENTITY (begin.c)
+ *   REGROUP   colour (host mode's split)            the parent's ranks      IDENTITY, in a new segment
+ *   MEET      - (across.c)                          ranks of other hosts    IDENTITY, of this host's ranks
+ *   EITHER    - (host mode, 100 ms after IDENTITY)  those, or a late rank   IDENTITY
+ *   IDENTITY  identity and settings (identity.c)    this host's ranks       AGREE, with rank 0's settings
+ *   AGREE     link to peers, idle scratch           the same                OFFER, with the plan of all
+ *   OFFER     errno, offer of the scratch           the same                SENT
+ *   SENT      errno (kinds that send only)          the same                OPENED
+ *   OPENED    errno of mapping, storing tokens      the same                PROOF
+ *   PROOF     errno of this rank's mailboxes        the same, or a verdict  HOSTS (several hosts), or DONE: attached
+ *   HOSTS     the plan's hash (verdict.c)           the other hosts         DONE: attached
  *
- * The last four belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
- * scratch and repeat them with the next. A split in host mode has one stage before (begin.c).
+ * OFFER to PROOF belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
+ * scratch and return to OFFER with the next. A decline leads from every state to DONE; from MEET to PROOF any rank's
+ * does (verdict.c).
  *
  * The set-up owns scratch and plan until the verdict (verdict.c).
  */
@@ -23,6 +30,7 @@
 #include <string.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/settings.h"
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
@@ -61,6 +69,7 @@ enum { HOST_TRIES = sizeof(host_kinds) / sizeof(host_kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
+_Static_assert((int)STATE_PROOF - (int)STATE_OFFER == (int)TRY_PROOF, "states and stages of a try differ");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
 /* The last kind of memory has failed on `rank`. */
@@ -74,9 +83,11 @@ static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what,
         shim_setup_decline(setup, SHIM_WHY(CUDA_REFUSES), rank, what);
 }
 
-uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
+/* The stage of the state's record. */
+static uint32_t stage_of(const shim_setup_t *setup, shim_state_t state)
 {
-    return STAGE_FIRST_TRY + setup->attempt * TRY_STAGES + stage;
+    const uint32_t first = STAGE_FIRST_TRY + setup->attempt * TRY_STAGES;
+    return state >= STATE_OFFER ? first + (state - STATE_OFFER) : state == STATE_AGREE ? STAGE_AGREE : STAGE_IDENTITY;
 }
 
 static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
@@ -106,17 +117,19 @@ const char *shim_setup_memory_text(const shim_setup_t *setup)
     return kind_of(setup, setup->attempt)->told;
 }
 
-static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
+static void post(shim_setup_t *setup, const void *record, size_t size)
 {
-    setup->stage = stage;
+    const uint32_t stage = stage_of(setup, setup->state);
     int error = net_post(setup->rendezvous, stage, record, size);
     if (error)
         shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
-/* Each record begins with an error: 0 if all are 0, else the first and its rank. */
-static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_t *rank)
+/* From OFFER on each record begins with an error: 0 if all are 0, else the first and its rank. */
+static int first_error(shim_setup_t *setup, uint32_t *rank)
 {
+    const uint32_t stage = stage_of(setup, setup->state);
+    const size_t size = setup->state == STATE_OFFER ? sizeof(offer_t) : sizeof(int32_t);
     uint8_t record[NET_RECORD_BYTES];
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         int32_t error = shim_setup_read(setup, stage, r, record, size);
@@ -204,31 +217,36 @@ static uint64_t find_idle(shim_setup_t *setup)
     return id;
 }
 
-static void identities_done(shim_setup_t *setup)
+static bool take_identities(shim_setup_t *setup)
 {
-    bool host = setup->request.host;
     net_unlink(setup->rendezvous);
     net_leave(setup->parents);
     setup->parents = NULL;
     int error = read_identities(setup);
     if (error) {
         shim_setup_decline(setup, SHIM_WHY(IDENTITIES), strerror(-error));
-        return;
+        return false;
     }
     shim_why_t why;
     if (shim_identity_mismatches(setup, &why)) {
         shim_setup_decline(setup, why.reason, "%s", why.text);
-        return;
+        return false;
     }
-    const bool peers = host || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
+    const bool peers = setup->request.host || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
+    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_SHM;
     if (!peers && !shim_identity_shared_memory(setup)) {
         shim_setup_decline(setup, SHIM_WHY(NO_PATH));
-        return;
+        return false;
     }
-    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_SHM;
-    setup->reach.link = host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until the reach is known */
+    return true;
+}
+
+static void post_links(shim_setup_t *setup)
+{
+    alg_map_t map;
+    setup->reach.link = setup->request.host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until the reach is known */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
-    if (!alg_map_init(&setup->map, bytes) || !make_plan(setup)) {
+    if (!alg_map_init(&map, bytes) || !make_plan(setup)) {
         shim_setup_decline(setup, SHIM_WHY(SCRATCH), (unsigned long long)bytes);
         return;
     }
@@ -241,7 +259,7 @@ static void identities_done(shim_setup_t *setup)
                       .far = reach.far,
                       .peers = shim_identity_sees_peers(setup)};
     setup->pooled = setup->offered = record.pooled;
-    post_next(setup, STAGE_AGREE, &record, sizeof(record));
+    post(setup, &record, sizeof(record));
 }
 
 #if SHUNT_HAS_CUDA
@@ -306,7 +324,8 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
-        if (error == -ENOMEM && setup->patient) /* memory may be waiting to be freed: reap and retry */
+        if (error == -ENOMEM &&
+            setup->finisher >= FINISHER_POLLS) /* memory may be waiting to be freed: reap and retry */
             shim_comm_reap_idle();
         else if (error == -ENOMEM)
             shim_comm_reap();
@@ -331,7 +350,7 @@ static void post_offer(shim_setup_t *setup)
         record.error = obtain_scratch(setup, record.bytes);
     if (!host)
         net_scope_leave(&scope);
-    post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
+    post(setup, &record, sizeof(record));
 }
 
 /* Whether NCCL's variables allow peer access between all pairs. */
@@ -378,14 +397,15 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
     return kind->kind == setup->pooled_kind;
 }
 
-/* Try the first usable kind from `attempt` on; false if there is none. Declines if no call would use the scratch. (With
- * several hosts, the plan is made when they agree.) */
+/* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
+ * scratch. (With several hosts, the plan is made when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < tries(setup) && !usable(setup, attempt))
         attempt++;
     if (attempt == tries(setup))
         return false;
+    setup->state = STATE_OFFER;
     setup->attempt = attempt;
     setup->memory = kind_of(setup, attempt)->memory;
     if (!suits_pooled(setup, attempt))
@@ -393,7 +413,7 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     make_plan(setup);
     if (comes_in_pieces(setup, kind_of(setup, attempt)->kind))
         alg_map_cut(&setup->plan->map, setup->comm->nranks, setup->request.host);
-    if (setup->comm->rank == 0 && !setup->across && !setup->quiet)
+    if (setup->comm->rank == 0 && !setup->across)
         shim_table_note(setup->plan);
     if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
@@ -419,19 +439,18 @@ static uint32_t first_attempt(const shim_setup_t *setup)
     return 0;
 }
 
-static void agreed(shim_setup_t *setup)
+static bool take_links(shim_setup_t *setup)
 {
-    const bool host = setup->request.host;
     setup->sees_peers = true;
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         agree_t other;
         int error = shim_setup_read(setup, STAGE_AGREE, r, &other, sizeof(other));
         if (error) {
             shim_setup_decline(setup, SHIM_WHY(LINKS), r, strerror(-error));
-            return;
+            return false;
         }
-        const bool sane =
-            other.link < SEL_LINK_COUNT && other.far < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
+        const bool sane = other.link < SEL_LINK_COUNT && other.far < SEL_LINK_COUNT &&
+                          (other.link == SEL_LINK_HOST) == setup->request.host;
         const sel_reach_t one = sane ? (sel_reach_t){(sel_link_t)other.link, other.lanes, (sel_link_t)other.far}
                                      : (sel_reach_t){SEL_LINK_SYS, 0, SEL_LINK_HOST};
         setup->reach = r == 0 ? one : sel_reach_join(setup->reach, one);
@@ -439,7 +458,12 @@ static void agreed(shim_setup_t *setup)
         if (other.pooled != setup->pooled)
             setup->pooled = 0;
     }
-    setup->classed = true;
+    return true;
+}
+
+static void post_first_offer(shim_setup_t *setup)
+{
+    const bool host = setup->request.host;
     setup->host_first = !host && prefers_host(setup);
     if (host) {
         try_from(setup, 0);
@@ -465,11 +489,11 @@ static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int e
         decline_memory(setup, rank, what, error);
 }
 
-static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
+static int read_offers(shim_setup_t *setup, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         offer_t record;
-        int error = shim_setup_read(setup, stage, r, &record, sizeof(record));
+        int error = shim_setup_read(setup, stage_of(setup, STATE_OFFER), r, &record, sizeof(record));
         if (error)
             return error;
         memcpy(offers[r], record.bytes, NET_OFFER_BYTES);
@@ -478,104 +502,144 @@ static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET
     return 0;
 }
 
-static void open_and_write(shim_setup_t *setup)
+static void post_opened(shim_setup_t *setup)
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
-    int32_t error = read_offers(setup, shim_setup_try_stage(setup, TRY_OFFER), offers);
+    int32_t error = read_offers(setup, offers);
     if (!error && !setup->pooled)
         error = alg_scratch_open(setup->scratch, offers);
     if (!error)
         error = alg_scratch_prove_write(setup->scratch, setup->identity[0].fresh_id);
-    post_next(setup, shim_setup_try_stage(setup, TRY_OPENED), &error, sizeof(error));
+    post(setup, &error, sizeof(error));
 }
 
-static void offered(shim_setup_t *setup)
+/* Kinds that do not send skip SENT. */
+static void post_sent(shim_setup_t *setup)
 {
-    uint32_t rank = 0;
-    int error = first_error(setup, setup->stage, sizeof(offer_t), &rank);
-    if (error) {
-        next_try(setup,
-                 setup->request.host ? "could not make memory for its peers" : "could not share memory of its GPU",
-                 rank, error);
-        return;
-    }
     if (setup->pooled || !sends(kind_of(setup, setup->attempt)->kind)) {
-        open_and_write(setup);
+        shim_setup_enter(setup, STATE_OPENED);
         return;
     }
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
-    int32_t sent = read_offers(setup, setup->stage, offers);
-    if (!sent)
-        sent = alg_scratch_send(setup->scratch, offers);
-    post_next(setup, shim_setup_try_stage(setup, TRY_SENT), &sent, sizeof(sent));
+    int32_t error = read_offers(setup, offers);
+    if (!error)
+        error = alg_scratch_send(setup->scratch, offers);
+    post(setup, &error, sizeof(error));
 }
 
-static void sent(shim_setup_t *setup)
+static void post_proof(shim_setup_t *setup)
 {
-    uint32_t rank = 0;
-    int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
-    if (error)
-        next_try(setup, "could not send its memory's descriptor", rank, error);
-    else
-        open_and_write(setup);
+    int32_t error = alg_scratch_prove_read(setup->scratch, setup->identity[0].fresh_id);
+    post(setup, &error, sizeof(error));
 }
 
-static void opened(shim_setup_t *setup)
+/* The verdict chooses the next state. */
+static bool take_proofs(shim_setup_t *setup)
 {
-    uint32_t rank = 0;
-    int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
-    if (error) {
-        next_try(setup, "could not map the memory of its peers", rank, error);
-        return;
-    }
-    int32_t proof = alg_scratch_prove_read(setup->scratch, setup->identity[0].fresh_id);
-    post_next(setup, shim_setup_try_stage(setup, TRY_PROOF), &proof, sizeof(proof));
-}
-
-static void proven(shim_setup_t *setup)
-{
-    uint32_t rank = 0;
-    int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
-    if (error) {
-        decline_memory(setup, rank, "did not get what its peers stored", error);
-        return;
-    }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
     shim_setup_apply_verdict(setup);
+    return false;
 }
 
-static void take_step(shim_setup_t *setup)
+/* ---- The states ------------------------------------------------------------------ */
+
+typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_HOSTS, FOR_RANKS_OR_HOSTS, FOR_ALL_HOSTS } wait_t;
+
+typedef enum limit {
+    LIMIT_NONE,
+    LIMIT_MEETING, /* of hosts */
+    LIMIT_JOIN,    /* for ranks that may not have joined: a user's shorter one holds */
+    LIMIT_STAGE    /* a dead rank is noticed at once, and a living one may be slow, as in arming memory */
+} limit_t;
+
+typedef struct state {
+    wait_t wait;
+    limit_t limit;
+    void (*post)(shim_setup_t *); /* on entry */
+    bool (*take)(shim_setup_t *); /* all have posted; false: `next` does not follow. NULL: always true */
+    shim_state_t next;            /* FOR_RANKS; other waits choose it */
+    const char *failure;          /* what a rank with an error could not do; NULL: its record has none */
+} state_t;
+
+static const state_t states[STATES] = {
+    [STATE_REAL] = {.wait = FOR_REAL},
+    [STATE_REGROUP] = {FOR_RANKS, LIMIT_JOIN, shim_setup_post_color, shim_setup_take_colors, STATE_IDENTITY, NULL},
+    [STATE_MEET] = {.wait = FOR_HOSTS, .limit = LIMIT_MEETING, .post = shim_setup_begin_hosts},
+    [STATE_EITHER] = {.wait = FOR_RANKS_OR_HOSTS, .limit = LIMIT_MEETING, .post = shim_setup_begin_hosts},
+    [STATE_IDENTITY] = {FOR_RANKS, LIMIT_JOIN, shim_setup_post_identity, take_identities, STATE_AGREE, NULL},
+    [STATE_AGREE] = {FOR_RANKS, LIMIT_STAGE, post_links, take_links, STATE_OFFER, NULL},
+    [STATE_OFFER] = {FOR_RANKS, LIMIT_STAGE, post_first_offer, NULL, STATE_SENT, "could not share memory of its GPU"},
+    [STATE_SENT] = {FOR_RANKS, LIMIT_STAGE, post_sent, NULL, STATE_OPENED, "could not send its memory's descriptor"},
+    [STATE_OPENED] = {FOR_RANKS, LIMIT_STAGE, post_opened, NULL, STATE_PROOF, "could not map the memory of its peers"},
+    [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE, "did not get what its peers stored"},
+    [STATE_HOSTS] = {.wait = FOR_ALL_HOSTS, .post = shim_setup_post_plan},
+    [STATE_DONE] = {.wait = FOR_NOTHING},
+};
+
+void shim_setup_enter(shim_setup_t *setup, shim_state_t state)
 {
-    static void (*const action[TRY_STAGES])(shim_setup_t *) = {
-        [TRY_OFFER] = offered, [TRY_SENT] = sent, [TRY_OPENED] = opened, [TRY_PROOF] = proven};
-    shim_setup_start_clock(setup, true);
-    if (setup->regrouping)
-        shim_setup_regroup(setup);
-    else if (setup->stage == STAGE_IDENTITY)
-        identities_done(setup);
-    else if (setup->stage == STAGE_AGREE)
-        agreed(setup);
+    setup->state = state;
+    states[state].post(setup);
+}
+
+uint64_t shim_setup_limit_ms(const shim_setup_t *setup)
+{
+    const limit_t limit = states[setup->state].limit;
+    const uint64_t set = setup->request.host ? shim_setting_timeout_ns(true) / 1000000 : 0;
+    if (limit == LIMIT_MEETING && !setup->request.host)
+        return SHIM_HOSTS_LIMIT_MS;
+    return set && (limit != LIMIT_STAGE || set > SHIM_SETUP_LIMIT_MS) ? set : SHIM_SETUP_LIMIT_MS;
+}
+
+/* A rank's record has an error. Before the proof, the next kind of memory may do. */
+static void take_error(shim_setup_t *setup, uint32_t rank, int error)
+{
+    const char *what = states[setup->state].failure;
+    if (setup->state == STATE_OFFER && setup->request.host)
+        what = "could not make memory for its peers";
+    if (setup->state == STATE_PROOF)
+        decline_memory(setup, rank, what, error);
     else
-        action[(setup->stage - STAGE_FIRST_TRY) % TRY_STAGES](setup);
+        next_try(setup, what, rank, error);
+}
+
+static void take_records(shim_setup_t *setup)
+{
+    const state_t *state = &states[setup->state];
+    uint32_t rank = 0;
+    const int error = state->failure ? first_error(setup, &rank) : 0;
+    setup->since_ns = shim_now_ns();
+    if (error)
+        take_error(setup, rank, error);
+    else if (!state->take || state->take(setup))
+        shim_setup_enter(setup, state->next);
 }
 
 static void time_out(shim_setup_t *setup)
 {
-    const uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
+    const uint32_t nranks = setup->state == STATE_REGROUP ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     const uint32_t came = net_count(setup->rendezvous);
-    const bool absent = came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY);
+    const uint32_t limit_ms = (uint32_t)shim_setup_limit_ms(setup);
+    const bool absent = came < nranks && states[setup->state].limit == LIMIT_JOIN;
     if (absent && setup->request.host && !net_invitation_valid(&setup->request.invitation))
-        shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, setup->limit_ms);
+        shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, limit_ms);
     else if (absent)
-        shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, setup->limit_ms);
+        shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, limit_ms);
     else if (atomic_load(&setup->needed_ns))
         shim_setup_decline(setup, SHIM_WHY(IDLE_RANK));
     else
-        shim_setup_decline(setup, SHIM_WHY(AWAY), setup->limit_ms);
+        shim_setup_decline(setup, SHIM_WHY(AWAY), limit_ms);
 }
 
-/* Whether to end a stage that a rank has not reached. Past the deadline it ends if a rank was never seen, and so may
- * be dead. Living ranks reach a meeting in the end, and other stages if their programs call; so only a thread that
+bool shim_setup_waits_too_long(const shim_setup_t *setup)
+{
+    const uint64_t away_ms = setup->finisher >= FINISHER_POLLS ? SHIM_POLLS_MS : SHIM_AWAY_MS;
+    return !setup->request.host && setup->finisher != FINISHER_LATER &&
+           shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
+}
+
+/* Whether to end a state that a rank has not reached. Past the deadline it ends if a rank was never seen, and so may
+ * be dead. Living ranks reach a meeting in the end, and other states if their programs call; so only a thread that
  * waits here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
  *
  * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released
@@ -587,57 +651,70 @@ static bool out_of_time(shim_setup_t *setup)
     const uint64_t ms = UINT64_C(1000000);
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
-    const uint32_t missing = net_missing(setup->rendezvous, setup->stage);
-    const uint64_t away_ms = setup->patient ? SHIM_POLLS_MS : SHIM_AWAY_MS;
-    if (missing & NET_MISSING_AWAY && !setup->told && !setup->request.host && now > setup->since_ns + away_ms * ms) {
+    const uint32_t missing = net_missing(setup->rendezvous, stage_of(setup, setup->state));
+    if (missing & NET_MISSING_AWAY && shim_setup_waits_too_long(setup)) {
         net_set_away(setup->rendezvous, true);
         setup->postpone = true;
         return false;
     }
-    if (now < setup->deadline_ns)
+    if (now < setup->since_ns + shim_setup_limit_ms(setup) * ms)
         return false;
     if (missing & NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
         return true;
     if (needed)
         return now > needed + SHIM_SETTLE_LIMIT_MS * ms;
-    bool meeting = setup->regrouping || setup->stage == STAGE_IDENTITY;
-    return !meeting && !setup->patient && missing == NET_MISSING_WAITING;
+    return states[setup->state].limit != LIMIT_JOIN && setup->finisher < FINISHER_POLLS &&
+           missing == NET_MISSING_WAITING;
 }
 
-bool shim_setup_step(shim_setup_t *setup)
+/* Look whether all ranks have posted. The meeting beside it has its own limit, and a late rank ends it first. */
+static bool step_ranks(shim_setup_t *setup)
 {
-    if (setup->done)
+    net_set_away(setup->rendezvous, setup->finisher >= FINISHER_POLLS);
+    const int polled = net_poll(setup->rendezvous, stage_of(setup, setup->state));
+    if (polled == 0 && setup->state != STATE_EITHER && out_of_time(setup))
+        time_out(setup);
+    else if (polled == 0 || (polled == 1 && setup->state == STATE_EITHER))
         return false;
-    if (atomic_load(&setup->cancel)) {
-        setup->quiet = true;
+    else if (polled == 1)
+        take_records(setup);
+    else if (polled == -ECANCELED)
+        shim_setup_apply_verdict(setup);
+    else if (polled == -ESRCH)
+        shim_setup_decline(setup, SHIM_WHY(DIED));
+    else
+        shim_setup_decline(setup, SHIM_WHY(DAMAGED));
+    return true;
+}
+
+/* A verdict of this host's ranks ends these states at any time. (REGROUP has the parent's segment.) */
+static bool follows_verdict(const shim_setup_t *setup)
+{
+    return setup->rendezvous && setup->state >= STATE_MEET && setup->state <= STATE_PROOF;
+}
+
+bool shim_setup_step(shim_setup_t *setup, bool own)
+{
+    if (setup->state != STATE_DONE && atomic_load(&setup->cancel)) {
         shim_setup_decline(setup, SHIM_WHY(GIVEN_UP));
         return true;
     }
-    if (!setup->begun)
-        return shim_setup_begin(setup);
-    bool moved = false;
-    if (setup->rendezvous && !setup->regrouping && !setup->agreeing && shim_setup_apply_verdict(setup))
+    if (follows_verdict(setup) && shim_setup_apply_verdict(setup))
         return true;
-    if (shim_setup_step_hosts(setup, &moved))
-        return moved;
-    net_set_away(setup->rendezvous, setup->patient);
-    switch (net_poll(setup->rendezvous, setup->stage)) {
-    case 1:
-        take_step(setup);
-        return true;
-    case 0:
-        if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* the meeting of hosts has its own limit */
-            return false;
-        time_out(setup);
-        return true;
-    case -ECANCELED:
-        shim_setup_apply_verdict(setup);
-        return true;
-    case -ESRCH:
-        shim_setup_decline(setup, SHIM_WHY(DIED));
-        return true;
+    if (shim_setup_hosts_due(setup))
+        shim_setup_enter(setup, STATE_EITHER);
+    switch (states[setup->state].wait) {
+    case FOR_REAL:
+        return shim_setup_begin(setup, own);
+    case FOR_RANKS:
+        return step_ranks(setup);
+    case FOR_HOSTS:
+        return shim_setup_step_meeting(setup);
+    case FOR_RANKS_OR_HOSTS:
+        return shim_setup_step_meeting(setup) || step_ranks(setup);
+    case FOR_ALL_HOSTS:
+        return shim_setup_step_agreement(setup);
     default:
-        shim_setup_decline(setup, SHIM_WHY(DAMAGED));
-        return true;
+        return false;
     }
 }

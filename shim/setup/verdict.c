@@ -37,8 +37,23 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
+/* How a decline is told. */
+typedef enum tell { TELL_NOTHING, TELL_REASON, TELL_FAULT } tell_t;
+
+static tell_t tell_of(sel_reason_t reason)
+{
+    switch (reason) {
+    case SEL_FORWARD_GIVEN_UP:
+    case SEL_FORWARD_NO_HANDLE:
+    case SEL_FORWARD_RANKS:
+        return TELL_NOTHING;
+    default:
+        return shim_why_is_fault(reason) ? TELL_FAULT : TELL_REASON;
+    }
+}
+
 /* A non-blocking caller gets the error when it polls. */
-static void conclude_broken(shim_setup_t *setup, const char *reason)
+static void conclude_broken(shim_setup_t *setup, const char *reason, tell_t tell)
 {
     char text[192];
     setup->result = ncclSystemError;
@@ -48,10 +63,10 @@ static void conclude_broken(shim_setup_t *setup, const char *reason)
         polled = shim_comm_acquire(setup->request.parent);
     else
         shim_comm_retain(polled);
-    if (setup->lingering && !setup->quiet && polled)
+    if (tell != TELL_NOTHING && setup->finisher >= FINISHER_POLLS && polled)
         shim_comm_fail(polled, ncclSystemError, text);
     atomic_store(&setup->comm->phase, SHIM_COMM_DEAD);
-    if (!setup->quiet)
+    if (tell != TELL_NOTHING)
         shim_set_last_error("%s", text);
     shim_comm_release(polled);
 }
@@ -103,18 +118,18 @@ static void begin_record(shim_comm_t *comm, bool attached)
     shim_record_begin(comm->record, &about);
 }
 
-static void conclude_forward(shim_setup_t *setup, const char *code, const char *why)
+static void conclude_forward(shim_setup_t *setup, const char *code, const char *why, tell_t tell)
 {
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
-    if (setup->classed)
+    if (setup->state >= STATE_OFFER)
         sel_topology_class(&setup->plan->topology, class);
     shim_setup_leave_idle(setup);
     alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     free(setup->plan);
     setup->plan = NULL;
-    setup->done = true;
+    setup->state = STATE_DONE;
     const bool logs = logs_for_process(setup);
     if (setup->identity)
         meet_records(setup);
@@ -122,17 +137,14 @@ static void conclude_forward(shim_setup_t *setup, const char *code, const char *
     begin_record(comm, false);
 
     if (setup->request.host) {
-        conclude_broken(setup, why);
+        conclude_broken(setup, why, tell);
         return;
     }
     int joining = SHIM_COMM_JOINING; /* an abort may have set DEAD */
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
     warn_of_bits(comm, why);
-    if (setup->quiet)
-        return;
-    shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
-    if (setup->fault || logs)
-        shim_log(level,
+    if (tell == TELL_FAULT || (tell == TELL_REASON && logs))
+        shim_log(tell == TELL_FAULT ? SHIM_LOG_WARN : SHIM_LOG_INFO,
                  "Shunt forwards communicator %p to NCCL: verdict=forwarded rank=%u ranks=%u class=%s reason=%s why=%s",
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, code, why);
 }
@@ -202,8 +214,7 @@ static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t
     sel_plan_init(plan, &topology, settings);
 }
 
-/* Send the other hosts the plan's hash. */
-static void begin_agreement(shim_setup_t *setup)
+void shim_setup_post_plan(shim_setup_t *setup)
 {
     struct {
         sel_settings_t settings;
@@ -217,7 +228,6 @@ static void begin_agreement(shim_setup_t *setup)
     terms.multiprocessors = topology->multiprocessors;
     terms.fingerprint = topology->fingerprint;
     const net_key_t key = net_key_hash(&terms, sizeof(terms));
-    setup->agreeing = true;
     shim_hosts_agree(setup->hosts, &key);
 }
 
@@ -273,8 +283,8 @@ static void conclude_attached(shim_setup_t *setup)
         setup->rendezvous = NULL;
         shim_host_watch();
     }
-    setup->done = true;
-    setup->met = true;
+    setup->state = STATE_DONE;
+    shim_setup_keep_count(setup);
     int joining = SHIM_COMM_JOINING;
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     begin_record(comm, true);
@@ -298,15 +308,9 @@ void shim_setup_attach(shim_setup_t *setup)
     leave_rendezvous(setup);
 }
 
-/* Before this rank has posted its proof, only a broken rank sets the verdict to attached. */
-static bool has_proven(const shim_setup_t *setup)
-{
-    return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
-}
-
 /* told: "rank 2: CODE why", or without the rank. Codes are sent as words, since their numbers differ between
  * versions. */
-static void conclude_declined(shim_setup_t *setup, const char *told)
+static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell)
 {
     char code[SEL_CODE_BYTES], why[TEXT_BYTES];
     const char *said = strncmp(told, "rank ", 5) == 0 ? strstr(told, ": ") : NULL;
@@ -316,31 +320,44 @@ static void conclude_declined(shim_setup_t *setup, const char *told)
         length = 0;
     snprintf(code, sizeof(code), "%.*s", (int)length, said);
     snprintf(why, sizeof(why), "%.*s%s", (int)(said - told), told, said + length + (length > 0));
-    conclude_forward(setup, length > 0 ? code : "UNKNOWN", why);
+    conclude_forward(setup, length > 0 ? code : "UNKNOWN", why, tell);
 }
 
-bool shim_setup_apply_verdict(shim_setup_t *setup)
+/* Before this rank has posted its proof, only a broken rank sets the verdict to attached. */
+static bool has_proven(const shim_setup_t *setup)
+{
+    return setup->scratch && setup->state == STATE_PROOF;
+}
+
+/* Of the ranks that find a fault, the one that recorded the verdict tells it. */
+static bool apply_verdict(shim_setup_t *setup, tell_t tell)
 {
     switch (net_verdict(setup->rendezvous)) {
     case NET_ATTACHED:
         if (has_proven(setup) && setup->across) {
-            begin_agreement(setup);
+            shim_setup_enter(setup, STATE_HOSTS);
             return true;
         }
         if (has_proven(setup))
             conclude_attached(setup);
         else
-            conclude_forward(setup, sel_reason_code(SEL_FORWARD_EARLY), shim_text_EARLY);
+            conclude_forward(setup, sel_reason_code(SEL_FORWARD_EARLY), shim_text_EARLY, tell);
         break;
     case NET_DECLINED:
-        setup->fault = setup->fault && net_decided(setup->rendezvous);
-        conclude_declined(setup, net_reason(setup->rendezvous));
+        if (tell == TELL_FAULT && !net_decided(setup->rendezvous))
+            tell = TELL_REASON;
+        conclude_declined(setup, net_reason(setup->rendezvous), tell);
         break;
     default:
         return false;
     }
     leave_rendezvous(setup);
     return true;
+}
+
+bool shim_setup_apply_verdict(shim_setup_t *setup)
+{
+    return apply_verdict(setup, TELL_REASON);
 }
 
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
@@ -352,12 +369,11 @@ void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *fo
     va_start(arguments, format);
     vsnprintf(told + before, sizeof(told) - before, format, arguments);
     va_end(arguments);
-    setup->fault = shim_why_is_fault(reason);
-    if (setup->agreeing || !setup->rendezvous) { /* this host's verdict is set already, or it has none */
-        conclude_forward(setup, code, told + before);
+    if (setup->state == STATE_HOSTS || !setup->rendezvous) { /* this host's verdict is set already, or it has none */
+        conclude_forward(setup, code, told + before, tell_of(reason));
         leave_rendezvous(setup);
         return;
     }
     net_decide(setup->rendezvous, NET_DECLINED, told);
-    shim_setup_apply_verdict(setup);
+    apply_verdict(setup, tell_of(reason));
 }

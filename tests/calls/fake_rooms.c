@@ -447,10 +447,11 @@ ncclResult_t shim_attach_after_group(ncclResult_t group_result)
     return group_result;
 }
 
-void shim_attach_settle(shim_comm_t *comm)
+bool shim_attach_settle(shim_comm_t *comm)
 {
-    if (fake.while_settling)
+    if (atomic_load(&comm->phase) == SHIM_COMM_JOINING && fake.while_settling)
         fake.while_settling(comm);
+    return atomic_load(&comm->phase) == SHIM_COMM_ATTACHED;
 }
 
 int net_scope_enter(net_scope_t *scope, int device)
