@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_runtime_api.h - the part of CUDA that transport/memory_*.c and algorithms/control_cuda.c call, made of host
- * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c, cuda_scope.c and
- * cuda_calls.c call, in driver_test.c, scope_test.c and calls_test.c. */
+/* cuda_runtime_api.h - the part of CUDA that transport/memory_*.c, algorithms/control_cuda.c and scratch_cuda.c call,
+ * made of host memory in parked_test.c, control_test.c and arming_test.c, and of what transport/cuda_driver.c,
+ * cuda_scope.c and cuda_calls.c call, in driver_test.c, scope_test.c and calls_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 
@@ -15,6 +15,7 @@ typedef enum cudaError {
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorPeerAccessUnsupported = 217,
+    cudaErrorNotReady = 600,
     cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorNotPermitted = 800,
     cudaErrorNotSupported = 801,
@@ -22,6 +23,7 @@ typedef enum cudaError {
     cudaErrorStreamCaptureInvalidated = 901
 } cudaError_t;
 typedef struct CUkern_st *cudaKernel_t;
+typedef struct CUstream_st *cudaStream_t;
 typedef struct cudaIpcMemHandle_st {
     char reserved[64];
 } cudaIpcMemHandle_t;
@@ -34,6 +36,8 @@ enum {
 };
 
 enum { cudaEnableDefault = 0 };
+enum { cudaStreamNonBlocking = 1 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDefault = 4 };
 enum cudaDeviceAttr { cudaDevAttrCanUseHostPointerForRegisteredMem = 91 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
 
@@ -57,5 +61,13 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer);
 cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void *pointer);
 cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
 
 #endif
