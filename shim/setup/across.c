@@ -119,7 +119,7 @@ bool shim_setup_step_meeting(shim_setup_t *setup)
     if (setup->state == STATE_EITHER && net_count(setup->rendezvous) >= setup->comm->nranks) {
         end_meeting(setup); /* all ranks are on this host; the last was late */
         setup->state = STATE_IDENTITY;
-        return true;
+        return false; /* their records may be there already */
     }
     if (!shim_hosts_poll(setup->hosts, &outcome)) {
         setup->postpone |= shim_setup_waits_too_long(setup);

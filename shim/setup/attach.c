@@ -197,7 +197,8 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     }
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
-        if (!setup->busy && setup->state == STATE_DONE) {
+        /* FINISHER_NONE: the thread whose call is being forwarded still has the pointer */
+        if (!setup->busy && setup->state == STATE_DONE && setup->finisher != FINISHER_NONE) {
             *link = setup->next;
             setup->next = done;
             done = setup;

@@ -45,7 +45,7 @@ typedef struct shim_setup_request {
     /* Host mode: the parent (a reference), whose count of splits or shrinks this child increased. The count is restored
      * if the child's ranks do not meet: ranks refused at once have not counted. */
     shim_comm_t *counted;
-    unsigned number;             /* the split's */
+    unsigned number;             /* the split's; UINT_MAX: the count stays */
     shim_shrink_t *shrink;       /* or the shrink */
     net_invitation_t invitation; /* where ranks of several hosts meet; invalid: nowhere */
     net_key_t place;             /* the parent's, for an unpublished child */

@@ -4,6 +4,7 @@
  * mode begins with REGROUP, in a segment of the parent's ranks, which computes the new ranks.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "shim/base/clock.h"
@@ -196,8 +197,7 @@ bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
 
 void shim_setup_keep_count(shim_setup_t *setup)
 {
-    shim_comm_release(setup->request.counted);
-    setup->request.counted = NULL;
+    setup->request.number = UINT_MAX;
     setup->request.shrink = NULL;
 }
 

@@ -81,14 +81,14 @@ struct shim_setup {
     shim_comm_t *comm; /* a reference */
 
     /* Stepping. Guarded by attach.c's lock; a step changes `ready` too. */
-    const void *owner; /* identifies the thread that began it */
-    shim_finisher_t finisher;
-    uint64_t batch;             /* FINISHER_CALL: set-ups that one call finishes; else 0 */
-    bool busy;                  /* being stepped */
-    bool postpone;              /* set by a step: FINISHER_LATER from now on */
-    atomic_bool ready;          /* the real call has succeeded */
-    atomic_bool cancel;         /* decline at the next step */
-    _Atomic uint64_t needed_ns; /* when a call began to wait for the set-up; 0: none */
+    const void *owner;                /* identifies the thread that began it */
+    _Atomic shim_finisher_t finisher; /* a step reads it without the lock */
+    uint64_t batch;                   /* FINISHER_CALL: set-ups that one call finishes; else 0 */
+    bool busy;                        /* being stepped */
+    bool postpone;                    /* set by a step: FINISHER_LATER from now on */
+    atomic_bool ready;                /* the real call has succeeded */
+    atomic_bool cancel;               /* decline at the next step */
+    _Atomic uint64_t needed_ns;       /* when a call began to wait for the set-up; 0: none */
 
     shim_state_t state;
     uint64_t since_ns; /* when the state was entered; MEET, EITHER: the one before */
@@ -137,7 +137,8 @@ void shim_setup_adopt(shim_setup_t *setup);
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
 /* `comm` has a new rank, and all its ranks are on this host: join them under `key`. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
-/* Host mode: the child's ranks have met, so the parent's count stays. */
+/* Host mode: the child's ranks have met, so the parent's count stays. So does the reference, since the parent's handle
+ * is its address, which must not be used again. */
 void shim_setup_keep_count(shim_setup_t *setup);
 void shim_setup_post_color(shim_setup_t *setup);
 /* All colours are posted: compute the new ranks, and join them. False: no colour, or declined. */

@@ -83,12 +83,43 @@ static void waits_for_a_step(void **state)
     expect_the_others_to_forward(comms);
 }
 
+static ncclComm_t parent;
+
+static void abort_parent(void)
+{
+    assert_int_equal(ncclCommAbort(parent), ncclSuccess);
+}
+
+/* A thread aborts the parent while another one's split waits in the real NCCL, which then succeeds or fails. */
+static void while_a_split_is_forwarded(void **state)
+{
+    (void)state;
+    static const ncclResult_t results[] = {ncclSuccess, ncclInternalError};
+    for (int i = 0; i < 2; i++) {
+        ncclComm_t comms[N], child = NULL;
+        fake_reset();
+        comms_init(comms, N, comms_id());
+        fake.split_nranks[0] = N;
+        fake.split_result = results[i];
+        parent = comms[0];
+        atomic_store(&fake.in_split, abort_parent);
+        assert_int_equal(ncclCommSplit(parent, 0, 0, &child, NULL), results[i]);
+        if (child) {
+            assert_int_equal(comms_phase(child), SHIM_COMM_FORWARD);
+            assert_int_equal(ncclCommAbort(child), ncclSuccess);
+        }
+        for (int r = 1; r < N; r++)
+            assert_int_equal(ncclCommAbort(comms[r]), ncclSuccess);
+    }
+}
+
 int main(void)
 {
     setenv("SHUNT_DEBUG", "none", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(while_pending),
         cmocka_unit_test(waits_for_a_step),
+        cmocka_unit_test(while_a_split_is_forwarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,6 +49,7 @@ typedef struct fake {
     bool split_late;                                      /* a split's communicator appears when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
     void (*_Atomic in_step)(void);                        /* called once, in a step */
+    void (*_Atomic in_split)(void);                       /* called once, in the real NCCL's ncclCommSplit */
     ncclComm_t abort_in_drain;
     bool half_abort_in_drain; /* the other thread has only stopped the kernels yet */
     atomic_int created, taken, freed, pooled, sent, polls, drains;
