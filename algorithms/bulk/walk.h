@@ -18,13 +18,14 @@
  *   BULK_SENT       block      sender          herald, adder                 pieces that are complete at the peers
  *   BULK_ANNOUNCED  block      herald          lister                        chunks with DATA raised at all peers
  *   BULK_ARRIVED    block      data watcher    taker, collector              chunks with DATA from all peers
- *   BULK_KEPT       block      keeper          lister                        chunks that have left their stages
+ *   BULK_KEPT       block      keeper          lister                        chunks whose places in the list it reads
+ * no more
  *
  * Flags (ENTRY, CREDIT, DATA) and words of a block are written by release and read by acquire. TAKEN is atomic, and
  * guards no data. Bulk copies need more (bulk_ptx.cuh):
  *   chunk before DATA    the sender waits for its copies (bulk_done) and tells SENT; the herald fences, then raises
  *   DATA before load     the data watcher tells ARRIVED; the taker calls bulk_seen, then loads
- *   load before CREDIT   the keeper sees the load complete (bulk_filled), then raises; no fence
+ *   load before CREDIT   the keeper sees the load complete (bulk_filled, in a sum bulk_changed), then raises; no fence
  *   CREDIT before store  the credit watcher tells CREDITED; the sender calls bulk_seen, then stores
  */
 #ifndef SHUNT_BULK_WALK_H

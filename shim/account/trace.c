@@ -55,7 +55,8 @@ static _Thread_local int32_t own_tid; /* 0: not known yet */
 static _Atomic uint64_t dropped;      /* not yet reported */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
-static pthread_cond_t wake;                              /* made by once_a_program */
+static pthread_cond_t wake, collected;                   /* made by once_a_program */
+static uint64_t rounds_begun, rounds_ended;              /* of collecting kernels' times */
 static atomic_bool running;                              /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
@@ -213,7 +214,6 @@ static void drain_tracks(void)
 {
     char slice[SHIM_TRACE_EVENT_BYTES];
     size_t bytes;
-    shim_track_collect();
     while ((bytes = shim_track_text(pid, slice)) > 0) {
         memcpy(next_event(), slice, bytes);
         text_bytes += bytes;
@@ -239,10 +239,26 @@ static void *write_behind(void *unused)
     pthread_mutex_lock(&lock);
     while (file >= 0) {
         net_condition_wait(&wake, &lock, now_of(CLOCK_MONOTONIC) + PERIOD_MS * UINT64_C(1000000));
+        rounds_begun++;
+        pthread_mutex_unlock(&lock);
+        shim_track_collect();
+        pthread_mutex_lock(&lock);
+        rounds_ended = rounds_begun;
+        pthread_cond_broadcast(&collected);
         flush();
     }
     pthread_mutex_unlock(&lock);
     return unused;
+}
+
+/* Until kernels that have ended are collected; not long, since the driver may keep the writer waiting. */
+static void await_round(void)
+{
+    const uint64_t wanted = rounds_begun + 1;
+    const uint64_t limit_ns = now_of(CLOCK_MONOTONIC) + 2 * PERIOD_MS * UINT64_C(1000000);
+    pthread_cond_signal(&wake);
+    for (int error = 0; rounds_ended < wanted && error != -ETIMEDOUT;)
+        error = net_condition_wait(&collected, &lock, limit_ns);
 }
 
 void shim_trace_flush(void)
@@ -250,6 +266,7 @@ void shim_trace_flush(void)
     if (!atomic_load_explicit(&running, memory_order_acquire))
         return;
     pthread_mutex_lock(&lock);
+    await_round();
     flush();
     pthread_mutex_unlock(&lock);
 }
@@ -290,11 +307,14 @@ static void end(void)
     if (!was_running)
         return;
     pthread_mutex_lock(&lock);
+    await_round();
     flush();
     close_file();
     pthread_cond_signal(&wake);
+    const bool busy = rounds_begun != rounds_ended;
     pthread_mutex_unlock(&lock);
-    pthread_join(writer, NULL);
+    if (!busy) /* else the driver may keep it */
+        pthread_join(writer, NULL);
     if (dropped_in_all > 0)
         shim_warn(
             "SHUNT_TRACE: the trace lacks %llu calls, made faster than they could be written; use a faster file system",
@@ -305,6 +325,8 @@ static void forget_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
     net_condition_make(&wake);
+    net_condition_make(&collected);
+    rounds_begun = rounds_ended = 0;
     close_file();
     atomic_store(&running, false);
     own_tid = 0;
@@ -322,6 +344,7 @@ static void forget_in_child(void)
 static void once_a_program(void)
 {
     net_condition_make(&wake);
+    net_condition_make(&collected);
     pthread_key_create(&ring_key, release_ring);
     pthread_atfork(NULL, NULL, forget_in_child);
     atexit(end);

@@ -32,20 +32,26 @@ typedef struct laps {
     shim_lap_t *first, **last; /* last: where the next one is linked; NULL: at `first` */
 } laps_t;
 
-/* Kernels of one communicator run one after the other, so a track's slices do not overlap. */
+/* Kernels of one communicator run one after the other. */
 typedef struct track {
     int device;
     const void *comm;
     uint32_t messages;
+    uint64_t ended_ns; /* of its last slice */
 } track_t;
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static laps_t g_running[DEVICES], g_ended; /* under the lock */
 static shim_lap_t *g_free[DEVICES];        /* with events of the device. Under the lock */
+static uint64_t g_life[DEVICES];           /* of these events. Under the lock */
 static uint32_t g_laps;                    /* made. Under the lock */
+/* Of the thread that collects. */
+static struct {
+    uint64_t life;
+    cudaEvent_t event;
+    cudaStream_t stream;
+} g_anchor[DEVICES];
 /* Under the trace's lock. */
-static cudaEvent_t g_anchor[DEVICES];
-static cudaStream_t g_stream[DEVICES];
 static track_t g_track[TRACKS];
 static uint32_t g_tracks;
 
@@ -63,6 +69,16 @@ static bool succeeded(cudaError_t error)
     return error == cudaSuccess;
 }
 
+/* Their events are gone, or stay. Under the lock. */
+static void forget(shim_lap_t *lap)
+{
+    for (shim_lap_t *next; lap; lap = next) {
+        next = lap->next;
+        free(lap);
+        g_laps--;
+    }
+}
+
 /* ---- Launches --------------------------------------------------------------------------- */
 
 /* With the device current. */
@@ -76,7 +92,7 @@ static shim_lap_t *make_lap(int device)
     const bool made =
         succeeded(cudaEventCreateWithFlags(&lap->begin, 0)) && succeeded(cudaEventCreateWithFlags(&lap->end, 0));
     if (!made && lap->begin)
-        (void)cudaEventDestroy(lap->begin);
+        (void)succeeded(cudaEventDestroy(lap->begin));
     net_capture_restore(mode);
     if (made)
         return lap;
@@ -84,16 +100,31 @@ static shim_lap_t *make_lap(int device)
     return NULL;
 }
 
-static shim_lap_t *take_lap(int device)
+static shim_lap_t *take_lap(int device, uint64_t life)
 {
     pthread_mutex_lock(&g_lock);
+    if (life > g_life[device]) { /* the device was reset */
+        forget(g_free[device]);
+        forget(g_running[device].first);
+        g_free[device] = NULL;
+        g_running[device] = (laps_t){NULL, NULL};
+        g_life[device] = life;
+    }
     shim_lap_t *lap = g_free[device];
     if (lap)
         g_free[device] = lap->next;
-    const bool may_make = !lap && g_laps < MOST_LAPS;
+    const bool may_make = !lap && life == g_life[device] && g_laps < MOST_LAPS;
     g_laps += may_make;
     pthread_mutex_unlock(&g_lock);
-    return may_make ? make_lap(device) : lap;
+    if (!may_make)
+        return lap;
+    lap = make_lap(device);
+    if (!lap) {
+        pthread_mutex_lock(&g_lock);
+        g_laps--;
+        pthread_mutex_unlock(&g_lock);
+    }
+    return lap;
 }
 
 static void give_back(shim_lap_t *lap)
@@ -104,13 +135,24 @@ static void give_back(shim_lap_t *lap)
     pthread_mutex_unlock(&g_lock);
 }
 
-shim_lap_t *shim_track_begin(int device, void *stream)
+/* Its events do not fit the stream, as where that is of another context. */
+static void drop(shim_lap_t *lap)
+{
+    (void)succeeded(cudaEventDestroy(lap->begin));
+    (void)succeeded(cudaEventDestroy(lap->end));
+    lap->next = NULL;
+    pthread_mutex_lock(&g_lock);
+    forget(lap);
+    pthread_mutex_unlock(&g_lock);
+}
+
+shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream)
 {
     if (atomic_load_explicit(&shim_trace_off, memory_order_relaxed) || device < 0 || device >= DEVICES)
         return NULL;
-    shim_lap_t *lap = take_lap(device);
+    shim_lap_t *lap = take_lap(device, life);
     if (lap && net_event_record(lap->begin, stream) != 0) {
-        give_back(lap);
+        drop(lap);
         return NULL;
     }
     return lap;
@@ -121,7 +163,7 @@ void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call
     if (!lap)
         return;
     if (net_event_record(lap->end, stream) != 0) {
-        give_back(lap);
+        drop(lap);
         return;
     }
     lap->call = *call;
@@ -132,6 +174,8 @@ void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call
 
 /* ---- Times ------------------------------------------------------------------------------ */
 
+typedef enum anchored { ANCHORED, NOT_NOW, LOST } anchored_t;
+
 static uint64_t now_ns(void)
 {
     struct timespec now;
@@ -139,36 +183,45 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-static bool has_anchor(int device)
+static bool has_anchor(int device, uint64_t life)
 {
-    if (!g_stream[device] && !succeeded(cudaStreamCreateWithPriority(&g_stream[device], cudaStreamNonBlocking, 0)))
-        return false;
-    return g_anchor[device] || succeeded(cudaEventCreateWithFlags(&g_anchor[device], 0));
+    int least = 0, greatest = 0;
+    if (g_anchor[device].life != life) {
+        g_anchor[device].life = life;
+        g_anchor[device].event = NULL;
+        g_anchor[device].stream = NULL;
+    }
+    if (!g_anchor[device].stream) {
+        (void)succeeded(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+        if (!succeeded(cudaStreamCreateWithPriority(&g_anchor[device].stream, cudaStreamNonBlocking, greatest)))
+            return false;
+    }
+    return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
 }
 
-/* Records an event whose time by the host's clock is known, half a record's duration at most off. False: not now. */
-static bool anchor(int device, uint64_t *at_ns)
+/* Records an event whose time by the host's clock is known, half the time between the two readings at most off. */
+static anchored_t anchor(int device, uint64_t life, uint64_t *at_ns)
 {
-    if (!has_anchor(device))
-        return false;
+    if (!has_anchor(device, life))
+        return LOST;
     const uint64_t before_ns = now_ns();
-    if (net_event_record(g_anchor[device], g_stream[device]) != 0)
-        return false;
+    if (net_event_record(g_anchor[device].event, g_anchor[device].stream) != 0)
+        return LOST;
     cudaError_t passed;
-    uint64_t after_ns;
+    uint64_t ns;
     do {
-        passed = cudaEventQuery(g_anchor[device]);
-        after_ns = now_ns();
-    } while (passed == cudaErrorNotReady && after_ns - before_ns < ANCHOR_NS);
-    *at_ns = before_ns + (after_ns - before_ns) / 2;
-    return succeeded(passed);
+        passed = cudaEventQuery(g_anchor[device].event);
+        ns = now_ns() - before_ns;
+    } while (passed == cudaErrorNotReady && ns < ANCHOR_NS);
+    *at_ns = before_ns + ns / 2;
+    return succeeded(passed) && ns < ANCHOR_NS ? ANCHORED : NOT_NOW;
 }
 
 /* The anchor is near, so that a float holds its distance. */
 static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
 {
     float to_anchor_ms, ms;
-    if (!succeeded(cudaEventElapsedTime(&to_anchor_ms, lap->begin, g_anchor[lap->device])) ||
+    if (!succeeded(cudaEventElapsedTime(&to_anchor_ms, lap->begin, g_anchor[lap->device].event)) ||
         !succeeded(cudaEventElapsedTime(&ms, lap->begin, lap->end)))
         return false;
     lap->begin_ns = anchor_ns - (uint64_t)(int64_t)((double)to_anchor_ms * 1e6);
@@ -176,30 +229,51 @@ static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
     return true;
 }
 
-static void collect_device(int device, laps_t *laps)
+/* `left`: those that run, in front of newer ones. */
+static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left, laps_t *lost)
 {
-    uint64_t anchor_ns = 0;
-    const bool anchored = anchor(device, &anchor_ns);
-    for (shim_lap_t *lap = laps->first, *next; lap; lap = next) {
-        next = lap->next;
-        const cudaError_t ended = anchored ? cudaEventQuery(lap->end) : cudaErrorNotReady;
-        const bool measured = ended == cudaSuccess && measure(lap, anchor_ns);
-        if (ended != cudaSuccess)
-            (void)succeeded(ended);
-        pthread_mutex_lock(&g_lock);
-        if (ended == cudaErrorNotReady)
-            append(&g_running[device], lap);
-        else if (measured)
-            append(&g_ended, lap);
-        pthread_mutex_unlock(&g_lock); /* else the device was reset, and its events are gone */
+    pthread_mutex_lock(&g_lock);
+    forget(lost->first);
+    if (left->first && life != g_life[device]) {
+        forget(left->first);
+    } else if (left->first) {
+        *left->last = g_running[device].first;
+        if (!g_running[device].first)
+            g_running[device].last = left->last;
+        g_running[device].first = left->first;
     }
+    if (ended->first) {
+        *(g_ended.last ? g_ended.last : &g_ended.first) = ended->first;
+        g_ended.last = ended->last;
+    }
+    pthread_mutex_unlock(&g_lock);
 }
 
-static laps_t take_running(int device)
+static void collect_device(int device, uint64_t life, const laps_t *laps)
+{
+    uint64_t anchor_ns = 0;
+    laps_t ended = {NULL, NULL}, left = {NULL, NULL}, lost = {NULL, NULL};
+    const anchored_t anchored = anchor(device, life, &anchor_ns);
+    for (shim_lap_t *lap = laps->first, *next; lap; lap = next) {
+        next = lap->next;
+        const cudaError_t passed = anchored == ANCHORED  ? cudaEventQuery(lap->end)
+                                   : anchored == NOT_NOW ? cudaErrorNotReady
+                                                         : cudaErrorInvalidResourceHandle;
+        (void)succeeded(passed);
+        append(passed == cudaErrorNotReady                        ? &left
+               : passed == cudaSuccess && measure(lap, anchor_ns) ? &ended
+                                                                  : &lost,
+               lap);
+    }
+    return_laps(device, life, &ended, &left, &lost);
+}
+
+static laps_t take_running(int device, uint64_t *life)
 {
     pthread_mutex_lock(&g_lock);
     const laps_t laps = g_running[device];
     g_running[device] = (laps_t){NULL, NULL};
+    *life = g_life[device];
     pthread_mutex_unlock(&g_lock);
     return laps;
 }
@@ -207,29 +281,45 @@ static laps_t take_running(int device)
 void shim_track_collect(void)
 {
     for (int device = 0; device < DEVICES; device++) {
-        laps_t laps = take_running(device);
+        uint64_t life;
+        const laps_t laps = take_running(device, &life);
         net_scope_t scope;
-        if (!laps.first || net_scope_enter(&scope, device) != 0)
+        if (!laps.first)
             continue;
-        collect_device(device, &laps);
+        laps_t none = {NULL, NULL}, lost = laps;
+        if (net_scope_enter(&scope, device) != 0) {
+            return_laps(device, life, &none, &none, &lost);
+            continue;
+        }
+        collect_device(device, life, &laps);
         net_scope_leave(&scope);
     }
 }
 
 /* ---- Text ------------------------------------------------------------------------------- */
 
-/* Sets *fresh if it has no name yet. */
-static int32_t track_of(const shim_lap_t *lap, bool *fresh)
+/* NULL: too many. */
+static track_t *track_of(const shim_lap_t *lap)
 {
-    const track_t wanted = {lap->device, lap->call.comm, lap->call.messages != 0};
     uint32_t i = 0;
-    while (i < g_tracks && (g_track[i].device != wanted.device || g_track[i].comm != wanted.comm ||
-                            g_track[i].messages != wanted.messages))
+    while (i < g_tracks && (g_track[i].device != lap->device || g_track[i].comm != lap->call.comm ||
+                            g_track[i].messages != (lap->call.messages != 0)))
         i++;
-    *fresh = i == g_tracks && i < TRACKS;
-    if (*fresh)
-        g_track[g_tracks++] = wanted;
-    return FIRST_TRACK + (int32_t)(i < TRACKS ? i : TRACKS - 1);
+    if (i == TRACKS)
+        return NULL;
+    if (i == g_tracks)
+        g_track[g_tracks++] = (track_t){lap->device, lap->call.comm, lap->call.messages != 0, 0};
+    return &g_track[i];
+}
+
+/* Anchors differ by microseconds, and viewers drop slices that overlap. */
+static void clip(track_t *track, shim_lap_t *lap)
+{
+    const uint64_t end_ns = lap->begin_ns + lap->ns;
+    if (lap->begin_ns < track->ended_ns)
+        lap->begin_ns = track->ended_ns;
+    lap->ns = end_ns > lap->begin_ns ? end_ns - lap->begin_ns : 0;
+    track->ended_ns = lap->begin_ns + lap->ns;
 }
 
 static int name_text(const shim_lap_t *lap, int pid, int32_t track, char text[SHIM_TRACE_EVENT_BYTES])
@@ -265,19 +355,24 @@ static shim_lap_t *take_ended(void)
     return lap;
 }
 
+static size_t text_of(shim_lap_t *lap, track_t *track, int pid, char text[SHIM_TRACE_EVENT_BYTES])
+{
+    const int32_t number = FIRST_TRACK + (int32_t)(track - g_track);
+    const int length = track->ended_ns == 0 ? name_text(lap, pid, number, text) : 0;
+    clip(track, lap);
+    return (size_t)(length + slice_text(lap, pid, number, text + length, SHIM_TRACE_EVENT_BYTES - (size_t)length));
+}
+
 size_t shim_track_text(int pid, char text[SHIM_TRACE_EVENT_BYTES])
 {
-    bool fresh;
-    int length = 0;
-    shim_lap_t *lap = take_ended();
-    if (!lap)
-        return 0;
-    const int32_t track = track_of(lap, &fresh);
-    if (fresh)
-        length = name_text(lap, pid, track, text);
-    length += slice_text(lap, pid, track, text + length, SHIM_TRACE_EVENT_BYTES - (size_t)length);
-    give_back(lap);
-    return (size_t)length;
+    for (shim_lap_t *lap; (lap = take_ended()) != NULL;) {
+        track_t *track = track_of(lap);
+        const size_t length = track ? text_of(lap, track, pid, text) : 0;
+        give_back(lap);
+        if (length > 0)
+            return length;
+    }
+    return 0;
 }
 
 void shim_track_forget(void)
@@ -285,16 +380,16 @@ void shim_track_forget(void)
     pthread_mutex_init(&g_lock, NULL);
     memset(g_running, 0, sizeof(g_running));
     memset(g_free, 0, sizeof(g_free));
+    memset(g_life, 0, sizeof(g_life));
     memset(g_anchor, 0, sizeof(g_anchor));
-    memset(g_stream, 0, sizeof(g_stream));
     g_ended = (laps_t){NULL, NULL};
     g_laps = g_tracks = 0;
 }
 
 #else
-shim_lap_t *shim_track_begin(int device, void *stream)
+shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream)
 {
-    (void)device, (void)stream;
+    (void)device, (void)life, (void)stream;
     return NULL;
 }
 

@@ -4,8 +4,7 @@
  *
  * Two events around a launch give its times, which the trace's thread reads when both have passed. So while a trace is
  * written a kernel does not start before the one ahead has ended, and a call costs the host two records of events.
- * Calls in graphs have no times: a replay makes no call. After a reset of
- * its device a process's track ends.
+ * Calls in graphs have no times: a replay makes no call.
  */
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
@@ -26,16 +25,19 @@ typedef struct shim_track_call {
     uint64_t bytes;
 } shim_track_call_t;
 
-/* Before an eager launch on `stream` of the current device. NULL: no trace, or the launch is left out. */
-shim_lap_t *shim_track_begin(int device, void *stream);
+/* Before an eager launch on `stream` of the current device, in its life (net_device_life). NULL: no trace, or the
+ * launch is left out. */
+shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream);
 /* After the launch, also one that failed. Nothing for NULL. */
 void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call);
 
-/* ---- For trace.c, under its lock ---- */
+/* ---- For trace.c ---- */
 
-/* Reads the times of the launches that have ended. */
+/* Read the times of the launches that have ended. In the trace's thread, without its lock, since the driver may keep it
+ * waiting. */
 void shim_track_collect(void);
-/* The next of them; the first one of a track begins with the track's name. Returns the length; 0: no more. */
+/* The next of them; the first one of a track begins with the track's name. Under the trace's lock. Returns the length;
+ * 0: no more. */
 size_t shim_track_text(int pid, char text[SHIM_TRACE_EVENT_BYTES]);
 /* In a forked child. */
 void shim_track_forget(void);

@@ -39,7 +39,7 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
 static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
 {
     const shim_comm_t *comm = launch->comm;
-    shim_lap_t *lap = launch->capture->id != 0 ? NULL : shim_track_begin(comm->device, launch->stream);
+    shim_lap_t *lap = launch->capture->id != 0 ? NULL : shim_track_begin(comm->device, comm->life, launch->stream);
     const int error = launch->algorithm->launch_cuda(team, call, launch->stream);
     if (lap)
         shim_track_end(lap, launch->stream,

@@ -302,7 +302,7 @@ void shim_share_release(shim_comm_t *comm)
     struct gpu *gpu = take_gpu(comm);
     if (holds_large(comm))
         atomic_store(&gpu->holder, NULL);
-    if (comm->share.joined && comm->life == gpu->life)
+    if (comm->share.joined && comm->life == gpu->life && atomic_load(&gpu->sharers) > 0) /* 0: in a child */
         atomic_fetch_sub(&gpu->sharers, 1);
     pthread_mutex_unlock(&gpu->lock);
     comm->share = (shim_share_t){.launching = 0};

@@ -581,8 +581,12 @@ int net_event_record(void *handle, void *stream)
     if (fake.record_error != 0)
         return (cudaError_t)fake.record_error;
     const uint64_t life = event->life;
-    *event = (struct CUevent_st){
-        .known = s->known, .front = s->front, .capture = s->capture, .recorded = true, .life = life, .ms = ++fake.ms};
+    *event = (struct CUevent_st){.known = s->known,
+                                 .front = s->front,
+                                 .capture = s->capture,
+                                 .recorded = true,
+                                 .life = life,
+                                 .ms = s->made ? fake.ms : ++fake.ms};
     return check_life(life);
 }
 

@@ -20,6 +20,6 @@ cudaError_t crowd_fill(int *go, cudaStream_t stream)
         result = cudaDeviceGetAttribute(&lanes, cudaDevAttrMaxThreadsPerMultiProcessor, device);
     if (result != cudaSuccess)
         return result;
-    stand<<<(unsigned)(multiprocessors * (lanes / 1024)), 1024, 0, stream>>>(go);
+    stand<<<(unsigned)multiprocessors * 2, (unsigned)lanes / 2, 0, stream>>>(go); /* 768 or 1024 lanes */
     return cudaGetLastError();
 }
