@@ -287,7 +287,7 @@ void shim_track_collect(void)
         if (!laps.first)
             continue;
         laps_t none = {NULL, NULL}, lost = laps;
-        if (net_scope_enter(&scope, device) != 0) {
+        if (net_device_lost(device, life) || net_scope_enter(&scope, device) != 0) {
             return_laps(device, life, &none, &none, &lost);
             continue;
         }

@@ -106,7 +106,7 @@ static int kernels(void *unused)
     fake_reset();
     shim_comm_t *comm = fake_comm(0, true), *other = fake_comm(0, true);
     char line[LINE_BYTES];
-    double at_us[3], us[3];
+    double at_us[3], us[3], call_us = 0;
     int found = 0;
     for (int i = 0; i < 2; i++)
         ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
@@ -124,6 +124,9 @@ static int kernels(void *unused)
     int names = 0;
     while (fgets(line, sizeof(line), file)) {
         names += strstr(line, "\"thread_name\"") != NULL;
+        const char *call = strstr(line, "\"cat\":\"shunt\",\"ts\":");
+        if (call)
+            CHILD_CHECK(sscanf(call, "\"cat\":\"shunt\",\"ts\":%lf", &call_us) == 1);
         const char *at = strstr(line, "\"cat\":\"gpu\",\"ts\":");
         if (at && found < 3)
             CHILD_CHECK(sscanf(at, "\"cat\":\"gpu\",\"ts\":%lf,\"dur\":%lf", &at_us[found], &us[found]) == 2);
@@ -132,31 +135,73 @@ static int kernels(void *unused)
     fclose(file);
     CHILD_CHECK(found == 3 && names == 2);
     CHILD_CHECK(us[0] == 1000 && us[1] == 1000 && us[2] == 1000);
+    CHILD_CHECK(at_us[2] > call_us - 1e6 &&
+                at_us[2] < call_us + 1e6); /* the host's clock; the fake's has steps of ms */
     CHILD_CHECK(at_us[1] - at_us[0] > 2999.9 && at_us[1] - at_us[0] < 3000.1); /* end, the call's own event, begin */
     return 0;
 }
 
-static void times_of_kernels(void **state)
+/* Events of a device's earlier life are not used again; the kernel that they belong to has no slice. */
+static int reset(void *unused)
 {
-    (void)state;
+    (void)unused;
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    setenv("SHUNT_TRACE", path, 1);
+    fake_reset();
+    fake.life = 1;
+    shim_comm_t *comm = fake_comm(0, true), *other = fake_comm(0, true);
+    comm->life = 1;
+    other->life = 2;
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    shim_trace_flush();
+    fake.running = true;
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    fake.life = 2;
+    fake.running = false;
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, other->handle, fake_stream(2));
+    shim_trace_flush();
+    CHILD_CHECK(fake.stale == 0);
+
+    char line[LINE_BYTES];
+    int slices = 0;
+    FILE *file = fopen(path, "r");
+    CHILD_CHECK(file != NULL);
+    while (fgets(line, sizeof(line), file))
+        slices += strstr(line, "\"cat\":\"gpu\"") != NULL;
+    fclose(file);
+    CHILD_CHECK(slices == 2);
+    return 0;
+}
+
+static void run_traced(int (*body)(void *))
+{
     char log[LOG_BYTES];
     strcpy(path, "/tmp/shunt-cuda-trace-XXXXXX");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    assert_int_equal(child_run(kernels, NULL, log, sizeof(log)), 0);
+    assert_int_equal(child_run(body, NULL, log, sizeof(log)), 0);
     unlink(path);
+}
+
+static void times_of_kernels(void **state)
+{
+    (void)state;
+    run_traced(kernels);
+}
+
+static void times_after_a_reset(void **state)
+{
+    (void)state;
+    run_traced(reset);
 }
 
 static void events_of_calls(void **state)
 {
     (void)state;
-    char log[LOG_BYTES];
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(child_run(calls, NULL, log, sizeof(log)), 0);
-    unlink(path);
+    run_traced(calls);
 }
 
 /* The exception to SHUNT_DETERMINISTIC is logged once: for a sum that goes to NCCL, not for an empty or invalid one. */
@@ -196,6 +241,6 @@ static void forwarded_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls), cmocka_unit_test(times_of_kernels),
-                                       cmocka_unit_test(forwarded_sums)};
+                                       cmocka_unit_test(times_after_a_reset), cmocka_unit_test(forwarded_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
