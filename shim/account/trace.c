@@ -214,7 +214,7 @@ static void drain_tracks(void)
 {
     char slice[SHIM_TRACE_EVENT_BYTES];
     size_t bytes;
-    while ((bytes = shim_track_text(pid, slice)) > 0) {
+    while ((bytes = shim_track_text(pid, slice, sizeof(slice))) > 0) {
         memcpy(next_event(), slice, bytes);
         text_bytes += bytes;
     }

@@ -5,6 +5,7 @@
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +149,7 @@ static void drop(shim_lap_t *lap)
 
 shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream)
 {
-    if (atomic_load_explicit(&shim_trace_off, memory_order_relaxed) || device < 0 || device >= DEVICES)
+    if (device < 0 || device >= DEVICES)
         return NULL;
     shim_lap_t *lap = take_lap(device, life);
     if (lap && net_event_record(lap->begin, stream) != 0) {
@@ -322,9 +323,9 @@ static void clip(track_t *track, shim_lap_t *lap)
     track->ended_ns = lap->begin_ns + lap->ns;
 }
 
-static int name_text(const shim_lap_t *lap, int pid, int32_t track, char text[SHIM_TRACE_EVENT_BYTES])
+static int name_text(const shim_lap_t *lap, int pid, int32_t track, char *text, size_t size)
 {
-    return snprintf(text, SHIM_TRACE_EVENT_BYTES,
+    return snprintf(text, size,
                     "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"GPU %d, "
                     "communicator 0x%llx%s\"}},\n",
                     pid, track, lap->device, (unsigned long long)(uintptr_t)lap->call.comm,
@@ -355,19 +356,19 @@ static shim_lap_t *take_ended(void)
     return lap;
 }
 
-static size_t text_of(shim_lap_t *lap, track_t *track, int pid, char text[SHIM_TRACE_EVENT_BYTES])
+static size_t text_of(shim_lap_t *lap, track_t *track, int pid, char *text, size_t size)
 {
     const int32_t number = FIRST_TRACK + (int32_t)(track - g_track);
-    const int length = track->ended_ns == 0 ? name_text(lap, pid, number, text) : 0;
+    const int length = track->ended_ns == 0 ? name_text(lap, pid, number, text, size) : 0;
     clip(track, lap);
-    return (size_t)(length + slice_text(lap, pid, number, text + length, SHIM_TRACE_EVENT_BYTES - (size_t)length));
+    return (size_t)(length + slice_text(lap, pid, number, text + length, size - (size_t)length));
 }
 
-size_t shim_track_text(int pid, char text[SHIM_TRACE_EVENT_BYTES])
+size_t shim_track_text(int pid, char *text, size_t size)
 {
     for (shim_lap_t *lap; (lap = take_ended()) != NULL;) {
         track_t *track = track_of(lap);
-        const size_t length = track ? text_of(lap, track, pid, text) : 0;
+        const size_t length = track ? text_of(lap, track, pid, text, size) : 0;
         give_back(lap);
         if (length > 0)
             return length;
@@ -402,9 +403,9 @@ void shim_track_collect(void)
 {
 }
 
-size_t shim_track_text(int pid, char text[SHIM_TRACE_EVENT_BYTES])
+size_t shim_track_text(int pid, char *text, size_t size)
 {
-    (void)pid, (void)text;
+    (void)pid, (void)text, (void)size;
     return 0;
 }
 

@@ -9,9 +9,8 @@
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
 
+#include <stddef.h>
 #include <stdint.h>
-
-#include "shim/account/trace.h"
 
 typedef struct shim_lap shim_lap_t;
 
@@ -25,8 +24,8 @@ typedef struct shim_track_call {
     uint64_t bytes;
 } shim_track_call_t;
 
-/* Before an eager launch on `stream` of the current device, in its life (net_device_life). NULL: no trace, or the
- * launch is left out. */
+/* Before an eager launch on `stream` of the current device, in its life (net_device_life). NULL: the launch is left
+ * out. */
 shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream);
 /* After the launch, also one that failed. Nothing for NULL. */
 void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call);
@@ -38,7 +37,7 @@ void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call
 void shim_track_collect(void);
 /* The next of them; the first one of a track begins with the track's name. Under the trace's lock. Returns the length;
  * 0: no more. */
-size_t shim_track_text(int pid, char text[SHIM_TRACE_EVENT_BYTES]);
+size_t shim_track_text(int pid, char *text, size_t size);
 /* In a forked child. */
 void shim_track_forget(void);
 

@@ -2,6 +2,7 @@
 /* launch.c - see launch.h. */
 #include "shim/call/launch.h"
 
+#include "shim/account/trace.h"
 #include "shim/account/track.h"
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
@@ -39,7 +40,8 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
 static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
 {
     const shim_comm_t *comm = launch->comm;
-    shim_lap_t *lap = launch->capture->id != 0 ? NULL : shim_track_begin(comm->device, comm->life, launch->stream);
+    const bool traced = !atomic_load_explicit(&shim_trace_off, memory_order_relaxed) && launch->capture->id == 0;
+    shim_lap_t *lap = traced ? shim_track_begin(comm->device, comm->life, launch->stream) : NULL;
     const int error = launch->algorithm->launch_cuda(team, call, launch->stream);
     if (lap)
         shim_track_end(lap, launch->stream,
