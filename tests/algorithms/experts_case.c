@@ -151,30 +151,13 @@ static void place_rows(experts_case_t *c)
     }
 }
 
-enum { FEW_ROWS = 128 }; /* of a rank's tokens: more cross as sums */
-
-/* A number of choices with which a rank's rows can be just so many; 0: none. */
-static uint32_t edge_top_k(const alg_experts_shape_t *shape)
-{
-    uint32_t k = 4;
-    while (k <= shape->most_top_k && (k <= 2 * shape->nranks || FEW_ROWS / k + 1 > shape->most_tokens))
-        k *= 2;
-    return !shape->exact && k <= shape->most_top_k ? k : 0;
-}
-
 void experts_case_draw(experts_case_t *c, const alg_experts_shape_t *shape, uint64_t *state)
 {
-    const uint32_t edge = edge_top_k(shape);
     memset(c, 0, sizeof *c);
     c->shape = *shape;
     c->seed = data_random(state);
     c->top_k = data_below(state, 2) ? shape->most_top_k : 1 + (uint32_t)data_below(state, shape->most_top_k);
     c->rank_major = data_below(state, 2);
-    const bool at_edge = edge > 0 && data_below(state, 3) == 0;
-    if (at_edge) {
-        c->top_k = edge;
-        c->rank_major = false;
-    }
     c->wide = data_below(state, 2);
     c->global_ids = data_below(state, 2);
     c->round_scales = data_below(state, 2);
@@ -194,8 +177,6 @@ void experts_case_draw(experts_case_t *c, const alg_experts_shape_t *shape, uint
     c->combine_bytes = 16 * (uint32_t)(1 + data_below(state, shape->row_bytes / 16));
     for (uint32_t r = 0; r < shape->nranks; r++) {
         c->tokens[r] = data_below(state, 6) == 0 ? 0 : 1 + (uint32_t)data_below(state, shape->most_tokens);
-        if (at_edge)
-            c->tokens[r] = FEW_ROWS / edge - 1 + (uint32_t)data_below(state, 3);
         c->choices[r] = zeroed(c->tokens[r] * c->top_k * sizeof **c->choices);
         c->weights[r] = zeroed(c->tokens[r] * c->top_k * sizeof **c->weights);
         c->rows[r] = zeroed((size_t)c->tokens[r] * c->token_bytes * 2);
@@ -599,7 +580,7 @@ static float sums_of(const experts_case_t *c, uint32_t me, uint32_t t, uint32_t 
 
 static bool sends_sums(const experts_case_t *c, uint32_t me)
 {
-    return !c->rank_major && !c->shape.exact && c->top_k > 2 * c->shape.nranks && c->tokens[me] * c->top_k > FEW_ROWS;
+    return !c->rank_major && !c->shape.exact && c->top_k > 2 * c->shape.nranks && c->tokens[me] * c->top_k > 128;
 }
 
 static bool same(double a, double b)

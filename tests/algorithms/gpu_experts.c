@@ -72,32 +72,18 @@ static int play(const alg_experts_shape_t *shape, experts_program_t *p, experts_
     return wrong;
 }
 
-/* The case's dispatch or combine, in one of its phases. */
-static void launch(int rank, const alg_experts_shape_t *shape, const experts_rank_t *ranks, uint32_t of, bool combine,
-                   uint32_t phases, uint32_t blocks)
+static void launch(int rank, const alg_experts_shape_t *shape, const experts_rank_t *of, uint32_t blocks,
+                   uint32_t phases)
 {
-    const experts_step_t step = {of, combine, phases};
-    const alg_experts_call_t call = experts_step_call(&step, ranks, blocks);
+    alg_experts_call_t call = of->dispatch;
+    call.blocks = blocks;
+    call.phases = phases;
     GPU(cudaSetDevice(g_team.device[rank]));
     GPU((cudaError_t)alg_experts_launch_cuda(&g_team.team[rank], shape, &call, g_team.stream[rank]));
 }
 
 /* Odd ranks receive when they have sent into all staged rooms, the first room's call last. The others receive at once,
- * so they come to that room again while its last call lies there. */
-static void launch_late(int rank, const alg_experts_shape_t *shape, const experts_rank_t *ranks, bool combine,
-                        uint32_t blocks)
-{
-    const uint32_t rooms = alg_experts_staged(shape);
-    for (uint32_t i = 0; i <= rooms; i++) {
-        for (uint32_t k = rooms; rank % 2 == 1 && i == rooms && k > 0; k--)
-            launch(rank, shape, ranks, k - 1, combine, ALG_EXPERTS_RECEIVE, blocks);
-        launch(rank, shape, ranks, i, combine, ALG_EXPERTS_SEND, blocks);
-        if (rank % 2 == 0 || i == rooms)
-            launch(rank, shape, ranks, i, combine, ALG_EXPERTS_RECEIVE, blocks);
-    }
-}
-
-/* Dispatches and then combines that are received late. Returns the number of faults. */
+ * so they come to that room again while its last call lies there. Returns the number of faults. */
 static int play_late(const alg_experts_shape_t *shape, uint64_t *state)
 {
     static experts_case_t cases[ALG_EXPERTS_STAGED + 1];
@@ -112,16 +98,21 @@ static int play_late(const alg_experts_shape_t *shape, uint64_t *state)
             experts_rank_load(&ranks[r][i], &cases[i]);
         }
     }
-    for (int combine = 0; combine < 2; combine++) {
-        for (int r = 0; r < g_team.nranks; r++)
-            launch_late(r, shape, ranks[r], combine, 1 + (uint32_t)data_below(state, 8));
+    for (int r = 0; r < g_team.nranks; r++) {
+        const uint32_t blocks = 1 + (uint32_t)data_below(state, 8);
+        for (uint32_t i = 0; i <= rooms; i++) {
+            for (uint32_t k = rooms; r % 2 == 1 && i == rooms && k > 0; k--)
+                launch(r, shape, &ranks[r][k - 1], blocks, ALG_EXPERTS_RECEIVE);
+            launch(r, shape, &ranks[r][i], blocks, ALG_EXPERTS_SEND);
+            if (r % 2 == 0 || i == rooms)
+                launch(r, shape, &ranks[r][i], blocks, ALG_EXPERTS_RECEIVE);
+        }
     }
     gpu_team_sync(&g_team);
     for (int r = 0; r < g_team.nranks; r++) {
         for (uint32_t i = 0; i <= rooms; i++) {
             char fault[200];
-            if (!experts_dispatch_right(&ranks[r][i], &cases[i], fault, sizeof fault) ||
-                !experts_combine_right(&ranks[r][i], &cases[i], fault, sizeof fault)) {
+            if (!experts_dispatch_right(&ranks[r][i], &cases[i], fault, sizeof fault)) {
                 printf("late, %s\n", fault);
                 wrong++;
             }
