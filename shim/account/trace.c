@@ -247,6 +247,7 @@ static void *write_behind(void *unused)
         pthread_cond_broadcast(&collected);
         flush();
     }
+    pthread_cond_broadcast(&collected);
     pthread_mutex_unlock(&lock);
     return unused;
 }
@@ -257,7 +258,7 @@ static void await_round(void)
     const uint64_t wanted = rounds_begun + 1;
     const uint64_t limit_ns = now_of(CLOCK_MONOTONIC) + 2 * PERIOD_MS * UINT64_C(1000000);
     pthread_cond_signal(&wake);
-    for (int error = 0; rounds_ended < wanted && error != -ETIMEDOUT;)
+    for (int error = 0; file >= 0 && rounds_ended < wanted && error != -ETIMEDOUT;)
         error = net_condition_wait(&collected, &lock, limit_ns);
 }
 

@@ -177,6 +177,7 @@ void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call
 
 typedef enum anchored { ANCHORED, NOT_NOW, LOST } anchored_t;
 
+/* The trace's clock. */
 static uint64_t now_ns(void)
 {
     struct timespec now;

@@ -37,9 +37,9 @@ static const char *text_of(const shim_experts_group_t *group, uint32_t status)
     switch (status) {
     case ALG_STATUS_TIMEOUT:
         return group->replays && group->taken
-                   ? "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS), or a replayed one for a "
-                     "call "
-                     "of this rank that is open: ncclEpComplete it before a graph with send_only calls is replayed"
+                   ? "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS), or a replayed one for "
+                     "a call of this rank that is open: ncclEpComplete it before a graph with send_only calls is "
+                     "replayed"
                    : "a call waited too long for its peers (timeout_ns, SHUNT_TIMEOUT_MS)";
     case ALG_STATUS_PEER_LEFT:
         return "a peer left a call before its end";

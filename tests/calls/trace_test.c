@@ -362,6 +362,13 @@ static int exit_on_a_full_disk(void *argument)
     some_calls(20); /* these fit */
     wait_until_written(20);
     some_calls(1000);
+    while (!atomic_load(&shim_trace_off))
+        usleep(1000);
+    usleep(50000); /* the writer ends */
+    const time_t start = time(NULL);
+    for (int i = 0; i < 50; i++)
+        shim_trace_flush(); /* waits for no writer: 50 waits are 10 s */
+    CHILD_CHECK(time(NULL) - start < 8);
     exit(0);
 }
 

@@ -71,21 +71,14 @@ static void draw_delay(delay_t *delay, int nranks)
     delay->us = LEAST_US + (uint32_t)data_below(&delay->seed, MOST_US - LEAST_US + 1);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Delays the stream, not the thread that launches, and counts what the system made of the time. */
 static void sleep_in_stream(void *us)
 {
     const struct timespec nap = {0, (long)(uintptr_t)us * 1000};
-    const uint64_t start_ns = now_ns();
+    const double start = ranks_seconds();
     nanosleep(&nap, NULL);
     atomic_fetch_add(&g_words[WORD_DELAYS + g_rank], 1);
-    atomic_fetch_add(&g_words[WORD_DELAYED_NS + g_rank], now_ns() - start_ns);
+    atomic_fetch_add(&g_words[WORD_DELAYED_NS + g_rank], (uint64_t)((ranks_seconds() - start) * 1e9));
 }
 
 static float input_of(int rank, int value)
