@@ -90,7 +90,7 @@ static int cuda_priority(int ordinal)
 /*
  * Memory of a GPU is set by copies of host memory, which the copy engines make. A memset of 256 KB is a kernel: while
  * waiting kernels filled the multiprocessors of an H200 it did not begin, nor did a copy on the device; copies from the
- * host did (transport.arming). A communicator's first long call must not wait so for calls of others.
+ * host did. A communicator's first long call must not wait so for calls of others (transport.arming).
  */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {

@@ -15,11 +15,10 @@
  *   BULK_LIST...    block      lister          all roles                     numbers of its chunks, then BULK_NONE
  *   BULK_LISTED     block      lister          all roles                     chunks in the list
  *   BULK_CREDITED   block      credit watcher  sender                        chunks with CREDIT from all peers
- *   BULK_SENT       block      sender          herald, adder                 pieces that are complete at the peers
+ *   BULK_SENT       block      sender          herald, adder                 pieces that are where they go
  *   BULK_ANNOUNCED  block      herald          lister                        chunks with DATA raised at all peers
  *   BULK_ARRIVED    block      data watcher    taker, collector              chunks with DATA from all peers
- *   BULK_KEPT       block      keeper          lister                        chunks whose places in the list it reads
- * no more
+ *   BULK_KEPT       block      keeper          lister                        chunks whose places it reads no more
  *
  * Flags (ENTRY, CREDIT, DATA) and words of a block are written by release and read by acquire. TAKEN is atomic, and
  * guards no data. Bulk copies need more (bulk_ptx.cuh):
