@@ -19,6 +19,14 @@
 extern "C" {
 #endif
 
+/* Of which types combine always adds at the token's rank, in the order of choices (combine.cu). That takes a slot for
+ * each choice. */
+typedef enum alg_experts_exact {
+    ALG_EXPERTS_EXACT_NONE,
+    ALG_EXPERTS_EXACT_FP32, /* in whose results another order of the sum shows more often */
+    ALG_EXPERTS_EXACT_ALL
+} alg_experts_exact_t;
+
 /* Equal on all ranks of a group. */
 typedef struct alg_experts_shape {
     uint32_t nranks;      /* 2 to ALG_MAX_RANKS */
@@ -26,7 +34,7 @@ typedef struct alg_experts_shape {
     uint32_t most_tokens; /* of a rank */
     uint32_t most_top_k;  /* at most ALG_EXPERTS_TOP_K */
     uint32_t row_bytes;   /* most bytes that a token sends, with its scales; a multiple of 16 */
-    uint32_t exact;       /* 1: combine always adds at the token's rank, in the order of choices (combine.cu) */
+    alg_experts_exact_t exact;
 } alg_experts_shape_t;
 
 enum {

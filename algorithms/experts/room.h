@@ -65,8 +65,9 @@ static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
     const uint64_t tokens = shape->most_tokens, all = shape->nranks * tokens;
     const uint64_t all_rows = tokens * shape->most_top_k, all_sums = ROOM_SUM_SLOTS * all;
     const uint64_t few_rows = all_rows < ROOM_FEW_ROWS ? all_rows : (uint64_t)ROOM_FEW_ROWS;
+    const bool rows = shape->exact != ALG_EXPERTS_EXACT_NONE || all_rows < all_sums;
     room_map_t map;
-    map.slots = shape->exact || all_rows < all_sums ? all_rows : all_sums > few_rows ? all_sums : few_rows;
+    map.slots = rows ? all_rows : all_sums > few_rows ? all_sums : few_rows;
     if (map.slots < all)
         map.slots = all;
     map.weights = VEC + tokens * room_quads(shape->most_top_k) * VEC;
@@ -95,10 +96,12 @@ typedef struct experts_call {
     uint32_t token_vectors;
 } experts_call_t;
 
-/* Sums in fp32 are sent where they take fewer slots than the rows. */
+/* Sums are sent where they take fewer slots than the rows, unless the shape wants the order of choices. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
-    const bool rows = call->rank_major || shape->exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks;
+    const bool exact =
+        shape->exact == ALG_EXPERTS_EXACT_ALL || (shape->exact == ALG_EXPERTS_EXACT_FP32 && call->type == ALG_FLOAT32);
+    const bool rows = call->rank_major || exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks;
     return rows ? UINT32_MAX : (uint32_t)ROOM_FEW_ROWS;
 }
 

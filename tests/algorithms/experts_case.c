@@ -45,7 +45,9 @@ alg_experts_shape_t experts_draw_shape(uint32_t nranks, uint32_t most_tokens, ui
     const uint32_t most = wide ? ALG_EXPERTS_TOP_K : 9, most_top_k = s.experts < most ? s.experts : most;
     s.most_top_k = data_below(state, 2) ? most_top_k : 1 + (uint32_t)data_below(state, most_top_k);
     s.row_bytes = 16 * (uint32_t)(1 + data_below(state, most_bytes / 16));
-    s.exact = (uint32_t)data_below(state, 2);
+    s.exact = data_below(state, 2)        ? ALG_EXPERTS_EXACT_ALL
+              : s.row_bytes / 16 % 2 == 0 ? ALG_EXPERTS_EXACT_FP32
+                                          : ALG_EXPERTS_EXACT_NONE;
     return s;
 }
 
@@ -580,7 +582,9 @@ static float sums_of(const experts_case_t *c, uint32_t me, uint32_t t, uint32_t 
 
 static bool sends_sums(const experts_case_t *c, uint32_t me)
 {
-    return !c->rank_major && !c->shape.exact && c->top_k > 2 * c->shape.nranks && c->tokens[me] * c->top_k > 128;
+    const bool exact =
+        c->shape.exact == ALG_EXPERTS_EXACT_ALL || (c->shape.exact == ALG_EXPERTS_EXACT_FP32 && c->type == ALG_FLOAT32);
+    return !c->rank_major && !exact && c->top_k > 2 * c->shape.nranks && c->tokens[me] * c->top_k > 128;
 }
 
 static bool same(double a, double b)

@@ -231,16 +231,16 @@ static void test_shapes(void **unused)
     assert_true(alg_experts_map(&good, &map));
     assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
     assert_int_equal(alg_experts_staged(&good), ALG_EXPERTS_STAGED);
-    for (uint32_t exact = 0; exact < 2; exact++) {
-        const alg_experts_shape_t eight = {8, 256, 128, 8, 14336, exact};
+    for (uint32_t exact = ALG_EXPERTS_EXACT_NONE; exact <= ALG_EXPERTS_EXACT_ALL; exact++) {
+        const alg_experts_shape_t eight = {8, 256, 128, 8, 14336, (alg_experts_exact_t)exact};
         assert_true(alg_experts_map(&eight, &map));
         assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
     }
     /* Exact sums of two ranks take more memory, and fewer staged calls. */
-    const alg_experts_shape_t exact = {2, 64, 128, 8, 14336, 1};
+    const alg_experts_shape_t exact = {2, 64, 128, 8, 14336, ALG_EXPERTS_EXACT_FP32};
     assert_true(alg_experts_map(&exact, &map));
     assert_true(map.total_bytes <= ALG_CONTROL_BYTES + ALG_EXPERTS_MOST_BYTES);
-    assert_in_range(alg_experts_staged(&exact), 1, ALG_EXPERTS_STAGED - 1);
+    assert_in_range(alg_experts_staged(&exact), 2, ALG_EXPERTS_STAGED - 1);
     const alg_experts_shape_t bad[] = {
         {1, 64, 128, 8, 14336, 0}, {9, 63, 128, 8, 14336, 0},    {2, 63, 128, 8, 14336, 0},
         {2, 0, 128, 8, 14336, 0},  {2, 65536, 128, 8, 14336, 0}, {2, 64, 0, 8, 14336, 0},
