@@ -182,6 +182,14 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
+/* Whether this pass may free a finished set-up: a thread that waits for one wants its result, and one whose call is being
+ * forwarded, or whose group is open, has the pointer. */
+static bool frees(const filter_t *filter, const shim_setup_t *setup)
+{
+    return setup->finisher >= FINISHER_POLLS ||
+           (setup->finisher == FINISHER_CALL && filter->batch != 0 && setup->batch == filter->batch);
+}
+
 /* Free the finished set-ups. Returns how many that match are left, including busy ones. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
@@ -197,8 +205,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     }
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
-        /* FINISHER_NONE: the thread whose call is being forwarded still has the pointer */
-        if (!setup->busy && setup->state == STATE_DONE && setup->finisher != FINISHER_NONE) {
+        if (!setup->busy && setup->state == STATE_DONE && frees(filter, setup)) {
             *link = setup->next;
             setup->next = done;
             done = setup;

@@ -263,6 +263,46 @@ static void abort_init_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
+typedef struct waiting_init {
+    ncclComm_t comm;
+    ncclUniqueId id;
+    bool grouped;
+    ncclResult_t result;
+} waiting_init_t;
+
+static void *waiting_init_main(void *argument)
+{
+    waiting_init_t *w = argument;
+    if (w->grouped)
+        CHECK_NCCL(ncclGroupStart());
+    w->result = ncclCommInitRank(&w->comm, 2, w->id, 0);
+    if (w->grouped)
+        w->result = ncclGroupEnd();
+    return NULL;
+}
+
+/* An init in which a thread waits for a peer can be aborted by another thread, and then fails. */
+static void abort_waiting_init_body(ranks_t *ranks)
+{
+    (void)ranks;
+    for (int round = 0; round < 6; round++) {
+        waiting_init_t w = {.grouped = round % 2};
+        pthread_t thread;
+        ncclComm_t seen = NULL;
+        CHECK_NCCL(ncclGetUniqueId(&w.id));
+        CHECK(pthread_create(&thread, NULL, waiting_init_main, &w) == 0);
+        while (!seen) {
+            usleep(1000);
+            seen = __atomic_load_n(&w.comm, __ATOMIC_ACQUIRE);
+        }
+        usleep(20000 * (round / 2)); /* it may wait, or still be on its way there */
+        CHECK_NCCL(ncclCommAbort(seen));
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK_FAILS(w.result);
+        CHECK(w.comm == NULL);
+    }
+}
+
 /* ---- In a message ------------------------------------------------------------------------ */
 
 /* A receive whose sender is gone or never sends; or a send larger than the ring, to a rank that does not receive. */
@@ -335,6 +375,7 @@ static void aborts(void **state)
     fault_run(RANKS_THREADS, 3, 0, NULL, abort_body);
     fault_run(RANKS_PROCESSES, 2, 0, NULL, abort_group_body);
     fault_run(RANKS_SOLO, 1, 0, NULL, abort_init_body);
+    fault_run(RANKS_SOLO, 1, 0, NULL, abort_waiting_init_body);
 }
 
 int main(void)
