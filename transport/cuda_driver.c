@@ -23,6 +23,7 @@ enum { OLDEST = 11020, ALL_HAVE = 12000 };
 static const entry_t entries[] = {
     {offsetof(net_driver_t, context_get), "cuCtxGetCurrent", OLDEST},
     {offsetof(net_driver_t, context_set), "cuCtxSetCurrent", OLDEST},
+    {offsetof(net_driver_t, primary_state), "cuDevicePrimaryCtxGetState", OLDEST},
     {offsetof(net_driver_t, pointer_attribute), "cuPointerGetAttribute", OLDEST},
     {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode", OLDEST},
     {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity", OLDEST},

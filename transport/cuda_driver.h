@@ -9,6 +9,7 @@
 typedef struct net_driver {
     CUresult (*context_get)(CUcontext *context);
     CUresult (*context_set)(CUcontext context);
+    CUresult (*primary_state)(CUdevice device, unsigned *flags, int *active);
     CUresult (*pointer_attribute)(void *data, CUpointer_attribute attribute, CUdeviceptr at);
     CUresult (*capture_mode)(CUstreamCaptureMode *mode); /* exchanges this thread's capture mode */
     CUresult (*granularity)(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);

@@ -71,10 +71,19 @@ uint64_t net_device_life(int device)
     return life;
 }
 
+/* A device that the program has reset, and not used since, has no context; to ask for its life would make one. */
+static bool has_context(int device)
+{
+    unsigned flags;
+    int active = 1;
+    const net_driver_t *driver = net_driver();
+    return !driver || driver->primary_state((CUdevice)device, &flags, &active) != CUDA_SUCCESS || active;
+}
+
 bool net_device_lost(int device, uint64_t life)
 {
     uint64_t now;
-    return life != 0 && ask_life(device, &now) && now != life;
+    return life != 0 && (!has_context(device) || (ask_life(device, &now) && now != life));
 }
 
 #else

@@ -225,7 +225,7 @@ static void flush(void)
     for (ring_t *ring = atomic_load(&rings); ring != NULL; ring = ring->next)
         drain(ring);
     drain_tracks();
-    uint64_t calls = atomic_exchange(&dropped, 0);
+    uint64_t calls = atomic_exchange(&dropped, 0) + shim_track_left_out();
     if (calls > 0) {
         char *event = next_event();
         text_bytes += shim_trace_dropped_text(calls, pid, now_of(CLOCK_MONOTONIC), event);
@@ -317,9 +317,10 @@ static void end(void)
     if (!busy) /* else the driver may keep it */
         pthread_join(writer, NULL);
     if (dropped_in_all > 0)
-        shim_warn(
-            "SHUNT_TRACE: the trace lacks %llu calls, made faster than they could be written; use a faster file system",
-            (unsigned long long)dropped_in_all);
+        shim_warn("SHUNT_TRACE: the trace lacks %llu calls or kernels, made faster than they could be written; use a "
+                  "faster file "
+                  "system",
+                  (unsigned long long)dropped_in_all);
 }
 
 static void forget_in_child(void)

@@ -5,6 +5,7 @@
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 enum {
     DEVICES = 64,
     MOST_LAPS = 8192,       /* under way; later launches are left out */
-    TRACKS = 256,           /* the last one is everybody's who comes later */
+    TRACKS = 256,           /* slices of later communicators are left out */
     FIRST_TRACK = 10000000, /* above the ids of threads */
     ANCHOR_NS = 1000000
 };
@@ -25,6 +26,7 @@ struct shim_lap {
     shim_lap_t *next;
     cudaEvent_t begin, end;
     int device;
+    uint64_t life;         /* of the device, and so of the events */
     uint64_t begin_ns, ns; /* once measured */
     shim_track_call_t call;
 };
@@ -46,6 +48,7 @@ static laps_t g_running[DEVICES], g_ended; /* under the lock */
 static shim_lap_t *g_free[DEVICES];        /* with events of the device. Under the lock */
 static uint64_t g_life[DEVICES];           /* of these events. Under the lock */
 static uint32_t g_laps;                    /* made. Under the lock */
+static _Atomic uint64_t g_left_out;        /* kernels without a slice, for lack of laps or tracks; not yet reported */
 /* Of the thread that collects. */
 static struct {
     uint64_t life;
@@ -70,7 +73,7 @@ static bool succeeded(cudaError_t error)
     return error == cudaSuccess;
 }
 
-/* Their events are gone, or stay. Under the lock. */
+/* Their events are gone. Under the lock. */
 static void forget(shim_lap_t *lap)
 {
     for (shim_lap_t *next; lap; lap = next) {
@@ -117,26 +120,35 @@ static shim_lap_t *take_lap(int device, uint64_t life)
     const bool may_make = !lap && life == g_life[device] && g_laps < MOST_LAPS;
     g_laps += may_make;
     pthread_mutex_unlock(&g_lock);
-    if (!may_make)
-        return lap;
-    lap = make_lap(device);
-    if (!lap) {
-        pthread_mutex_lock(&g_lock);
-        g_laps--;
-        pthread_mutex_unlock(&g_lock);
+    if (may_make) {
+        lap = make_lap(device);
+        if (!lap) {
+            pthread_mutex_lock(&g_lock);
+            g_laps--;
+            pthread_mutex_unlock(&g_lock);
+        }
     }
+    if (lap)
+        lap->life = life;
+    else
+        atomic_fetch_add(&g_left_out, 1);
     return lap;
 }
 
 static void give_back(shim_lap_t *lap)
 {
     pthread_mutex_lock(&g_lock);
-    lap->next = g_free[lap->device];
-    g_free[lap->device] = lap;
+    if (lap->life == g_life[lap->device]) {
+        lap->next = g_free[lap->device];
+        g_free[lap->device] = lap;
+    } else {
+        lap->next = NULL;
+        forget(lap);
+    }
     pthread_mutex_unlock(&g_lock);
 }
 
-/* Its events do not fit the stream, as where that is of another context. */
+/* Its events do not fit the stream, as where that is of another context, or cannot be measured. */
 static void drop(shim_lap_t *lap)
 {
     (void)succeeded(cudaEventDestroy(lap->begin));
@@ -175,8 +187,6 @@ void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call
 
 /* ---- Times ------------------------------------------------------------------------------ */
 
-typedef enum anchored { ANCHORED, NOT_NOW, LOST } anchored_t;
-
 /* The trace's clock. */
 static uint64_t now_ns(void)
 {
@@ -201,14 +211,15 @@ static bool has_anchor(int device, uint64_t life)
     return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
 }
 
-/* Records an event whose time by the host's clock is known, half the time between the two readings at most off. */
-static anchored_t anchor(int device, uint64_t life, uint64_t *at_ns)
+/* Records an event whose time by the host's clock is known, half the time between the two readings at most off. False:
+ * not now, as on a GPU that is full. */
+static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
-        return LOST;
+        return false;
     const uint64_t before_ns = now_ns();
     if (net_event_record(g_anchor[device].event, g_anchor[device].stream) != 0)
-        return LOST;
+        return false;
     cudaError_t passed;
     uint64_t ns;
     do {
@@ -216,7 +227,7 @@ static anchored_t anchor(int device, uint64_t life, uint64_t *at_ns)
         ns = now_ns() - before_ns;
     } while (passed == cudaErrorNotReady && ns < ANCHOR_NS);
     *at_ns = before_ns + ns / 2;
-    return succeeded(passed) && ns < ANCHOR_NS ? ANCHORED : NOT_NOW;
+    return succeeded(passed) && ns < ANCHOR_NS;
 }
 
 /* The anchor is near, so that a float holds its distance. */
@@ -232,10 +243,9 @@ static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
 }
 
 /* `left`: those that run, in front of newer ones. */
-static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left, laps_t *lost)
+static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left)
 {
     pthread_mutex_lock(&g_lock);
-    forget(lost->first);
     if (left->first && life != g_life[device]) {
         forget(left->first);
     } else if (left->first) {
@@ -254,20 +264,27 @@ static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left, 
 static void collect_device(int device, uint64_t life, const laps_t *laps)
 {
     uint64_t anchor_ns = 0;
-    laps_t ended = {NULL, NULL}, left = {NULL, NULL}, lost = {NULL, NULL};
-    const anchored_t anchored = anchor(device, life, &anchor_ns);
+    laps_t ended = {NULL, NULL}, left = {NULL, NULL};
+    const bool anchored = anchor(device, life, &anchor_ns);
     for (shim_lap_t *lap = laps->first, *next; lap; lap = next) {
         next = lap->next;
-        const cudaError_t passed = anchored == ANCHORED  ? cudaEventQuery(lap->end)
-                                   : anchored == NOT_NOW ? cudaErrorNotReady
-                                                         : cudaErrorInvalidResourceHandle;
-        (void)succeeded(passed);
-        append(passed == cudaErrorNotReady                        ? &left
-               : passed == cudaSuccess && measure(lap, anchor_ns) ? &ended
-                                                                  : &lost,
-               lap);
+        const cudaError_t passed = anchored ? cudaEventQuery(lap->end) : cudaErrorNotReady;
+        if (passed == cudaErrorNotReady)
+            append(&left, lap);
+        else if (succeeded(passed) && measure(lap, anchor_ns))
+            append(&ended, lap);
+        else
+            drop(lap);
     }
-    return_laps(device, life, &ended, &left, &lost);
+    (void)cudaGetLastError();
+    return_laps(device, life, &ended, &left);
+}
+
+static void forget_lost(shim_lap_t *laps)
+{
+    pthread_mutex_lock(&g_lock);
+    forget(laps);
+    pthread_mutex_unlock(&g_lock);
 }
 
 static laps_t take_running(int device, uint64_t *life)
@@ -288,9 +305,8 @@ void shim_track_collect(void)
         net_scope_t scope;
         if (!laps.first)
             continue;
-        laps_t none = {NULL, NULL}, lost = laps;
         if (net_device_lost(device, life) || net_scope_enter(&scope, device) != 0) {
-            return_laps(device, life, &none, &none, &lost);
+            forget_lost(laps.first);
             continue;
         }
         collect_device(device, life, &laps);
@@ -370,6 +386,8 @@ size_t shim_track_text(int pid, char *text, size_t size)
     for (shim_lap_t *lap; (lap = take_ended()) != NULL;) {
         track_t *track = track_of(lap);
         const size_t length = track ? text_of(lap, track, pid, text, size) : 0;
+        if (!track)
+            atomic_fetch_add(&g_left_out, 1);
         give_back(lap);
         if (length > 0)
             return length;
@@ -377,8 +395,14 @@ size_t shim_track_text(int pid, char *text, size_t size)
     return 0;
 }
 
+uint64_t shim_track_left_out(void)
+{
+    return atomic_exchange(&g_left_out, 0);
+}
+
 void shim_track_forget(void)
 {
+    atomic_store(&g_left_out, 0);
     pthread_mutex_init(&g_lock, NULL);
     memset(g_running, 0, sizeof(g_running));
     memset(g_free, 0, sizeof(g_free));
@@ -407,6 +431,11 @@ void shim_track_collect(void)
 size_t shim_track_text(int pid, char *text, size_t size)
 {
     (void)pid, (void)text, (void)size;
+    return 0;
+}
+
+uint64_t shim_track_left_out(void)
+{
     return 0;
 }
 

@@ -38,6 +38,8 @@ void shim_track_collect(void);
 /* The next of them; the first one of a track begins with the track's name. Under the trace's lock. Returns the length;
  * 0: no more. */
 size_t shim_track_text(int pid, char *text, size_t size);
+/* Kernels without a slice, for lack of room, since the last call. */
+uint64_t shim_track_left_out(void);
 /* In a forked child. */
 void shim_track_forget(void);
 

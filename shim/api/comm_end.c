@@ -69,19 +69,22 @@ static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 SHIM_PUBLIC(ncclCommDestroy);
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    shim_trace_flush(); /* exit handlers may not run */
     const shim_real_t *nccl = shim_nccl("ncclCommDestroy");
     if (!nccl)
         return ncclSystemError;
     shim_attach_cancel(comm);
     shim_comm_t *state = shim_nccl_comm(comm);
-    if (!state)
+    if (!state) {
+        shim_trace_flush();
         return shim_nccl_answer(nccl->ncclCommDestroy(comm));
+    }
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
     shim_comm_close(state);
     /* The state stays in the table while it drains, so that another thread's abort can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
+    shim_trace_flush(); /* exit handlers may not run; and a reset of the device may follow, which takes kernels' times
+                         */
     atomic_store(&state->reusable, drained && in_good_order(state));
     /* Another thread's abort ended the wait and frees the handle, perhaps later. */
     bool aborted = atomic_load(&state->aborted) || !shim_comm_drop(state, comm);
@@ -134,6 +137,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         shim_comm_release(state);
     else
         shim_comm_release_later(state);
+    shim_trace_flush(); /* as in a destroy */
     shim_comm_reap_idle();
     return result;
 }

@@ -15,6 +15,7 @@
 
 #include "fake.h"
 #include "shim/account/trace.h"
+#include "shim/account/track.h"
 #include "tests/abi/child.h"
 
 enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1, LINE_BYTES = 1024, LOG_BYTES = 4096 };
@@ -175,6 +176,73 @@ static int reset(void *unused)
     return 0;
 }
 
+static void count_slices(int *slices, int *dropped)
+{
+    char line[LINE_BYTES];
+    FILE *file = fopen(path, "r");
+    *slices = *dropped = 0;
+    while (file && fgets(line, sizeof(line), file)) {
+        *slices += strstr(line, "\"cat\":\"gpu\"") != NULL;
+        const char *calls = strstr(line, "\"name\":\"dropped\"") ? strstr(line, "\"calls\":") : NULL;
+        int more = 0;
+        if (calls && sscanf(calls, "\"calls\":%d", &more) == 1)
+            *dropped += more;
+    }
+    if (file)
+        fclose(file);
+}
+
+/* A GPU that is full for a while costs no slice and no event; what there is no room for is told. */
+static int crowded(void *unused)
+{
+    (void)unused;
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    setenv("SHUNT_TRACE", path, 1);
+    fake_reset();
+    shim_comm_t *comm = fake_comm(0, true);
+    int slices, dropped;
+    for (int i = 0; i < 3; i++)
+        ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    fake.record_error = cudaErrorMemoryAllocation;
+    shim_trace_flush();
+    fake.record_error = 0;
+    fake.running = true;
+    for (int i = 0; i < 8200; i++) {
+        fake.works = fake.launches = 0;
+        ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    }
+    fake.running = false;
+    shim_trace_flush();
+    count_slices(&slices, &dropped);
+    CHILD_CHECK(slices == 8192 && dropped >= 11);
+    return 0;
+}
+
+static void lap(uint64_t life)
+{
+    const shim_track_call_t call = {.collective = "allreduce", .algorithm = "fake"};
+    fake.life = life;
+    shim_track_end(shim_track_begin(0, life, fake_stream(1)), fake_stream(1), &call);
+}
+
+/* A kernel that was measured, but not written, before the device was reset. */
+static int written_late(void *unused)
+{
+    char text[LINE_BYTES];
+    (void)unused;
+    clearenv();
+    fake_reset();
+    lap(1);
+    shim_track_collect();
+    lap(2);
+    CHILD_CHECK(shim_track_text(1, text, sizeof(text)) > 0);
+    for (int i = 0; i < 3; i++)
+        lap(2);
+    CHILD_CHECK(fake.stale == 0);
+    return 0;
+}
+
 static void run_traced(int (*body)(void *))
 {
     char log[LOG_BYTES];
@@ -196,6 +264,18 @@ static void times_after_a_reset(void **state)
 {
     (void)state;
     run_traced(reset);
+}
+
+static void kernels_on_a_crowded_gpu(void **state)
+{
+    (void)state;
+    run_traced(crowded);
+}
+
+static void kernel_written_after_a_reset(void **state)
+{
+    (void)state;
+    run_traced(written_late);
 }
 
 static void events_of_calls(void **state)
@@ -240,7 +320,11 @@ static void forwarded_sums(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls), cmocka_unit_test(times_of_kernels),
-                                       cmocka_unit_test(times_after_a_reset), cmocka_unit_test(forwarded_sums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls),
+                                       cmocka_unit_test(times_of_kernels),
+                                       cmocka_unit_test(times_after_a_reset),
+                                       cmocka_unit_test(kernels_on_a_crowded_gpu),
+                                       cmocka_unit_test(kernel_written_after_a_reset),
+                                       cmocka_unit_test(forwarded_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,9 +157,18 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     return CUDA_SUCCESS;
 }
 
+static bool no_context; /* the device was reset, and not used since */
+
+static CUresult primary_state(CUdevice device, unsigned *flags, int *active)
+{
+    (void)device, (void)flags;
+    *active = !no_context;
+    return CUDA_SUCCESS;
+}
+
 const net_driver_t *net_driver(void)
 {
-    static const net_driver_t driver = {.pointer_attribute = pointer_attribute};
+    static const net_driver_t driver = {.pointer_attribute = pointer_attribute, .primary_state = primary_state};
     return &driver;
 }
 
@@ -268,6 +277,23 @@ static team_plan_t new_plan(void)
         abort();
     plan.id = plan.key.word[0] | 1;
     return plan;
+}
+
+/* To ask whether a device was reset does not bring back its context. */
+static void a_reset_device_is_left_alone(void **state)
+{
+    (void)state;
+    const uint64_t life = net_device_life(0);
+    assert_true(life != 0);
+    assert_false(net_device_lost(0, life));
+    reset_device();
+    no_context = true;
+    const int allocations = atomic_load(&gpu->next);
+    assert_true(net_device_lost(0, life));
+    assert_int_equal(atomic_load(&gpu->next), allocations);
+    no_context = false;
+    assert_true(net_device_lost(0, life));
+    assert_false(net_device_lost(0, net_device_life(0)));
 }
 
 /* The peer's part: build, wait for the word, release, wait, reap. */
@@ -591,6 +617,7 @@ int main(void)
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),
         cmocka_unit_test_setup(a_child_frees_nothing, reset),
+        cmocka_unit_test_setup(a_reset_device_is_left_alone, reset),
     };
     return cmocka_run_group_tests_name("parked", tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@ typedef enum CUresult {
 typedef enum CUpointer_attribute { CU_POINTER_ATTRIBUTE_BUFFER_ID = 7 } CUpointer_attribute;
 typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
+typedef int CUdevice;
 typedef enum CUstreamCaptureMode { CU_STREAM_CAPTURE_MODE_RELAXED = 2 } CUstreamCaptureMode;
 typedef enum CUstreamCaptureStatus {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
