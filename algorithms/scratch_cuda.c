@@ -106,9 +106,11 @@ static void prepare_fill(void)
         (void)cudaGetLastError();
 }
 
+/* `with`: of g_fill. */
 static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, cudaStream_t stream)
 {
     cudaError_t result = cudaSuccess;
+    (void)pthread_once(&g_fill_once, prepare_fill);
     for (size_t done = 0; done < bytes && result == cudaSuccess; done += FILL_BYTES) {
         const size_t part = bytes - done < FILL_BYTES ? bytes - done : FILL_BYTES;
         result = cudaMemcpyAsync(at + done, with, part, cudaMemcpyHostToDevice, stream);
@@ -125,7 +127,6 @@ static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, c
     const uint32_t spans = alg_map_armed(&scratch->map, piece, span);
     size_t filled = whole.offset;
     cudaError_t result = cudaSuccess;
-    (void)pthread_once(&g_fill_once, prepare_fill);
     for (uint32_t i = 0; i < spans && result == cudaSuccess; i++) {
         result = enqueue_fill(at + filled, span[i].offset - filled, g_fill.zeros, stream);
         if (result == cudaSuccess)
@@ -146,7 +147,7 @@ static int arm_pinned(const alg_scratch_t *scratch)
         return error;
     memset(at, 0, map->total_bytes);
     memset(at + map->rings_offset, 0xff, map->rings_bytes);
-    return task_end(&task, cudaMemsetAsync(scratch->own, 0, ALG_OWN_BYTES, task.stream));
+    return task_end(&task, enqueue_fill(scratch->own, ALG_OWN_BYTES, g_fill.zeros, task.stream));
 }
 
 static int cuda_arm(const alg_scratch_t *scratch)

@@ -189,9 +189,29 @@ static void a_full_gpu_keeps_no_piece_waiting(void **state)
     free(memory);
 }
 
+/* Where ranks meet in the host's memory, the counters of a GPU. */
+static void a_full_gpu_keeps_no_counters_waiting(void **state)
+{
+    (void)state;
+    alg_map_t map;
+    assert_true(alg_map_init(&map, BYTES));
+    map.memory = ALG_MEMORY_SHM;
+    uint8_t *memory = malloc(map.total_bytes), *own = malloc(ALG_OWN_BYTES);
+    assert_non_null(memory);
+    assert_non_null(own);
+    memset(own, POISON, ALG_OWN_BYTES);
+    alg_scratch_t scratch = {.ops = &alg_scratch_cuda, .map = map, .nranks = 2, .team.scratch = {memory}, .own = own};
+    assert_int_equal(alg_scratch_cuda.arm(&scratch), 0);
+    assert_false(stuck);
+    assert_true(all_are(own, ALG_OWN_BYTES, 0));
+    free(own);
+    free(memory);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_full_gpu_keeps_no_piece_waiting)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_full_gpu_keeps_no_piece_waiting),
+                                       cmocka_unit_test(a_full_gpu_keeps_no_counters_waiting)};
     refuses = true;
     return cmocka_run_group_tests_name("arming", tests, NULL, NULL);
 }
