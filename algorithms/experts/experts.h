@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Of which types combine always adds at the token's rank, in the order of choices (combine.cu). That takes a slot for
- * each choice. */
+ * each choice; of fp32, where a token has at most 8. */
 typedef enum alg_experts_exact {
     ALG_EXPERTS_EXACT_NONE,
     ALG_EXPERTS_EXACT_FP32, /* in whose results another order of the sum shows more often */

@@ -54,7 +54,8 @@ typedef struct room_map {
     uint64_t rows, escapes, bytes;
 } room_map_t;
 
-enum { ROOM_SUM_SLOTS = 2 }; /* of a row's sum in fp32 */
+enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
+enum { ROOM_USUAL_TOP_K = 8 }; /* choices up to which exact sums of fp32 have slots, whatever the group allows */
 
 /* With so few rows one trip more costs more than their bytes. Source: 1.3 us of a trip, 32 rows of 14 KiB at 360 GB/s;
  * a row in four of 8 choices on two ranks is saved. */
@@ -63,11 +64,13 @@ enum { ROOM_FEW_ROWS = 128 };
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
 {
     const uint64_t tokens = shape->most_tokens, all = shape->nranks * tokens;
-    const uint64_t all_rows = tokens * shape->most_top_k, all_sums = ROOM_SUM_SLOTS * all;
-    const uint64_t few_rows = all_rows < ROOM_FEW_ROWS ? all_rows : (uint64_t)ROOM_FEW_ROWS;
-    const bool rows = shape->exact != ALG_EXPERTS_EXACT_NONE || all_rows < all_sums;
+    const uint64_t sums = ROOM_SUM_SLOTS * all, rows = tokens * shape->most_top_k;
+    const uint64_t few_rows = rows < ROOM_FEW_ROWS ? rows : (uint64_t)ROOM_FEW_ROWS;
+    const uint64_t usual_rows = rows < tokens * ROOM_USUAL_TOP_K ? rows : tokens * ROOM_USUAL_TOP_K;
     room_map_t map;
-    map.slots = rows ? all_rows : all_sums > few_rows ? all_sums : few_rows;
+    map.slots = shape->exact == ALG_EXPERTS_EXACT_ALL || rows < sums ? rows : sums > few_rows ? sums : few_rows;
+    if (shape->exact == ALG_EXPERTS_EXACT_FP32 && map.slots < usual_rows)
+        map.slots = usual_rows;
     if (map.slots < all)
         map.slots = all;
     map.weights = VEC + tokens * room_quads(shape->most_top_k) * VEC;
@@ -99,8 +102,9 @@ typedef struct experts_call {
 /* Sums are sent where they take fewer slots than the rows, unless the shape wants the order of choices. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
-    const bool exact =
-        shape->exact == ALG_EXPERTS_EXACT_ALL || (shape->exact == ALG_EXPERTS_EXACT_FP32 && call->type == ALG_FLOAT32);
+    const bool fit = (uint64_t)shape->most_tokens * call->top_k <= room_map_of(shape).slots;
+    const bool exact = shape->exact == ALG_EXPERTS_EXACT_ALL ||
+                       (shape->exact == ALG_EXPERTS_EXACT_FP32 && call->type == ALG_FLOAT32 && fit);
     const bool rows = call->rank_major || exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks;
     return rows ? UINT32_MAX : (uint32_t)ROOM_FEW_ROWS;
 }

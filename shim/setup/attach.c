@@ -182,8 +182,8 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Whether this pass may free a finished set-up: a thread that waits for one wants its result, and one whose call is being
- * forwarded, or whose group is open, has the pointer. */
+/* Whether this pass may free a finished set-up: a thread that waits for one wants its result; and one whose call is
+ * being forwarded, or whose group is open, has the pointer. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
     return setup->finisher >= FINISHER_POLLS ||
