@@ -419,7 +419,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
 
 /* ---- Finding meetings ------------------------------------------------------------------- */
 
-/* Declines for a rank, even one that has left: its peers would wait. */
+/* Declines in the rank's place, even if it has left; otherwise its peers would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
