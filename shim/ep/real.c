@@ -39,8 +39,8 @@ static char g_why[PATH_MAX + 512];
 static ncclResult_t lacks(const char *name, atomic_bool *said)
 {
     if (!atomic_exchange(said, true))
-        shim_ep_warn("%s is not in %s: it returns ncclInvalidUsage; install a newer nccl-extensions, or name one with "
-                     "SHUNT_NCCL_EP_PATH",
+        shim_ep_warn("%s is not in %s: calls of it return ncclInvalidUsage; install a newer nccl-extensions, or name "
+                     "one with SHUNT_NCCL_EP_PATH",
                      name, g_path);
     return ncclInvalidUsage;
 }

@@ -192,7 +192,7 @@ static void act(meeting_t *meeting)
 {
     static const char *const failed[STAGES] = {
         "", "could not make memory for the group", "could not send its memory's descriptor",
-        "could not map the memory of its peers", "did not get what its peers stored"};
+        "could not map the memory of its peers", "did not see the test words that its peers stored"};
     uint32_t rank = 0;
     if (meeting->stage == IDENTITY) {
         compare(meeting);

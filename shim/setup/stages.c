@@ -571,7 +571,8 @@ static const state_t states[STATES] = {
     [STATE_OFFER] = {FOR_RANKS, LIMIT_STAGE, post_first_offer, NULL, STATE_SENT, "could not share memory of its GPU"},
     [STATE_SENT] = {FOR_RANKS, LIMIT_STAGE, post_sent, NULL, STATE_OPENED, "could not send its memory's descriptor"},
     [STATE_OPENED] = {FOR_RANKS, LIMIT_STAGE, post_opened, NULL, STATE_PROOF, "could not map the memory of its peers"},
-    [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE, "did not get what its peers stored"},
+    [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE,
+                     "did not see the test words that its peers stored"},
     [STATE_HOSTS] = {.wait = FOR_ALL_HOSTS, .post = shim_setup_post_plan},
     [STATE_DONE] = {.wait = FOR_NOTHING},
 };

@@ -417,7 +417,7 @@ static void pins(void **state)
     for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++)
         expect((scenario_t){.set = {caps[i][0], caps[i][1]},
                             .phase = SHIM_COMM_ATTACHED,
-                            .reason = "caps Shunt's grids at 1 blocks; if it is for the same bits",
+                            .reason = "caps Shunt's grids at 1 blocks; for reproducible results",
                             .blocks = 1,
                             .multicast = -1});
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
@@ -431,11 +431,11 @@ static void forwarded_all_the_same(void **state)
     (void)state;
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1", "NCCL_TUNER_PLUGIN", "libtuner.so"},
                         .phase = SHIM_COMM_FORWARD,
-                        .reason = "forwarded to NCCL all the same: NCCL_TUNER_PLUGIN is set",
+                        .reason = "forwarded to NCCL: NCCL_TUNER_PLUGIN is set",
                         .warnings = 1});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1"},
                         .phase = UNKNOWN,
-                        .reason = "a rank alone is forwarded to NCCL all the same",
+                        .reason = "a rank alone is forwarded to NCCL;",
                         .warnings = 1,
                         .alone = true});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "0"}, .phase = UNKNOWN, .alone = true});
