@@ -308,13 +308,13 @@ typedef struct alg_call {
 typedef struct alg_algorithm {
     const char *name;
     alg_collective_t collective;
-    /* The most bytes of a call (of alg_collective_blocks), or of one message, with this scratch; UINT64_MAX: any.
-     * Pure. */
+    /* The most bytes of a call (of a rank's larger buffer, see alg_collective_blocks), or of one message, with this
+     * map; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the kernels on `stream` (a cudaStream_t) of the current device, without allocation; legal in capture.
-     * A cudaError_t; NULL without CUDA. */
+    /* Enqueue the kernels on `stream` (a cudaStream_t) of the current device, without allocation; legal in capture. A
+     * cudaError_t; NULL without CUDA. The function is NAME_launch of a file's ALG_ENTRIES (device/launch.h). */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
     /* Run the call to its end: block 0 in the calling thread, each other block in its own. An alg_status_t; unless
      * OK, the output is undefined. */
@@ -351,7 +351,7 @@ static inline bool alg_call_is_aligned(const alg_call_t *call)
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* The piece that a call of these bytes (of alg_collective_blocks) needs beside the first; ALG_PIECE_FIRST: none.
+/* The piece that a call of these bytes (of a rank's larger buffer) needs beside the first; ALG_PIECE_FIRST: none.
  * Pure. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {

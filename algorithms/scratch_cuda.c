@@ -90,7 +90,7 @@ static int cuda_priority(int ordinal)
 /*
  * Memory of a GPU is set by copies of host memory, which the copy engines make. A memset of 256 KB is a kernel: while
  * waiting kernels filled the multiprocessors of an H200 it did not begin, nor did a copy on the device; copies from the
- * host did. A communicator's first long call must not wait so for calls of others (transport.arming).
+ * host did. A communicator's first long call must not wait for others' calls in this way (transport.arming).
  */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {
@@ -98,7 +98,7 @@ static struct {
 } g_fill __attribute__((aligned(FILL_ALIGNMENT)));
 static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
 
-/* Copies from pages that are not registered, or are no more after a reset of the device, are slower. */
+/* Copies from unregistered pages work, but are slower. A reset of the device unregisters them. */
 static void prepare_fill(void)
 {
     memset(g_fill.ones, 0xff, sizeof g_fill.ones);
@@ -118,7 +118,7 @@ static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, 
     return result;
 }
 
-/* The spans lie in the piece, one behind the other. */
+/* Ones into the armed spans, which ascend and are disjoint; zeros into the rest of the piece. */
 static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, cudaStream_t stream)
 {
     uint8_t *at = scratch->team.scratch[scratch->rank];

@@ -49,7 +49,7 @@ static pcie_t pcie_of_nccl(const sel_topology_t *topology)
     return (pcie_t){larger(p.store, peers), larger(p.load, peers), p.one_way};
 }
 
-/* Data of the busiest GPU, in units of a rank's larger buffer; and hops of NCCL's ring. */
+/* Bytes that the busiest GPU writes and reads, per byte of a rank's larger buffer; hops of NCCL's ring. */
 typedef struct traffic {
     double write, read;
     double hops;

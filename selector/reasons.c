@@ -5,7 +5,7 @@
 static const struct {
     const char *code, *text;
 } reasons[SEL_REASON_COUNT] = {
-    [SEL_TAKEN] = {"TAKEN", "taken: the choice of table or policy"},
+    [SEL_TAKEN] = {"TAKEN", "taken: chosen by the table or SHUNT_ALGO"},
 #define SEL_REASON(code, level, text, advice) [SEL_FORWARD_##code] = {#code, "forwarded: " text},
 #include "selector/reasons.def"
 #undef SEL_REASON

@@ -47,7 +47,7 @@ typedef struct sel_tuned {
     uint32_t rows;
     uint32_t measured[SEL_MEASURED_CLASSES]; /* sel_class_hash of each measured class; 0: no more */
     uint32_t old;                            /* bit i: measured[i] was last measured with another NCCL */
-    uint32_t known;                          /* bit i: measured[i] was once measured with this NCCL */
+    uint32_t known;                          /* bit i: measured[i] was measured with this NCCL at least once */
     sel_measured_t link;
     sel_host_measured_t host;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */

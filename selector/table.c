@@ -211,7 +211,8 @@ static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rul
     return choice.algorithm != NULL;
 }
 
-/* If nothing may be forwarded: the model's fastest algorithm, with the grid of its row for smaller messages, if any. */
+/* If nothing may be forwarded: the model's fastest algorithm, with the grid of its last built-in row for smaller
+ * messages; without one, the usual grid. */
 static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
     double time = HUGE_VAL;

@@ -92,9 +92,11 @@ static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
     const bool ours = memory->pid == getpid();
-    if (ops->driver && ours && !(memory->at_once && ops->destroy(memory) != -EAGAIN)) {
-        park(memory);
-        return;
+    if (ops->driver && ours) {
+        if (!memory->at_once || ops->destroy(memory) == -EAGAIN) {
+            park(memory);
+            return;
+        }
     }
     if (!ops->driver)
         ops->destroy(memory);

@@ -213,7 +213,7 @@ void net_segment_unmap(net_named_t *named)
     named->segment = NULL;
 }
 
-/* If a file appears after the check, the open does not wait (O_NONBLOCK) and follows no link (shm_open). */
+/* A file that appears after the check can neither block the open (O_NONBLOCK) nor be a link (shm_open follows none). */
 static int open_file(const char *name, int flags)
 {
     struct stat info;

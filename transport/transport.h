@@ -21,7 +21,7 @@ extern "C" {
 typedef struct net_process {
     int64_t pid;             /* as /proc names it, perhaps of an outer pid namespace */
     uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 without /proc */
-    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; with an outer /proc, its device */
+    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; if /proc is an outer namespace's, its device */
     uint32_t time_namespace; /* inode of /proc/self/ns/time: start_ticks are comparable within one */
 } net_process_t;
 net_process_t net_process_self(void);
@@ -86,7 +86,7 @@ enum {
     NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
     NET_STAGES = 18,    /* shim/setup/stages.c lists them */
     NET_RECORD_BYTES = 3648,
-    NET_LATER_BYTES = 512 /* of later stages, since /dev/shm may be small */
+    NET_LATER_BYTES = 512 /* of a record of later stages; small, since /dev/shm may be */
 };
 
 static inline size_t net_record_bytes(uint32_t stage)

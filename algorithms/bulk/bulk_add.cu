@@ -3,7 +3,7 @@
  * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
- * output. Chunks, slots and shared words: walk.h; the other roles: roles.h; why nothing waits in a circle: move.h.
+ * output. Chunks, slots and shared words: walk.h; the other roles: roles.h; why there is no deadlock: move.h.
  *
  * The collector loads a chunk of every peer and of the own input into one stage; the adders, groups of warps that take
  * chunks in turn, put the sums in the first chunk's place; the keeper stores them.
@@ -130,18 +130,19 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
 
     LANE_FN vec16_t own(const bulk_granules_t &g, uint32_t i) const
     {
-        const uint32_t behind = (bulk_ranks<N>(*j.team) - 1) * j.unit;
+        const uint32_t own_offset = (bulk_ranks<N>(*j.team) - 1) * j.unit;
         if (WHOLE)
-            return bulk_vector(*j.in, at, behind + i * VEC);
+            return bulk_vector(*j.in, at, own_offset + i * VEC);
         const bulk_multiplied<R> make_vector = {r};
         if (i < g.first || i >= g.end)
             return make_vector(buffer_load<uint8_t>(input, (uint32_t)(j.at(w.chunk) / VEC) + i));
         vec16_t v;
-        bulk_reading(g.shift, [&](auto stage) { v = stage.vector(*j.in, at, behind + g.shift + i * VEC); });
+        bulk_reading(g.shift, [&](auto stage) { v = stage.vector(*j.in, at, own_offset + g.shift + i * VEC); });
         return make_vector(v);
     }
 
-    /* Only an all-reduce (of two ranks) may store where it sends from. */
+    /* Only an all-reduce (of two ranks) may store where it sends from. Its chunks are one piece, so BULK_SENT counts
+     * chunks. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
@@ -186,7 +187,7 @@ struct bulk_add {
         lane_begin((uintptr_t)team.own | j.plan.chunks | r.held(), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        epoch_leave(lane, team);
+        epoch_leave(lane, team); /* its lane_sync also publishes bulk_init's barriers */
         /* The warp leaves together, since one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;

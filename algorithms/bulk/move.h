@@ -55,7 +55,7 @@ struct bulk_move {
 
         lane_begin((uintptr_t)team.own | j.plan.chunks, call.early);
         const uint64_t epoch = epoch_read(team);
-        epoch_leave(lane, team);
+        epoch_leave(lane, team); /* its lane_sync also publishes bulk_init's barriers */
         /* The warp leaves together, since one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;

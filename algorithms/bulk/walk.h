@@ -15,10 +15,10 @@
  *   BULK_LIST...    block      lister          all roles                     numbers of its chunks, then BULK_NONE
  *   BULK_LISTED     block      lister          all roles                     chunks in the list
  *   BULK_CREDITED   block      credit watcher  sender                        chunks with CREDIT from all peers
- *   BULK_SENT       block      sender          herald, adder                 pieces that are where they go
+ *   BULK_SENT       block      sender          herald, adder                 pieces complete at their destination
  *   BULK_ANNOUNCED  block      herald          lister                        chunks with DATA raised at all peers
  *   BULK_ARRIVED    block      data watcher    taker, collector              chunks with DATA from all peers
- *   BULK_KEPT       block      keeper          lister                        chunks whose places it reads no more
+ *   BULK_KEPT       block      keeper          lister                        chunks whose entry the keeper is done with
  *
  * Flags (ENTRY, CREDIT, DATA) and words of a block are written by release and read by acquire. TAKEN is atomic, and
  * guards no data. Bulk copies need more (bulk_ptx.cuh):
@@ -86,8 +86,8 @@ enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Parts of a slot, and of a stage on the way out: a stage of a sum holds a chunk of every rank, so more ranks have
- * shorter chunks. */
+/* How many parts a slot is cut into, and likewise a stage on the way to peers. A sum's stage holds a chunk of every
+ * rank, so more ranks have shorter chunks. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -148,8 +148,8 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether no role reads the places of chunk n, and of an end behind it, any more. The herald is the last role that
-     * sends, the keeper the last one that receives. */
+    /* Whether the list has room for chunk n, or for the BULK_TURNS ends in its stead: every role has passed what was
+     * there. The herald is the last role that sends, the keeper the last that receives. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
@@ -254,13 +254,13 @@ LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
     return (uint64_t *)(team.own + ALG_TAKEN_OFFSET);
 }
 
-/* A chunk's number, or more than there are. */
+/* Takes the next chunk's number; plan.chunks or more: none is left. */
 LANE_FN uint32_t bulk_take(const alg_team_t &team)
 {
     return (uint32_t)lane_take_own(bulk_taken(team), 1);
 }
 
-/* Called once a block, which takes no more. */
+/* Called once by each block, after its last bulk_take. */
 LANE_FN void bulk_finish(const alg_team_t &team, uint32_t blocks)
 {
     if (lane_take_own(bulk_taken(team), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
@@ -291,7 +291,7 @@ LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t c
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* Means: all slots of this rank are free (move.h). */
+/* Tells the peer that all its slots at this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);

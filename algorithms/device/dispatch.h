@@ -60,7 +60,7 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(uin
 
 /* ---- Kernels that reduce ------------------------------------------------------------------ */
 
-/* Up to so many ranks A has kernels for the exact number, if the argument is a P. */
+/* The most ranks for which A has kernels of the exact number, with argument type P. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
 /* N of the kernel for nranks. */

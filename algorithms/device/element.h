@@ -193,7 +193,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* The bytes' sign bits; their other bits, which add and subtract without carry into the next byte; a one per byte. */
+/* In each byte: the sign bit; the other bits, whose sums do not carry into the next byte; the value 1. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)

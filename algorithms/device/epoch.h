@@ -44,9 +44,10 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
     epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* Call once per lane, after its epoch_read. Each block adds its share when all its lanes have read; all shares add
- * up to a unit. So no lane of this call reads the next number, and no lane waits for the others. The next call's
- * kernel begins after this one ends, so it reads the new number. Shares are even, so bit 0 stays. */
+/* Not the kernel's end: the block no longer needs the call's number. Call once per lane, after its epoch_read. Each
+ * block adds its share when all its lanes have read; all shares add up to a unit. So no lane of this call reads the
+ * next number, and no lane waits for the others. The next call's kernel begins after this one ends, so it reads the new
+ * number. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

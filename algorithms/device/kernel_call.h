@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel_call.h - a call as one kernel gets it: a segment, which is the same bytes of every block (segments.h), and
- * values that the host has computed.
+ * kernel_call.h - a call as one kernel gets it: a segment, which is the same bytes of every block, and values that the
+ * host has computed. kernel_call_make makes it from an alg_call_t, segments_launch cuts it (segments.h).
  */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 
 #include "algorithms/device/lane.h"
 
-/* Slots of calls without a root: those of call e begin at first + (e & last) * step from half 0. In vectors, which
+/* Slots of calls without a root: those of call e begin at first + (e & mask) * step from half 0. In vectors, which
  * take fewer registers than bytes. */
 typedef struct turns {
-    uint32_t first, step, last;
+    uint32_t first, step, mask;
 } turns_t;
 
 /* Fields without a comment: alg_call_t. */
@@ -32,7 +32,7 @@ typedef struct kernel_call {
     uint32_t slot_vectors; /* push/push_move.cu: length of a slot */
     turns_t turns;         /* of algorithms with HAS_PLACES (places.h) */
     uint32_t series;       /* place in a series (series.h); 0: in none */
-    uint32_t grid_blocks;  /* of this rank's grid: `blocks`, or those that its GPU has room for */
+    uint32_t grid_blocks;  /* blocks of this rank's grid: `blocks`, or as many as its GPU has room for */
     uint32_t sure_blocks;  /* of these, the blocks that surely find room */
     uint32_t early;
 } kernel_call_t;

@@ -14,7 +14,8 @@
  *   lane_begin          wait until all earlier work of the stream is complete; before it only the kernel's arguments
  *                       may be used. `held`: the values computed from them, or'ed, which keeps that arithmetic before
  *                       the wait. `early`: the stream's next kernel may be placed now, if it begins with the same wait
- *   lane_keep           keep an address in registers, not computed after a wait; by all lanes of a warp, none returned
+ *   lane_keep           keep an address in registers, not computed after a wait; by all lanes of a warp; none
+ *                       may have returned
  *   lane_keep_same      the same for a value that is equal in all lanes
  *   lane_load, lane_store      16 bytes of the caller's buffers, unordered; stored lines leave the cache first
  *   lane_load_if        without a branch, in flight beside earlier loads; from `dummy` unless `wanted`

@@ -24,8 +24,8 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
     return list;
 }
 
-/* The number of the list's first call. Once block 0 has left, the counter holds the units of all calls, less the
- * shares of blocks still to leave, so the top bit of the shares is set. */
+/* The number of the list's first call. Block 0 adds the units of all calls, less the other blocks' shares: until all
+ * have left, the shares' top bit is set, and the number is list.count - 1 too high. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
@@ -165,8 +165,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h): single calls. S: short single calls for the number of ranks that its kernels
- * support. LAUNCH, PRELOAD: lists. */
+/* K: kernels for single calls (reducer or mover, launch.h). S: those for short calls of ONLY_RANKS ranks; K again if
+ * there are none. LAUNCH, PRELOAD: lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

@@ -3,10 +3,10 @@
  * mark.h - how a reader recognizes that a value has arrived.
  *
  * Scratch is all-ones before a peer's value lands there, so a value must never be all-ones:
- *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaN; without its top bit, too.
+ *   MARK_WORD    floats up to 32 bits: an all-ones word holds only NaN, and still does with its top bit cleared.
  *   MARK_DOUBLE  fp64: the same with 8 bytes.
  *   MARK_ESCAPE  integers and moved data use every pattern, so each word travels xor WHITE. A word that becomes
- *                all-ones travels as ESCAPED, and an escape word after the vector names such words.
+ *                all-ones travels as ESCAPED, and a separate escape word names such words.
  */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H

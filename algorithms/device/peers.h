@@ -20,10 +20,10 @@ LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
     return j + (j >= team.rank);
 }
 
-/* The position of `rank` among the other ranks of `among`. */
-LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
+/* The position of `rank` among all ranks except `owner`; inverse of other_rank. */
+LANE_FN uint32_t other_place(uint32_t rank, uint32_t owner)
 {
-    return rank - (rank > among);
+    return rank - (rank > owner);
 }
 
 #endif

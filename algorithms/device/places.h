@@ -3,7 +3,7 @@
  * places.h - where short calls lie in the scratch, so that one kernel can serve several of them.
  *
  * One rank may make the short calls of a group in one kernel (list.h), and another rank one by one. So each call has
- * its own number and uses the link as it would alone. A kernel sends all of its calls before it takes any, so each call
+ * its own number and uses the link as it would alone. A kernel sends all of its calls before it reads any, so each call
  * of up to places_room bytes per block uses one of PLACES places, in turn by its number. Longer calls and rooted ones
  * use the halves (algorithm.h).
  *
@@ -21,7 +21,7 @@
 #include "algorithms/device/slots.h"
 
 enum { PLACES = 32, PLACES_LIST = 16 };
-static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.last is a mask");
+static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.mask is no mask");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
 /* The most bytes of a short call's block, with room for escapes of any type; 0: none. */
@@ -50,12 +50,12 @@ static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t 
 /* Offset of the call's slots from half 0. */
 LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
-    return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.last) * turns.step) * VEC;
+    return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.mask) * turns.step) * VEC;
 }
 
 LANE_FN uint64_t turns_held(const turns_t &turns)
 {
-    return turns.first | turns.step | turns.last;
+    return turns.first | turns.step | turns.mask;
 }
 
 #endif

@@ -17,7 +17,7 @@ LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k
     const bool is = k < c.call.top_k;
     const uint64_t at = (uint64_t)token * c.call.top_k + (is ? k : 0);
     const uint32_t *const low = (const uint32_t *)c.call.choices + (at << c.call.wide), *const high = low + c.call.wide;
-    const uint32_t e = *low, above = *high; /* of an int32_t the same word */
+    const uint32_t e = *low, above = *high; /* int32_t: `high` is `low` */
     return is && e < c.experts && (!c.call.wide || above == 0) ? e : (uint32_t)CHOICE_NONE;
 }
 
@@ -98,7 +98,7 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
-    /* Other lanes than those with most quads: one of each block polls a rank's number. */
+    /* The last lanes, which have the fewest quads: one lane of each block polls a rank's number of tokens. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
         if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;

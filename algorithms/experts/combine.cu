@@ -19,7 +19,7 @@
 #include "algorithms/experts/routes.h"
 #include "algorithms/experts/start.h"
 
-/* Of a token's sum: a row of this rank, or ROUTE_NONE: what arrives from a rank in a slot. */
+/* A term of a token's sum: row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
 typedef struct term {
     int32_t row;
     uint32_t slot, rank;
@@ -48,9 +48,9 @@ template <int TYPE> struct experts_combine {
         return tokens * c.call.top_k > c.most_rows;
     }
 
-    LANE_FN static uint64_t sum_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
+    LANE_FN static uint64_t sum_at(const experts_call_t &c, const room_t &room, uint32_t sender, uint32_t token)
     {
-        return slot_at(c, room, ((uint64_t)source * c.most_tokens + token) * ROOM_SUM_SLOTS);
+        return slot_at(c, room, ((uint64_t)sender * c.most_tokens + token) * ROOM_SUM_SLOTS);
     }
 
     /* The slot of a term of a token, from a rank. */
@@ -66,21 +66,21 @@ template <int TYPE> struct experts_combine {
 
     /* ---- Sending ---- */
 
-    /* This rank's rows of a token. By all lanes of a warp; false in all of them: the wait was broken. */
+    /* This rank's rows of a token of rank `home`. By all lanes of a warp; false in all of them: the wait was broken. */
     LANE_FN static bool load_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
-                                  uint32_t source, uint32_t token, bool sums, const share_t &s, terms_t &t)
+                                  uint32_t home, uint32_t token, bool sums, const share_t &s, terms_t &t)
     {
-        const route_entry_t *const entries = routes_of_token(c, routes_of(c), source, token);
+        const route_entry_t *const entries = routes_of_token(c, routes_of(c), home, token);
         uint32_t count = 0;
         bool broken = false;
         lane_warp_sync(); /* the warp has used its last ones */
         for (uint32_t k = s.in_warp; k < c.keys && !broken; k += s.width) {
             const route_entry_t e = entries[k];
-            t.term[k] = term_t{e.row, slot_of(c, team.rank, token, e.choice), source, 1};
+            t.term[k] = term_t{e.row, slot_of(c, team.rank, token, e.choice), home, 1};
             if (e.row == ROUTE_NONE)
                 continue;
             count++;
-            broken = sums && !header_weight(lane, team, c, room, source, token, e.choice, t.term[k].weight);
+            broken = sums && !header_weight(lane, team, c, room, home, token, e.choice, t.term[k].weight);
         }
         t.count = lane_warp_sum(count);
         lane_warp_sync();
@@ -92,7 +92,7 @@ template <int TYPE> struct experts_combine {
         return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
     }
 
-    /* Behind the last one the first of the batch again. */
+    /* Past the last term: the batch's first again, so that every load is valid. */
     LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
     {
         return t.term[first + b < t.count ? first + b : first];
@@ -153,7 +153,8 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* The first halves of all vectors of a sum lie before the second ones, as a warp stores them. */
+    /* For each vector of the row a sum has SUM_VECTORS. All first ones lie before all second ones, so that a warp's
+     * stores are contiguous. */
     LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
     {
         float sum[COUNT];
@@ -178,23 +179,23 @@ template <int TYPE> struct experts_combine {
         const share_t s = share_make(lane, units, c.vectors);
         for (uint32_t i = s.warp * lane.blocks + lane.block; i < s.items; i += lane.blocks * s.warps) {
             const piece_t p = piece_of(s, i);
-            uint32_t source = 0, token = p.unit, its_tokens = 0;
+            uint32_t home = 0, token = p.unit, its_tokens = 0;
             LANE_UNROLL
             for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
-                const bool before = source == r && token >= tokens[r];
-                its_tokens = source == r ? tokens[r] : its_tokens;
+                const bool before = home == r && token >= tokens[r];
+                its_tokens = home == r ? tokens[r] : its_tokens;
                 token -= before ? tokens[r] : 0;
-                source += before;
+                home += before;
             }
             const bool sums = sends_sums(c, its_tokens);
             terms_t t = terms_of(c, shared, s);
-            if (!load_rows(lane, team, c, room, source, token, sums, s, t))
+            if (!load_rows(lane, team, c, room, home, token, sums, s, t))
                 return false;
             for (uint32_t v = p.first; t.count > 0 && v < p.end; v += s.width) {
                 if (sums)
-                    send_sum(c, team.scratch[source] + sum_at(c, room, team.rank, token), t, v);
+                    send_sum(c, team.scratch[home] + sum_at(c, room, team.rank, token), t, v);
                 else
-                    send_rows(c, room, team.scratch[source], t, v);
+                    send_rows(c, room, team.scratch[home], t, v);
             }
         }
         return true;
@@ -344,7 +345,7 @@ template <int TYPE> struct experts_combine {
             terms_t t = terms_of(c, shared, s);
             if (!sums)
                 load_terms(team, c, p.unit, s, t);
-            else if (!room_is_staged(c)) /* its own weights are there: this waits for nobody */
+            else if (!room_is_staged(c)) /* this rank's own weights need no wait */
                 load_rows(lane, team, c, room, team.rank, p.unit, true, s, t);
             const uint32_t ranks = sums ? ranks_of(team, c, p.unit) : 0;
             for (uint32_t v = p.first; !broken && v < p.end; v += s.width) {
@@ -359,6 +360,7 @@ template <int TYPE> struct experts_combine {
             if (lane_warp_any(broken))
                 return false;
         }
+        /* A call ends only after hearing from every rank, also from one without rows for this one (algorithm.h). */
         uint32_t tokens;
         for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
             broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);
@@ -373,7 +375,7 @@ template <int TYPE> struct experts_combine {
         lane_begin((uintptr_t)team.own, 0);
         const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            /* Loaded before the call's number is known, as these take as long as that. */
+            /* Loaded while the call's number is under way; both take equally long. */
             const header_pair_t pair = header_load(c, first);
             uint32_t tokens[ALG_MAX_RANKS];
             LANE_UNROLL

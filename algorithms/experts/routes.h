@@ -9,8 +9,8 @@
 
 #include "algorithms/experts/room.h"
 
-/* A row of `out`, or the peer that has it (route_of_rank), and the choice that it is for; ROUTE_NONE: no more. A
- * token's routes are in the order of choices. */
+/* Where one of a token's rows is: its row of `out`, or the peer that has it (route_of_rank), and the choice that it is
+ * for. ROUTE_NONE ends a token's routes, which are in the order of choices. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;

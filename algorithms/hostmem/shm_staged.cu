@@ -20,7 +20,7 @@ struct shm_staged {
     template <class R, int N> struct view {
         R r;
         shm_channel ch;
-        uint64_t stride;  /* of the input's blocks, which are the slices; 0: the message is cut into slices */
+        uint64_t stride;  /* between the input's blocks, one per slice; 0: one message, cut into slices */
         uint32_t vectors; /* of the message, or of a block */
         uint32_t slice;
         bool keeps, gathers; /* the output gets this rank's sums; all others' sums */

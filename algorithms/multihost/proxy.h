@@ -58,7 +58,7 @@ void proxy_wake(void);
 void proxy_call_reader(void);
 /* Whether the reader is awake, so that the proxy need not receive. */
 bool proxy_has_reader(void);
-/* Under the proxy's lock: keeps the reader from all networks until proxy_let_reader. */
+/* Under the proxy's lock: the reader uses no network until proxy_let_reader. */
 void proxy_hold_reader(void);
 void proxy_let_reader(void);
 

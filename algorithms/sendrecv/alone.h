@@ -117,7 +117,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* All channels owe credit at the same time. */
+    /* Gives credit on all channels at once: it falls due at the same time. */
     LANE_FN void give()
     {
         receiver().give(count);

@@ -62,7 +62,8 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
 }
 
 template <int MOST> struct long_messages : messages<MOST> {
-    uint16_t long_end[MESSAGES_LISTS]; /* as message_end; the first list begins behind messages in rings */
+    /* End of each list's bulk messages (cf. message_end); list 0 begins behind the messages in rings. */
+    uint16_t long_end[MESSAGES_LISTS];
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
     uint32_t blocks; /* blocks with roles */
@@ -155,9 +156,10 @@ typedef struct long_piece {
 
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
-    uint32_t n, known;                 /* the block's next chunk; chunks listed, when last read */
-    uint32_t peer, chunk;              /* of the next chunk; set by `look` */
-    uint32_t of, message, first, next; /* last peer and message; first chunks of that message and the next */
+    uint32_t n, known;    /* the block's next chunk; chunks listed, when last read */
+    uint32_t peer, chunk; /* of the next chunk; set by `look` */
+    /* Peer and message of the last chunk; first chunks of that message and of the next. */
+    uint32_t last_peer, message, first, next;
 
     LANE_FN static long_walk make(const long_job<MOST> &j)
     {
@@ -202,8 +204,8 @@ template <int DIRECTION, int MOST> struct long_walk {
 
     LANE_FN long_piece_t piece()
     {
-        if (peer != of || chunk < first) {
-            of = peer;
+        if (peer != last_peer || chunk < first) {
+            last_peer = peer;
             message = begin(list());
             first = 0;
             next = (uint32_t)long_chunks(j.m.message[message].bytes);

@@ -80,7 +80,7 @@ typedef struct message {
 } message_t;
 
 /* List 2p holds the messages to rank p, list 2p+1 those from p. A list's items are the channels that its messages use.
- * This rank's list 2p copies to the buffers of 2p+1, which has no items. */
+ * For this rank's own p, list 2p is copied to the buffers of 2p+1, which has no items. */
 enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
 struct messages_head {

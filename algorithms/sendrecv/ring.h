@@ -295,13 +295,13 @@ LANE_FN uint32_t ring_credit_rows(const item &it)
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* The end of GROUP channels that spends credit. Their counts are `step` bytes apart. */
+/* The sending end of GROUP channels; their counts are `step` bytes apart. */
 template <int GROUP> struct ring_sender {
     const item &it;
     uint64_t step;
     uint64_t *sent, *credit; /* rows; credit: as last read */
 
-    /* Whether `rows` more of channel j need rows of which it is not known that they are armed again. */
+    /* Whether the next `rows` rows of channel j include any not known to be armed again. */
     LANE_FN bool lacks_credit(uint32_t j, uint32_t rows) const
     {
         return sent[j] + rows - credit[j] > it.rows;
@@ -313,7 +313,7 @@ template <int GROUP> struct ring_sender {
     }
 };
 
-/* The end that gives it. */
+/* The receiving end. */
 template <int GROUP> struct ring_receiver {
     const item &it;
     uint64_t step;

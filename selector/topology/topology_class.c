@@ -111,7 +111,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
         else if (sscanf(class + bytes, "-sm%3u%n", &one.arch, &used) == 1)
             parse_numbers(class + bytes + used, &one);
         one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
-        char again[SEL_CLASS_BYTES]; /* excludes other text, and signs before the numbers */
+        char again[SEL_CLASS_BYTES]; /* rejects trailing text, and the signs that sscanf accepts */
         sel_topology_class(&one, again);
         if (strcmp(again, class) == 0) {
             *topology = one;

@@ -29,7 +29,7 @@ void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t byte
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);
-/* Also false if nothing was counted since the last such query. */
+/* The same; also false if no call was counted since the last shim_statistics_fresh. */
 bool shim_statistics_fresh(shunt_decision_t *decision);
 /* Sets all fields but size and communicators_attached. */
 void shim_statistics_totals(shunt_statistics_t *statistics);

@@ -7,7 +7,9 @@
  *
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
  * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
- * host memory), so the next set-up re-arms it only once all ranks have reported that theirs is idle too.
+ * host memory), so the next set-up re-arms it only once all ranks have reported that theirs is idle too. After an abort
+ * the scratch is never pooled: it is retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c); a
+ * peer's mapping is closed first.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"

@@ -46,7 +46,7 @@ ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function)
 {
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
     if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before; abort it", function);
+        shim_set_last_error("%s: the communicator has already failed; abort it", function);
         return error;
     }
     if (atomic_load(&comm->phase) == SHIM_COMM_JOINING)

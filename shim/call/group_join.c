@@ -39,8 +39,8 @@ static void sort_calls(shim_group_t *g)
 
 ncclResult_t shim_group_self_fault(const char *function)
 {
-    shim_set_last_error("%s: a rank's message to itself needs a send and a receive of as many bytes in the same group",
-                        function);
+    shim_set_last_error(
+        "%s: a message of a rank to itself needs both a send and a receive of the same size in one group", function);
     return ncclInvalidUsage;
 }
 

@@ -103,7 +103,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     }
     ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
     if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before; abort it", name);
+        shim_set_last_error("%s: the communicator has already failed; abort it", name);
         return before;
     }
     int error = launch_in_order(launch);

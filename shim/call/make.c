@@ -66,7 +66,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
         return false;
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
     if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before; abort it", call->function);
+        shim_set_last_error("%s: the communicator has already failed; abort it", call->function);
     } else if (atomic_load(&call->comm->aborted)) { /* for example while this call waited for its set-up */
         shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
@@ -132,9 +132,9 @@ static void warn_of_bits(const shim_call_t *call)
         is_empty(call) || call->reason == SEL_FORWARD_ARGUMENTS || !shim_statistics_last(&decision) ||
         atomic_exchange(&told, true))
         return;
-    shim_warn(
-        "SHUNT_DETERMINISTIC=1: %s is %s, all the same; its bits are NCCL's: pin them by NCCL_ALGO and NCCL_PROTO",
-        call->function, decision.reason);
+    shim_warn("SHUNT_DETERMINISTIC=1: %s is %s; NCCL adds in its own order: set NCCL_ALGO and NCCL_PROTO for "
+              "reproducible results",
+              call->function, decision.reason);
 }
 
 static ncclResult_t forward(shim_call_t *call)

@@ -210,6 +210,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
 
 bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
+    /* call->reason is set before each check: why, if that fails. */
     call->reason = SEL_FORWARD_ARGUMENTS;
     if (!set_call(call) || !real_knows(call))
         return false;
@@ -235,8 +236,9 @@ static ncclResult_t run_on_host(shim_call_t *call)
         return ncclInvalidUsage;
     }
     if (!has_memory(call)) {
-        shim_set_last_error("%s: the ranks have no memory for its scratch, or the communicator has ended",
-                            call->function);
+        shim_set_last_error(
+            "%s: a rank has no memory for the scratch that this call needs, or the communicator has ended",
+            call->function);
         return ncclSystemError;
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);

@@ -141,7 +141,7 @@ shim_comm_t *shim_comm_new(void);
 bool shim_comm_insert(shim_comm_t *comm);
 /* Remove the state. The caller gets the table's reference; NULL if absent. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
-/* Remove only this state, and drop the table's reference. False if absent. */
+/* Remove `comm`, not another state of the handle, and drop the table's reference. False if it is not there. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
 /* Drop a reference; NULL is allowed. The last release only lists the state for shim_comm_collect, since driver

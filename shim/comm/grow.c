@@ -136,6 +136,12 @@ static const char *name_of(uint32_t piece)
     return names[piece];
 }
 
+/* What happens to calls without memory: on the host device there is no NCCL. */
+static const char *treats(const shim_comm_t *comm)
+{
+    return atomic_load(&comm->host) ? "takes no" : "forwards all";
+}
+
 /* ---- Steps -------------------------------------------------------------------------- */
 
 static void decline(job_t *job, const char *reason)
@@ -294,7 +300,7 @@ static void tell(const job_t *job, bool grown)
         shim_info("communicator %p (rank %u of %u): memory for %s, %zu KiB of scratch now", handle, comm->rank,
                   comm->nranks, name_of(job->what), alg_scratch_bytes(comm->scratch) / 1024);
     else if (is_alive(comm) && net_decided(job->rendezvous))
-        shim_warn("Shunt takes no %s of communicator %p (rank %u of %u) any more: no memory for them: %s",
+        shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no memory: %s", treats(comm),
                   name_of(job->what), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
 }
 
@@ -397,9 +403,10 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     int error = job ? enter(comm, piece, asked, &job->rendezvous) : -ENOMEM;
     if (error) {
         if (asked && !has_declined(comm, piece)) {
-            shim_warn("Shunt takes no %s of communicator %p (rank %u of %u) any more: no shared memory to meet the "
-                      "other ranks in: %s",
-                      name_of(piece), (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, strerror(-error));
+            shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no shared memory to meet the other "
+                      "ranks in: %s",
+                      treats(comm), name_of(piece), (void *)atomic_load(&comm->handle), comm->rank, comm->nranks,
+                      strerror(-error));
             give_up(comm, piece);
         }
         free(job);
@@ -419,7 +426,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
 
 /* ---- Finding meetings ------------------------------------------------------------------- */
 
-/* Declines for a rank, even one that has left: its peers would wait. */
+/* Declines in the rank's place, even if it has left; otherwise its peers would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -640,8 +647,8 @@ void shim_grow_suspend(shim_comm_t *comm)
     if (!is_alive(comm) || atomic_load(&comm->empty))
         return;
     if (!comm->grows) {
-        shim_info("communicator %p (rank %u of %u) is suspended and keeps its memory, which did not come in pieces: it "
-                  "is CUDA IPC memory, or the host's, or small (NCCL_CUMEM_ENABLE, SHUNT_SCRATCH_BYTES)",
+        shim_info("communicator %p (rank %u of %u) is suspended but keeps its memory: CUDA IPC memory, host memory and "
+                  "a small scratch cannot be freed in parts (NCCL_CUMEM_ENABLE, SHUNT_SCRATCH_BYTES)",
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
         return;
     }

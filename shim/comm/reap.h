@@ -12,7 +12,8 @@
 void shim_comm_collect(void);
 /* Also free scratch, and wait for kernels: for blocking inits and destroy. */
 void shim_comm_reap(void);
-/* The same, unless it would wait for a kernel: for an abort, a poll or a first call. */
+/* Like shim_comm_reap, but frees no scratch if it would have to wait for a kernel: for an abort, a poll or a first
+ * call. */
 void shim_comm_reap_idle(void);
 /* Release the state when its stopped kernels have ended. Takes the reference. */
 void shim_comm_release_later(shim_comm_t *comm);

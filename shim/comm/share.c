@@ -227,7 +227,7 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* The call's limit: all of `room`, or half, so that its successor fits beside it, if the call then loses at most a
+/* The call's limit: all of `room`. Or half, so that its successor fits beside it, if the call then loses at most a
  * quarter of its grid. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {

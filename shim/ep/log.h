@@ -3,8 +3,8 @@
  * log.h - this library's log lines, in the form of libnccl.so.2's (shim/base/log.h), but always to stderr.
  * SHUNT_DEBUG=none stops them. Safe from any thread; preserves errno.
  *
- * It is a logger of its own, since that one rests on Shunt's settings: the process's libnccl.so.2 has read these and
- * has the open file, and may be another NCCL, which has neither, when this library has to say so.
+ * A logger of its own: Shunt's needs the settings and open file of the process's libnccl.so.2, which may be another
+ * NCCL.
  */
 #ifndef SHUNT_SHIM_EP_LOG_H
 #define SHUNT_SHIM_EP_LOG_H

@@ -35,12 +35,12 @@ static char g_path[PATH_MAX];
 static char g_refused[PATH_MAX + 256]; /* the first file that was found and refused */
 static char g_why[PATH_MAX + 512];
 
-/* One line for each function: programs ask for asynchronous errors again and again. */
+/* Warns once per function, since programs poll for asynchronous errors. */
 static ncclResult_t lacks(const char *name, atomic_bool *said)
 {
     if (!atomic_exchange(said, true))
-        shim_ep_warn("%s is not in %s: it returns ncclInvalidUsage; install a newer nccl-extensions, or name one with "
-                     "SHUNT_NCCL_EP_PATH",
+        shim_ep_warn("%s is not in %s: calls of it return ncclInvalidUsage; install a newer nccl-extensions, or name "
+                     "one with SHUNT_NCCL_EP_PATH",
                      name, g_path);
     return ncclInvalidUsage;
 }
@@ -61,7 +61,7 @@ static struct link_map *map_of(void *address)
     return address && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
 }
 
-/* Of this object, since dlsym also searches its dependencies. */
+/* The symbol if this object itself defines it; dlsym also searches dependencies. */
 static void *symbol(void *handle, const struct link_map *map, const char *name)
 {
     void *address = dlsym(handle, name);

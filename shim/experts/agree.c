@@ -82,7 +82,7 @@ static int read_record(const meeting_t *meeting, uint32_t stage, uint32_t rank, 
     return error ? error : got == size ? 0 : -EPROTO;
 }
 
-/* The first rank's error that is not 0; that rank. */
+/* The first error in rank order, and its rank; 0: none. */
 static int first_error(const meeting_t *meeting, uint32_t *rank)
 {
     const size_t size = meeting->stage == OFFER ? sizeof(offer_t) : sizeof(int32_t);
@@ -97,12 +97,11 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
     return 0;
 }
 
-/* Before memory is made, what destroyed groups left is freed, unless another group lives or calls run: the driver's
- * free waits for every kernel of the device, and here the ranks wait for each other. The destroyed ones' last kernels
- * end, since all ranks make a communicator's creations and destructions in one order, and a group's calls before its
- * destruction; NVIDIA's library, whose destruction is collective and waits for the device, demands the same. A peer's
- * mapping, which it closes in this stage too, may keep a memory until the next group: so a program that makes one group
- * after the other has the memory of at most two beside the living one's. */
+/* Frees what destroyed groups left, before memory is made, unless another group lives or calls run: the driver's free
+ * waits for every kernel of the device, and here the ranks wait for each other. The destroyed groups' kernels end,
+ * since all ranks make and destroy a communicator's groups in one order, and make a group's calls before its
+ * destruction (NVIDIA's library demands the same). A peer may close its mapping only in this stage, so a memory may
+ * stay until the next group: beside the living group's at most two. */
 static void free_ended(const shim_comm_t *comm)
 {
     shim_extra_forget(comm);
@@ -193,7 +192,7 @@ static void act(meeting_t *meeting)
 {
     static const char *const failed[STAGES] = {
         "", "could not make memory for the group", "could not send its memory's descriptor",
-        "could not map the memory of its peers", "did not get what its peers stored"};
+        "could not map the memory of its peers", "did not see the test words that its peers stored"};
     uint32_t rank = 0;
     if (meeting->stage == IDENTITY) {
         compare(meeting);

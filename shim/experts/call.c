@@ -72,7 +72,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     if (shim_comm_exiting())
         return shim_experts_refuse(ncclSystemError, "%s: no calls are made while the process exits", name);
     if (group->failure != ncclSuccess)
-        return shim_experts_refuse(group->failure, "%s: the group has failed before; destroy it", name);
+        return shim_experts_refuse(group->failure, "%s: the group has already failed; destroy it", name);
     if (status != ALG_STATUS_OK)
         return fail_status(group, name, status);
     if (__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE))

@@ -336,7 +336,8 @@ ncclResult_t shim_experts_check_dispatch(const shim_experts_handle_t *handle, co
                                         .alignment = ALIGNMENT};
     void *rows = NULL;
     if (inputs->tokens->sizes[1] > UINT32_MAX / sizeof(double))
-        return shim_experts_refuse(ncclInvalidArgument, "%s: hidden is %zu", dispatch, inputs->tokens->sizes[1]);
+        return shim_experts_refuse(ncclInvalidArgument, "%s: hidden is %zu, which is too large", dispatch,
+                                   inputs->tokens->sizes[1]);
     if ((unsigned)layout->recv_topk_idx_kind > NCCL_EP_EXPERT_ID_GLOBAL)
         return shim_experts_refuse(ncclInvalidArgument, "%s: recv_topk_idx_kind %d is unknown", dispatch,
                                    (int)layout->recv_topk_idx_kind);

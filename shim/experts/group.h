@@ -45,7 +45,7 @@ struct shim_experts_handle {
     uint32_t dispatched_tokens;
     bool is_open;            /* a call was sent and is not received */
     uint32_t room;           /* its staged room */
-    int32_t captured;        /* the last call that was noted: 1, 0, or -1: the stream cannot be asked */
+    int32_t captured;        /* whether the last noted call was captured: 1, 0; -1: the stream cannot be asked */
     alg_experts_call_t open; /* that call */
 };
 
@@ -73,7 +73,7 @@ ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayou
 ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
 
-/* Of the rows that this rank sends (dispatch) or gets (combine), as they travel. */
+/* Bytes of the rows that this rank sends (dispatch) or gets (combine), as they travel. */
 static inline uint64_t shim_experts_bytes(const alg_experts_call_t *call)
 {
     return (uint64_t)call->tokens * (call->token_bytes + call->scale_bytes);

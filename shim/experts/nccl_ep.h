@@ -38,7 +38,8 @@ typedef enum ncclEpLayout {
     NCCL_EP_LAYOUT_UNSET = 0, /* refused */
     /* Low latency: tokens [local experts][ranks * max_dispatch_tokens_per_rank][hidden]; no weights, no indices. */
     NCCL_EP_LAYOUT_EXPERT_MAJOR = 1,
-    /* Tokens [ranks][max_dispatch_tokens_per_rank][hidden], weights and indices [ranks][the same][top_k]. */
+    /* Tokens [ranks][max_dispatch_tokens_per_rank][hidden], weights and indices
+     * [ranks][max_dispatch_tokens_per_rank][top_k]. */
     NCCL_EP_LAYOUT_RANK_MAJOR = 2,
     NCCL_EP_LAYOUT_FLAT = 3 /* high throughput */
 } ncclEpLayout_t;

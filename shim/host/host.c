@@ -143,7 +143,7 @@ ncclResult_t shim_host_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniq
     if (!newcomm)
         return shim_host_invalid(function, "newcomm is NULL");
     if (nranks < 1 || rank < 0 || rank >= nranks) {
-        shim_set_last_error("%s: rank %d of %d is no rank", function, rank, nranks);
+        shim_set_last_error("%s: rank %d is not a rank of %d ranks", function, rank, nranks);
         return ncclInvalidArgument;
     }
     clear(newcomm);

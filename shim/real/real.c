@@ -49,10 +49,9 @@ void shim_real_log_missing(const char *name)
     }
     const shim_real_t *library = shim_real();
     if (library)
-        shim_warn(
-            "%s is not in NCCL %d.%d.%d (%s): it returns ncclInvalidUsage; install a newer NCCL, or name one with "
-            "SHUNT_NCCL_PATH",
-            name, SHIM_VERSION_PARTS(library->version), library->path);
+        shim_warn("%s is not in NCCL %d.%d.%d (%s): calls of it return ncclInvalidUsage; install a newer NCCL, or name "
+                  "one with SHUNT_NCCL_PATH",
+                  name, SHIM_VERSION_PARTS(library->version), library->path);
     else
         shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }

@@ -2,9 +2,10 @@
 /*
  * real_child.c - a forked child that exits must not end a thread of its parent.
  *
- * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A child inherits both, but not the
- * thread: its exit() ends the parent's, and the parent crashes at its next communicator. So the child's write end
- * becomes /dev/null. Only NCCL's symbol table names the descriptors; with a stripped library nothing is done.
+ * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A child inherits the handler and
+ * the pipe, but not the thread: its exit() ends the parent's thread, and the parent crashes at its next communicator.
+ * So the child's write end becomes /dev/null. Only NCCL's symbol table names the descriptors; with a stripped library
+ * nothing is done.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +14,7 @@
 #include "transport/transport.h"
 
 static const void *ras_pipe; /* int[2]; NULL: not found */
-static net_mark_t ras_mark;  /* the pipe, as of the first fork that found it */
+static net_mark_t ras_mark;  /* the pipe's file at the first fork that found it */
 
 void shim_child_find(const char *path, const struct link_map *library)
 {

@@ -222,8 +222,9 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;
 }
 
-/* A kernel ends only after it has heard from every rank, so a wait is over when another rank has begun the second
- * kernel after it; the watcher notices that later. How many kernels a call has is known with its count alone. */
+/* Whether the other rank's wait `other` is over: this rank waits in the second kernel after it, and a kernel ends only
+ * after it has heard from every rank. The watcher notices that later. Needs the call's count, which tells its number of
+ * kernels. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
     return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&

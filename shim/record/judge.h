@@ -52,10 +52,10 @@ typedef struct record_waiting {
     uint64_t epoch;  /* last epoch of the kernel ... */
     uint32_t epochs; /* ... and its number of epochs */
     bool forwarded;  /* by the real NCCL; the wait is inferred, since another rank has not made the call */
-    bool staged;     /* RECORD_STAGED: ends of later calls say nothing of its end */
+    bool staged;     /* RECORD_STAGED: later calls may end before it */
 } record_waiting_t;
 
-/* From an id that a kernel of this rank published, a list's last call. Omits calls no longer in the ring. */
+/* The wait whose id (a list's: its last call's) a kernel of this rank published. Omits calls no longer in the ring. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
 /* Whether two ranks' collectives with one number can be the same call: all that NCCL requires to be equal is equal. */
@@ -76,7 +76,7 @@ typedef enum record_cause {
     RECORD_HELD,       /* its process is stopped: SIGSTOP or a debugger */
     RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in the list */
     RECORD_NOT_CALLED,
-    RECORD_NO_MESSAGE, /* the call is a message, and it waits in none */
+    RECORD_NO_MESSAGE, /* the call is a message, and the rank waits in no message */
     RECORD_NOT_BEGUN,  /* it has made the call, but its device may not have begun it */
     RECORD_UNSEEN,     /* unknown: another pid namespace, no record, or failed calls */
     RECORD_IN_IT,      /* it waits in the same call, or has ended it */

@@ -271,8 +271,9 @@ static void hang_line(const shim_record_t *record, const record_waiting_t *waiti
     if (count > 1)
         snprintf(more, sizeof more, " and %u more", count - 1);
     if (count == 0)
-        snprintf(line, LINE_BYTES, "%s on a communicator of %u ranks has waited %llu s, and all ranks are in it", call,
-                 record->about.nranks, seconds);
+        snprintf(line, LINE_BYTES,
+                 "%s on a communicator of %u ranks has waited %llu s; every rank that it needs has made this call",
+                 call, record->about.nranks, seconds);
     else if (waiting->forwarded)
         snprintf(line, LINE_BYTES,
                  "%s on a communicator of %u ranks, which NCCL serves, was called %llu s ago and waits for %s%s: %s",

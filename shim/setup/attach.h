@@ -43,7 +43,7 @@ typedef struct shim_setup_request {
     bool regroup;
     int color, order;
     /* Host mode: the parent (a reference), whose count of splits or shrinks this child increased. The count is restored
-     * if the child's ranks do not meet: ranks refused at once have not counted. */
+     * if the child's ranks do not meet, since ranks that were refused at once have not counted. */
     shim_comm_t *counted;
     unsigned number;             /* the split's; UINT_MAX: the count stays */
     shim_shrink_t *shrink;       /* or the shrink */

@@ -18,8 +18,8 @@ void shim_hosts_encrypt(void);
 bool shim_hosts_encrypted(void);
 /* The first invitation in these ids; zero: none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
-/* True after a meeting has failed because ranks of other hosts were absent or unreachable, which costs its whole limit:
- * later set-ups do not wait for them. */
+/* True after a meeting has failed because ranks of other hosts were absent or unreachable. Later set-ups do not wait
+ * for them: each wait would last its whole limit. */
 bool shim_hosts_alone(void);
 /* The key under which ranks of one host meet; depends on NCCL_HOSTID. */
 net_key_t shim_hosts_local_key(const net_key_t *key);

@@ -100,7 +100,7 @@ void shim_identity_tell_plugins(void)
     } plugins[] = {
         {"libnccl-profiler.so", "it does not see the calls that Shunt takes; NCCL_PROFILER_PLUGIN=libnccl-profiler.so "
                                 "forwards all"},
-        {"libnccl-env.so", "Shunt does not hear the variables that it sets; set them in the environment"},
+        {"libnccl-env.so", "Shunt does not see the variables that it sets; set them in the environment"},
     };
     static atomic_bool told[sizeof(plugins) / sizeof(plugins[0])];
     for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++) {

@@ -12,8 +12,8 @@
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, if a rank is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* for a call that waits for the verdict */
-    SHIM_AWAY_MS = 200,           /* for an init that waits for a rank whose program must call again */
-    SHIM_POLLS_MS = 5000,         /* the same for polls: that program may poll seldom, or only after this one */
+    SHIM_AWAY_MS = 200,           /* of an init's wait for a rank that continues only at its program's next call */
+    SHIM_POLLS_MS = 5000,         /* of a poll's wait for it: that program may poll seldom, or only after this one */
     SHIM_HOSTS_MS = 100,          /* host mode: for ranks on this host, before other hosts are tried */
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
@@ -93,11 +93,12 @@ struct shim_setup {
     shim_state_t state;
     uint64_t since_ns; /* when the state was entered; MEET, EITHER: the one before */
     net_rendezvous_t *rendezvous;
-    net_rendezvous_t *parents;    /* host mode's split: the parent's rendezvous, until the new ranks have met */
-    shim_hosts_t *hosts;          /* the meeting of hosts */
-    shim_hosts_outcome_t *across; /* its outcome; until the attach `comm` has this host's rank and number of ranks */
-    int join_error;               /* if not 0, publishing failed: no other rank sees this one */
-    shim_identity_t *identity;    /* of every rank */
+    net_rendezvous_t *parents; /* host mode's split: the parent's rendezvous, until the new ranks have met */
+    /* The meeting of hosts; its outcome. Before the attach, comm->rank and ->nranks count this host's ranks only. */
+    shim_hosts_t *hosts;
+    shim_hosts_outcome_t *across;
+    int join_error;            /* if not 0, publishing failed: no other rank sees this one */
+    shim_identity_t *identity; /* of every rank */
     alg_set_t set;
     uint64_t pooled;   /* id of an idle scratch for this rank */
     uint64_t offered;  /* `pooled`, until the scratch is taken or given up */

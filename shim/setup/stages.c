@@ -38,7 +38,7 @@
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
-    uint32_t link;   /* this and the next two: sel_reach_t, to every peer */
+    uint32_t link;   /* link, lanes, far: the sel_reach_t to every peer */
     uint32_t lanes;
     uint32_t far;
     uint32_t peers; /* CUDA denies access to no peer */
@@ -571,7 +571,8 @@ static const state_t states[STATES] = {
     [STATE_OFFER] = {FOR_RANKS, LIMIT_STAGE, post_first_offer, NULL, STATE_SENT, "could not share memory of its GPU"},
     [STATE_SENT] = {FOR_RANKS, LIMIT_STAGE, post_sent, NULL, STATE_OPENED, "could not send its memory's descriptor"},
     [STATE_OPENED] = {FOR_RANKS, LIMIT_STAGE, post_opened, NULL, STATE_PROOF, "could not map the memory of its peers"},
-    [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE, "did not get what its peers stored"},
+    [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE,
+                     "did not see the test words that its peers stored"},
     [STATE_HOSTS] = {.wait = FOR_ALL_HOSTS, .post = shim_setup_post_plan},
     [STATE_DONE] = {.wait = FOR_NOTHING},
 };
@@ -638,13 +639,13 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
-/* Whether to end a state that a rank has not reached. Past the deadline it ends if a rank was never seen, and so may
- * be dead. Living ranks reach a meeting in the end, and other states if their programs call; so only a thread that
- * waits here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
+/* Whether to end a state that a rank has not reached. Past the deadline: yes if a rank was never seen, since it may be
+ * dead. If all live, a meeting ends in time, and other states when the programs call: then only a thread that waits
+ * here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
  *
- * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released
- * (`postpone`) if it depends on another rank's program: that program may wait for this rank, or this thread may have
- * to poll that rank next. */
+ * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released (`postpone`)
+ * if it depends on another rank's program: that program may wait for this rank, or this thread may have to poll that
+ * rank next. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);

@@ -311,9 +311,10 @@ void shim_table_note(const sel_plan_t *plan)
     sel_topology_class(topology, class);
     shim_info("%s of class %s: %s; `shunt tune` measures it%s",
               measurement == SEL_MEASURED_OTHER ? "the table" : "no table", class,
-              measurement == SEL_MEASURED_OTHER ? "was measured with another NCCL, so its rows need a larger lead"
-                                                : "built-in rows and modest estimates decide",
-              leaves    ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0: not)"
+              measurement == SEL_MEASURED_OTHER
+                  ? "was measured with another NCCL, so a row counts only if clearly faster"
+                  : "built-in rows and cautious estimates decide",
+              leaves    ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0 prevents it)"
               : foreign ? "; the home folder is another user's, in which root leaves no note for `shunt run`"
                         : "");
     if (leaves)

@@ -84,8 +84,8 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
     if (comm->nranks == 1)
         shim_pins_warn_alone();
     else if (shim_settings()->deterministic && !atomic_exchange(&told, true))
-        shim_warn("SHUNT_DETERMINISTIC=1: communicator %p (rank %u of %u) is forwarded to NCCL all the same: %s; its "
-                  "bits are NCCL's: pin them by NCCL_ALGO and NCCL_PROTO",
+        shim_warn("SHUNT_DETERMINISTIC=1: communicator %p (rank %u of %u) is forwarded to NCCL: %s; NCCL adds in "
+                  "its own order: set NCCL_ALGO and NCCL_PROTO for reproducible results",
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
@@ -182,8 +182,7 @@ static void log_attached(const shim_setup_t *setup)
               setup->pooled != 0, sources);
     const char *pin = shim_pin_caps();
     if (pin)
-        shim_info("%s caps Shunt's grids at %u blocks; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them "
-                  "without a cap",
+        shim_info("%s caps Shunt's grids at %u blocks; for reproducible results SHUNT_DETERMINISTIC=1 needs no cap",
                   pin, comm->plan->settings.max_blocks);
 }
 

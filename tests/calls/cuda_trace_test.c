@@ -78,7 +78,7 @@ static int calls(void *unused)
     NEXT(file, "\"begin\"");
     NEXT(file, "\"ncclAllReduce fake\"", rank_of_two, own_stream, "\"count\":10,\"bytes\":40", "\"op\":\"max\"",
          "\"captured\":false,\"route\":\"shunt\",\"algorithm\":\"fake\",\"blocks\":1,\"threads\":32",
-         "\"reason\":\"taken: the choice of table or policy\",\"source\":\"tuned table\",\"result\":0");
+         "\"reason\":\"taken: chosen by the table or SHUNT_ALGO\",\"source\":\"tuned table\",\"result\":0");
     NEXT(file, "\"ncclAllReduce nccl\"", rank_of_two, "\"captured\":false,\"route\":\"nccl\"",
          "\"reason\":\"forwarded: the table has no faster algorithm for this size\",\"source\":\"policy\"");
     NEXT(file, "\"ncclAllReduce fake\"", "\"captured\":true,\"route\":\"shunt\"");

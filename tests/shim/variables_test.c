@@ -125,7 +125,7 @@ static void default_plugins(void **state)
     } plugins[] = {{PLUGIN_FOLDER "/libnccl-tuner.so", ""},
                    {PLUGIN_FOLDER "/libnccl-net.so", ""},
                    {PLUGIN_FOLDER "/libnccl-profiler.so", "libnccl-profiler.so is loaded: it does not see"},
-                   {PLUGIN_FOLDER "/libnccl-env.so", "libnccl-env.so is loaded: Shunt does not hear"}};
+                   {PLUGIN_FOLDER "/libnccl-env.so", "libnccl-env.so is loaded: Shunt does not see"}};
     int lines = 0;
     for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++) {
         assert_non_null(dlopen(plugins[i].path, RTLD_NOW | RTLD_LOCAL));
@@ -413,11 +413,11 @@ static void pins(void **state)
     satisfied.set[6] = "SHUNT_MAX_CTAS", satisfied.set[7] = "5", satisfied.blocks = 5; /* the user's own */
     expect(satisfied);
     for (size_t i = 0; i < sizeof(forwards) / sizeof(forwards[0]); i++)
-        expect_forwarded(forwards[i][0], forwards[i][1], "same bits, SHUNT_DETERMINISTIC=1 gives them faster");
+        expect_forwarded(forwards[i][0], forwards[i][1], "for reproducible results SHUNT_DETERMINISTIC=1 is faster");
     for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++)
         expect((scenario_t){.set = {caps[i][0], caps[i][1]},
                             .phase = SHIM_COMM_ATTACHED,
-                            .reason = "caps Shunt's grids at 1 blocks; if it is for the same bits",
+                            .reason = "caps Shunt's grids at 1 blocks; for reproducible results",
                             .blocks = 1,
                             .multicast = -1});
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
@@ -431,11 +431,11 @@ static void forwarded_all_the_same(void **state)
     (void)state;
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1", "NCCL_TUNER_PLUGIN", "libtuner.so"},
                         .phase = SHIM_COMM_FORWARD,
-                        .reason = "forwarded to NCCL all the same: NCCL_TUNER_PLUGIN is set",
+                        .reason = "forwarded to NCCL: NCCL_TUNER_PLUGIN is set",
                         .warnings = 1});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1"},
                         .phase = UNKNOWN,
-                        .reason = "a rank alone is forwarded to NCCL all the same",
+                        .reason = "a rank alone is forwarded to NCCL;",
                         .warnings = 1,
                         .alone = true});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "0"}, .phase = UNKNOWN, .alone = true});

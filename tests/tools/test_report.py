@@ -46,13 +46,13 @@ def report():
         done = run(*client, **where)
         rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
         assert [row[1:8] for row in rows] == [["64K-128K", "10", "-", "2.50", "us", "25.00", "us"]], done.stderr
-        assert "25.00 us of GPU time saved" in done.stderr, done.stderr
+        assert "saved 25.00 us of GPU time" in done.stderr, done.stderr
         # Measurements of another type, number of ranks, or algorithm do not count.
         for row in (f"allreduce,host-2,f2,65536,{algorithm}", f"allreduce,host-4,f4,65536,{algorithm}",
                     "allreduce,host-2,f4,65536,other", f"allreduce,host-2,f4,32768,{algorithm}"):
             times.write_text(text + row + ",10.000,12.500\n")
             done = run(*client, **where)
-            assert "0.00 us of GPU time saved" in done.stderr and "measured 0 of the 10" in done.stderr, done.stderr
+            assert "saved 0.00 us of GPU time" in done.stderr and "measured 0 of the 10" in done.stderr, done.stderr
         # The times of a table in SHUNT_TABLE are beside it.
         times.rename(f"{folder}/named.csv.times")
         done = run(*client, SHUNT_TABLE=f"{folder}/named.csv", **where)

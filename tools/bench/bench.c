@@ -52,10 +52,10 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
         options->ranks = machine->gpus.count < BENCH_MAX_RANKS ? machine->gpus.count : BENCH_MAX_RANKS;
     }
     if (options->floor && options->launch.on) {
-        return tool_usage("bench", "--floor: is of the GPUs of one host, not of a launcher's ranks");
+        return tool_usage("bench", "--floor measures the GPUs of one host; not with --launched");
     }
     if (options->floor && options->ranks < 2) {
-        return tool_usage("bench", "--floor: one rank has nothing to wait for");
+        return tool_usage("bench", "--floor needs at least two ranks");
     }
     options->calls = options->calls != 0 ? options->calls : 50;
     options->factor = options->factor != 0 || options->step_bytes != 0 ? options->factor : 2;

@@ -218,6 +218,6 @@ void bench_launch_barrier(bench_rank_t *rank)
     if (rank->rank > 0 ? tell_first(rank) : tell_all(rank)) {
         return;
     }
-    bench_fail(rank, "another rank has ended, or says nothing for %d s", MEET_SECONDS);
+    bench_fail(rank, "another rank has ended, or was silent for %d s", MEET_SECONDS);
     _exit(TOOL_FAILED);
 }

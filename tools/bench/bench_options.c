@@ -140,7 +140,7 @@ static int number_option(const char *name, const char *text, uint32_t low, uint3
 {
     uint64_t number = 0;
     if (!tool_number(text, low, high, &number)) {
-        return tool_usage("bench", "%s %s: a number from %u to %u is wanted", name, text, low, high);
+        return tool_usage("bench", "%s %s: must be a number from %u to %u", name, text, low, high);
     }
     *value = (uint32_t)number;
     return TOOL_OK;
@@ -149,7 +149,7 @@ static int number_option(const char *name, const char *text, uint32_t low, uint3
 static int size_option(const char *name, const char *text, uint64_t *value)
 {
     if (!tool_size(text, value)) {
-        return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+        return tool_usage("bench", "%s %s: must be a size like 1024, 64K, 16M or 1G, at most 1024G", name, text);
     }
     return TOOL_OK;
 }
@@ -211,7 +211,7 @@ static int root_option(const char *text, uint32_t *root)
 static int check_option(const char *text, bool *check)
 {
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
-        return tool_usage("bench", "--check %s: 0 or 1 is wanted", text);
+        return tool_usage("bench", "--check %s: must be 0 or 1", text);
     }
     *check = text[0] == '1';
     return TOOL_OK;
@@ -232,7 +232,7 @@ static int place_option(const char *text, bench_options_t *options)
     options->both_places = strcmp(text, "both") == 0;
     return options->in_place || options->both_places || strcmp(text, "out") == 0
                ? TOOL_OK
-               : tool_usage("bench", "--place %s: out, in or both is wanted", text);
+               : tool_usage("bench", "--place %s: must be out, in or both", text);
 }
 
 /* nccl-tests' choice of reported times: only 3, the slowest rank's. */

@@ -69,7 +69,7 @@ static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
         }
         if (strcmp(argv[i], "--limit") == 0 && i + 1 < argc) {
             if (!tool_number(argv[++i], 1, 86400, &seconds)) {
-                return tool_usage("doctor", "--limit %s: a number from 1 to 86400 is wanted", argv[i]);
+                return tool_usage("doctor", "--limit %s: must be a number from 1 to 86400", argv[i]);
             }
             doctor->limit_s = (uint32_t)seconds;
         } else if (strcmp(argv[i], "--json") == 0 && tool_is_value(argv[i + 1])) {

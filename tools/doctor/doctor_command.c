@@ -243,17 +243,18 @@ static void report_counts(doctor_t *doctor, const watched_t *watched, const doct
         return;
     }
     if (counts->processes == 0) {
-        doctor_print(doctor, DOCTOR_NOTE, watched->ended ? NULL : "give it more time by --limit, or less to do",
+        doctor_print(doctor, DOCTOR_NOTE, watched->ended ? NULL : "raise --limit, or give the command less to do",
                      "Shunt serves its communicators (%u attached); %s", log->attached,
                      watched->ended
                          ? "no process has left counts of its calls (none made, or ended by _exit or a signal)"
                          : "the number of taken calls is not known, since the processes were ended");
     } else if (counts->taken == 0) {
-        doctor_print(doctor, DOCTOR_FAULT, "run it by `shunt run --report -- CMD`, which tells the reason of each size",
+        doctor_print(doctor, DOCTOR_FAULT, "run `shunt run --report -- CMD`, which gives the reason for each size",
                      "Shunt took none of %llu calls", (unsigned long long)counts->forwarded);
     } else {
-        doctor_print(doctor, DOCTOR_OK, NULL, "taken: %llu calls, forwarded %llu, in %u processes",
-                     (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes);
+        doctor_print(doctor, DOCTOR_OK, NULL, "taken: %llu calls, forwarded %llu, in %u process%s",
+                     (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes,
+                     counts->processes == 1 ? "" : "es");
     }
 }
 

@@ -267,7 +267,7 @@ static bool check_push(probe_t *probe)
             return false;
         for (size_t byte = 0; byte < sizeof output; byte++)
             if (output[byte] != sum)
-                return fail(probe, "GPU %u adds wrongly what the others pushed", i);
+                return fail(probe, "GPU %u computes a wrong sum of what the others pushed", i);
     }
     return true;
 }

@@ -127,14 +127,14 @@ static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_
         return;
     }
     if (times->count == 0) {
-        fprintf(out, "shunt: what that saved is not known: `shunt tune` has not measured this machine beside NCCL\n");
+        fprintf(out, "shunt: the time saved is not known: `shunt tune` has not measured this machine beside NCCL\n");
         return;
     }
     if (sums[0].calls > 0) {
         tool_duration_text(sums[0].saved_us, text);
         fprintf(out,
-                "shunt: %s of GPU time saved, all ranks together, by what `shunt tune` measured here; it measured %llu "
-                "of the %llu eager calls' sizes\n",
+                "shunt: saved %s of GPU time, all ranks together, by `shunt tune`'s measurements here: it measured "
+                "%llu of the %llu eager calls' sizes\n",
                 text, (unsigned long long)sums[0].known, (unsigned long long)sums[0].calls);
     }
     if (sums[1].calls > 0) {
@@ -218,7 +218,7 @@ void tool_report_print(FILE *out, tool_json_t *json, tool_counts_t *counts, cons
         qsort(counts->row, counts->count, sizeof counts->row[0], by_line);
         fprintf(out, "shunt: collectives of this run; saved: GPU time against NCCL's, all ranks together\n");
         fprintf(out, "  %-13s %11s %10s %10s %10s %10s  %s\n", "collective", "bytes each", "taken", "forwarded",
-                "saved each", "saved", "by, or why not");
+                "saved each", "saved", "algorithm, or reason");
         report_lines(out, json, counts, times, sums);
         print_sums(out, counts, times, sums);
     }

@@ -246,7 +246,7 @@ static void print_report(const char *folder, int status, FILE *file)
     tool_times_t times = {0};
     const bool whole = tool_counts_read(folder, &counts);
     if (!whole) {
-        fprintf(stderr, "shunt run: %s cannot be read whole: the report lacks calls\n", folder);
+        fprintf(stderr, "shunt run: cannot read all of %s: the report is incomplete\n", folder);
     }
     tool_report_times(counts.machine, &times);
     tool_json_begin(&json, NULL, '{');

@@ -75,7 +75,7 @@ static int by_wait(const void *a, const void *b)
     return x->rank < y->rank ? -1 : 1;
 }
 
-/* Within communicators first, where most_us is still 0. */
+/* First by communicator (most_us is 0), then communicators by their longest wait. */
 static void sort(tool_waits_t *waits)
 {
     tool_wait_t *row = waits->row;

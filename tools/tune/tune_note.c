@@ -215,18 +215,18 @@ const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *m
 {
     *unfit = false;
     if (!machine->host && machine->gpus.count < note->ranks) {
-        return "fewer GPUs are visible than the program before had";
+        return "fewer GPUs are visible than at the program that asked for it";
     }
     if (machine->fingerprint != note->machine) {
         *unfit = true;
-        return "the visible GPUs are of another kind than those of the program before";
+        return "the visible GPUs are of another kind than those of the program that asked for it";
     }
     if (!machine->host && (uint32_t)machine->nccl_version != note->nccl_version) {
-        return "the NCCL of the program before is not there any more";
+        return "the NCCL of the program that asked for it is gone";
     }
     for (uint32_t i = 0; i < machine->gpus.listed && i < note->ranks; i++) {
         if (machine->gpus.gpu[i].busy_percent > BUSY_PERCENT || machine->gpus.gpu[i].used_bytes > busy_bytes) {
-            return "they are busy";
+            return "the GPUs are busy";
         }
     }
     return NULL;

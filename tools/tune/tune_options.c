@@ -73,7 +73,7 @@ static const struct option long_options[] = {
 static int size_option(const char *name, const char *text, uint64_t *value)
 {
     if (!tool_size(text, value)) {
-        return tool_usage("tune", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+        return tool_usage("tune", "%s %s: must be a size like 1024, 64K, 16M or 1G, at most 1024G", name, text);
     }
     return TOOL_OK;
 }
@@ -82,7 +82,7 @@ static int number_option(const char *name, const char *text, uint32_t low, uint3
 {
     uint64_t number = 0;
     if (!tool_number(text, low, high, &number)) {
-        return tool_usage("tune", "%s %s: a number from %u to %u is wanted", name, text, low, high);
+        return tool_usage("tune", "%s %s: must be a number from %u to %u", name, text, low, high);
     }
     *value = (uint32_t)number;
     return TOOL_OK;
@@ -119,13 +119,13 @@ static int collectives_option(char *text, uint32_t *collectives)
         }
         *collectives |= found == ALG_COLLECTIVE_COUNT ? (1u << ALG_COLLECTIVE_COUNT) - 1 : 1u << found;
     }
-    return *collectives != 0 ? TOOL_OK : tool_usage("tune", "--collective: names are wanted");
+    return *collectives != 0 ? TOOL_OK : tool_usage("tune", "--collective: no names are given");
 }
 
 static int mode_option(const char *text, tune_options_t *options)
 {
     if (strcmp(text, "eager") != 0 && strcmp(text, "captured") != 0) {
-        return tool_usage("tune", "--mode %s: eager or captured is wanted", text);
+        return tool_usage("tune", "--mode %s: must be eager or captured", text);
     }
     options->eager = text[0] == 'e';
     options->mode_given = true;
@@ -195,7 +195,7 @@ static int rest(tune_options_t *options, int argc, char **argv)
     }
     if (options->diff[0] != NULL) {
         if (argc - optind != 2) {
-            return tool_usage("tune", "--diff: two tables are wanted");
+            return tool_usage("tune", "--diff: needs two tables");
         }
         options->diff[0] = argv[optind];
         options->diff[1] = argv[optind + 1];
@@ -284,7 +284,7 @@ int tune_settle(tune_options_t *options, const bench_machine_t *machine)
     }
     options->collectives &= machine->collectives;
     if (options->collectives == 0) {
-        return tool_usage("tune", "--collective: Shunt has no algorithm to measure");
+        return tool_usage("tune", "--collective: Shunt has no algorithm for it here");
     }
     fill_sizes(options);
     return TOOL_OK;
