@@ -40,7 +40,8 @@ const char tune_help[] =
     "  --diff A B    where two tables differ\n"
     "  --plot TABLE  which algorithm for which size, as a picture\n"
     "  --help        print this\n\n"
-    "Exit status: 0, or 1 if something failed or the check found a slower size, or 2 for a wrong option.\n";
+    "Exit status: 0, or 1 if something failed or the check found a slower size or is incomplete, or 2 for a wrong "
+    "option.\n";
 
 enum {
     OPTION_COLLECTIVE = 256,
