@@ -499,6 +499,23 @@ def tune_stops():
             rows_of(f"{folder}/{NAME}")
 
 
+def tune_named():
+    """The table goes to SHUNT_TABLE, since programs read that one; --table has precedence. A file that is no table of
+    this machine is kept."""
+    small = ("tune", "-g", "2", "-b", "1K", "-e", "1K", "-d", "float", "--collective", "allreduce")
+    with tempfile.TemporaryDirectory() as folder:
+        cache, table, other = (f"{folder}/{name}" for name in ("cache", "a/table.csv", "other.csv"))
+        for _ in range(2):  # a new file, and one with rows
+            done = expect(shunt(*small, SHUNT_TABLE=table, SHUNT_CACHE_DIR=cache), 0, f"# table: {table}\n")
+            assert rows_of(table) is not None and done.stderr == "" and not os.path.exists(cache), done
+        expect(shunt(*small, "--table", other, SHUNT_TABLE=table), 0, f"# table: {other}\n")
+        for text, words in ((HEAD % "abc" + row(), " was measured on another machine ("), ("no table", ":1:1: expected")):
+            pathlib.Path(other).write_text(text)
+            done = expect(shunt(*small, SHUNT_TABLE=other), 1, f"shunt tune: SHUNT_TABLE: {other}{words}", "--table")
+            assert pathlib.Path(other).read_text() == text and done.stdout == "", done
+            assert len(done.stderr.splitlines()) == 1, done
+
+
 def tune_unwritable():
     """A table that cannot be written is reported before measuring; a missing folder is created."""
     with tempfile.TemporaryDirectory() as folder:
@@ -635,4 +652,4 @@ def tune_usage():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_check_fails, tune_first, tune_first_ends, tune_first_fails,
-                                      tune_stops, tune_unwritable, tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
+                                      tune_stops, tune_named, tune_unwritable, tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

@@ -194,8 +194,7 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     return false;
 }
 
-/* Whether the ranks use the table to check; they are told of --table. Without any table, the built-in one is checked.
- */
+/* Whether the ranks, which are told of --table, use the table to check. Without any, the built-in one is checked. */
 static bool can_check(const tuning_t *tuning)
 {
     place_t place = {0};
@@ -211,6 +210,35 @@ static bool can_check(const tuning_t *tuning)
     }
     fprintf(stderr,
             "shunt tune: %s; nothing was checked; name a table of this machine by --table, or run `shunt tune`\n",
+            fault);
+    return false;
+}
+
+/* Without --table, SHUNT_TABLE names the table, since programs read that one. False, after a message, if its file is no
+ * table of this machine, and would be lost. */
+static bool take_setting(const tuning_t *tuning)
+{
+    static place_t place; /* the options point to it */
+    char fault[TOOL_ERROR_BYTES];
+    if (tuning->options->table != NULL) {
+        return true;
+    }
+    if (!find_place(tuning->machine->fingerprint, &place)) {
+        return false;
+    }
+    if (place.named[0] == '\0') {
+        return true;
+    }
+    tuning->options->table = place.named;
+    if (access(place.named, F_OK) != 0) {
+        return setenv("SHUNT_TABLE", "", 1) == 0; /* else the ranks report that the file is missing */
+    }
+    if (tool_table_is_used(place.named, tuning->machine->fingerprint, false, fault)) {
+        return true;
+    }
+    fprintf(stderr,
+            "shunt tune: SHUNT_TABLE: %s; it is kept, and nothing was measured; name a new file in SHUNT_TABLE or by "
+            "--table\n",
             fault);
     return false;
 }
@@ -429,8 +457,8 @@ static int run(tuning_t *tuning)
 {
     const struct sigaction action = {.sa_handler = on_interrupt};
     char path[PATH_MAX] = "";
-    if (!(tuning->options->check ? can_check(tuning) : can_write_table(tuning)) || !can_write(tuning->options->csv) ||
-        !can_write(tuning->options->json)) {
+    if (!(tuning->options->check ? can_check(tuning) : take_setting(tuning) && can_write_table(tuning)) ||
+        !can_write(tuning->options->csv) || !can_write(tuning->options->json)) {
         return TOOL_FAILED;
     }
     tuning->result = calloc(TUNE_MOST_RESULTS, sizeof *tuning->result);

@@ -31,7 +31,7 @@ const char tune_help[] =
     "                data use the first\n"
     "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
-    "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
+    "  --table FILE  the table to write, or to check (default: SHUNT_TABLE, or this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV; to standard output with -, and the text to standard error\n"
     "  --json FILE   write it as JSON (docs/settings.md has the names); likewise\n"
     "  --beside      measure candidates beside matrix products, too; one that gains there may be up to 3% slower\n"
