@@ -39,7 +39,7 @@ static void help(FILE *to)
                 "program.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         help(stderr);
@@ -60,4 +60,14 @@ int main(int argc, char **argv)
     }
     fprintf(stderr, "shunt: there is no command %s; see: shunt --help\n", argv[1]);
     return TOOL_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const int status = run(argc, argv);
+    if (status != TOOL_OK || (fflush(stdout) == 0 && ferror(stdout) == 0)) {
+        return status;
+    }
+    fprintf(stderr, "shunt: standard output could not be written whole\n");
+    return TOOL_FAILED;
 }

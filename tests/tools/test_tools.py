@@ -130,6 +130,16 @@ def usage():
         expect(shunt(command, SHUNT_LIB="/nowhere/libnccl.so.2"), 1, "/nowhere/libnccl.so.2")
 
 
+def lost_output():
+    """Output that cannot be written is a failure."""
+    for arguments in (("info",), ("settings",), ("watch", "--once"), ("doctor",), ("help",), ("--version",)):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([SHUNT, *arguments], env=dict(os.environ, SHUNT_CACHE_DIR="/nowhere"), stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
+        lines = [line for line in done.stderr.splitlines() if "standard output could not be written whole" in line]
+        assert done.returncode == 1 and len(lines) == 1, (arguments, done)
+
+
 def run():
     show = "import os; print(*(os.environ.get(n, '') for n in ('LD_PRELOAD', 'VLLM_NCCL_SO_PATH', 'SGLANG_NCCL_SO_PATH')))"
     folder = tempfile.TemporaryDirectory()
@@ -717,7 +727,7 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, names, run, info, info_json, topology, settings, documents, manual, completions,
+    {case.__name__: case for case in (usage, lost_output, names, run, info, info_json, topology, settings, documents, manual, completions,
                                       completions_zsh, completions_fish, options, bench_right,
                                       bench_collectives, bench_files, bench_dies, bench_launched, bench_strangers,
                                       bench_choose, bench_nccl_tests, progress, interrupted, bench_gpu, trace)}[sys.argv[4]]()
