@@ -125,6 +125,10 @@ def usage():
     for word in ("--version", "-V", "version"):
         expect(shunt(word), 0, "shunt ")
     expect(shunt("help"), 0, "usage: shunt")
+    for asking in ("help", "--help", "-h"):
+        for command in ("bench", "watch"):
+            expect(shunt(asking, command), 0, f"usage: shunt {command}")
+        expect(shunt(asking, "nonsense"), 2, "shunt: there is no command nonsense; see: shunt --help")
     expect(shunt("bench", "--csv", "/nowhere/file.csv"), 1, "/nowhere/file.csv")
     for command in ("bench", "info", "settings"):
         expect(shunt(command, SHUNT_LIB="/nowhere/libnccl.so.2"), 1, "/nowhere/libnccl.so.2")
@@ -132,7 +136,7 @@ def usage():
 
 def lost_output():
     """Output that cannot be written is a failure."""
-    for arguments in (("info",), ("settings",), ("watch", "--once"), ("doctor",), ("help",), ("--version",)):
+    for arguments in (("info",), ("settings",), ("watch", "--once"), ("doctor",), ("help",), ("help", "bench"), ("--version",)):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([SHUNT, *arguments], env=dict(os.environ, SHUNT_CACHE_DIR="/nowhere"), stdout=full,
                                   stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)

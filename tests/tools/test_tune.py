@@ -651,5 +651,6 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_check_fails, tune_first, tune_first_ends, tune_first_fails,
-                                      tune_stops, tune_named, tune_unwritable, tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_check_fails, tune_first,
+                                      tune_first_ends, tune_first_fails, tune_stops, tune_named, tune_unwritable,
+                                      tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
