@@ -30,9 +30,12 @@ typedef struct doctor_facts {
     char error[TOOL_ERROR_BYTES]; /* "": the other fields are filled in */
     shunt_communicator_t all;     /* over all GPUs; ranks 0: fewer than two GPUs */
     char table[PATH_MAX];         /* path; "": no folder for it */
-    bool tuned;                   /* that file exists */
+    bool named, forced;           /* SHUNT_TABLE is set; SHUNT_TABLE_FORCE=1 */
+    bool tuned;                   /* programs use that file */
+    char fault[TOOL_ERROR_BYTES]; /* why they do not; "": there is none */
     char rules[512];              /* sources of the all-reduce rules, separated by commas */
     char settings[1024];          /* settings that differ from their defaults, separated by commas */
+    char refused[1024];           /* variables with values that are not allowed, and what is, likewise */
     bool disabled;                /* SHUNT_ENABLE=0 */
 } doctor_facts_t;
 
