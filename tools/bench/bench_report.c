@@ -261,9 +261,10 @@ static void table_cell(const bench_report_t *report, uint32_t column, const char
     }
 }
 
-static void end_json(tool_json_t *json)
+static void end_json(tool_json_t *json, bool complete)
 {
     tool_json_end(json, ']');
+    tool_json_bool(json, "complete", complete);
     tool_json_end(json, '}');
 }
 
@@ -273,7 +274,7 @@ static void end_json_for_now(const tool_json_t *json)
     const long at = json->file == NULL || json->file == stdout ? -1 : ftell(json->file);
     if (at >= 0) {
         tool_json_t copy = *json;
-        end_json(&copy);
+        end_json(&copy, false);
         fflush(json->file);
         fseek(json->file, at, SEEK_SET);
     }
@@ -294,7 +295,7 @@ static void heads(bench_report_t *report, const fact_t facts[FACTS])
                 comment(report->csv, &facts[i]);
             }
         }
-        tool_json_text(&report->json, facts[i].name, facts[i].value);
+        tool_json_word(&report->json, facts[i].name, facts[i].value);
     }
     fprintf(report->table, "# %s, %s, times in microseconds, bandwidths in GB/s\n#", mode_of(report->options),
             report->options->both_places ? "out of place and in place"
@@ -485,12 +486,12 @@ static void print_summary(const bench_report_t *report)
     }
 }
 
-bool bench_report_close(bench_report_t *report)
+bool bench_report_close(bench_report_t *report, bool complete)
 {
     const bench_options_t *options = report->options;
     tool_progress_hide(&report->progress);
     print_summary(report);
-    end_json(&report->json);
+    end_json(&report->json, complete);
     bool whole = tool_output_close("bench", options->csv, report->csv);
     whole = tool_output_close("bench", options->json, report->json.file) && whole;
     whole = tool_output_close("bench", "the table", report->table) && whole;
