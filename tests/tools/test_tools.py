@@ -80,6 +80,11 @@ def usage():
         (("bench", "-N", "2"), "no option -N: use --rounds"),
         (("bench", "-R", "1"), "no option -R: buffers are as"),
         (("bench", "-T", "9"), "no option -T: a run ends when"),
+        *((("bench", word, "1"), f"no option -{letter}: ") for word, letter in (
+            ("--timeout", "T"), ("--report_cputime", "C"), ("--stream_null", "y"), ("--local_register", "R"),
+            ("--run_cycles", "N"), ("--report_timestamps", "S"), ("--memory_report", "M"), ("--cta_policy", "x"))),
+        (("bench", "--timeout=4"), "no option -T: a run ends when"),
+        (("bench", "--timeout"), "no option -T: a run ends when"),
         (("bench", "--place", "here"), "--place here: out, in or both"),
         (("bench", "--place", "in", "--collective", "alltoall"), "no such form"),
         (("bench", "-b"), "-b"),
