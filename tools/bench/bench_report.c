@@ -3,8 +3,8 @@
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON. If one of these goes to stdout (`-`), the
  * table goes to stderr. A JSON file is whole after every row, so an interrupted run leaves a valid one.
  *
- * CSV: first lines "# name: value": hardware (GPU name and count, or host), driver, cuda, nccl, multicast
- * (NCCL_NVLS_ENABLE as it concerns NVLink multicast), shunt, date (UTC), command, no_ratio (why nccl_us and ratio
+ * CSV: first lines "# name: value": hardware (GPU name and count, or host), driver, cuda, nccl, multicast (whether
+ * NVLink multicast is on among all GPUs; NCCL_NVLS_ENABLE), shunt, date (UTC), command, no_ratio (why nccl_us and ratio
  * are empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of column
  * names and one line a row:
  *   ranks        number of ranks, each a process
@@ -168,7 +168,8 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
                  floor->bandwidth * 1e-9, floor->host_one_way * 1e6, floor->host_store * 1e-9, floor->host_load * 1e-9);
     }
     const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
-    snprintf(facts[8].value, sizeof facts[8].value, "NCCL_NVLS_ENABLE%s%s",
+    const char *state = machine->class_name[0] == '\0' ? "" : strstr(machine->class_name, "-mc") ? "on, " : "off, ";
+    snprintf(facts[8].value, sizeof facts[8].value, "%sNCCL_NVLS_ENABLE%s%s", state,
              nvls != NULL ? "=" : " not in the environment", nvls != NULL ? nvls : "");
     why_no_ratio(options, machine, &facts[9]);
     what_is_not_measured(options, machine, &facts[10]);

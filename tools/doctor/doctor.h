@@ -4,6 +4,7 @@
  *
  *   doctor.c          the command line, the lines, the exit status
  *   doctor_machine.c  Shunt, NCCL, GPUs, links, shared memory, settings, table
+ *   doctor_multicast.c  whether NVLink multicast is on
  *   doctor_command.c  a command's processes: which NCCL they load, what happened to their calls
  *   doctor_log.c      what the library logged, and what to do about it
  *   doctor_bench.c    a short bench beside NCCL, and one sentence
@@ -86,6 +87,8 @@ void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do
 
 /* Check the machine. False: no further check is possible. */
 bool doctor_machine(doctor_t *doctor);
+/* What a class of all GPUs says of NVLink multicast, and what that means. False: they have no NVSwitch. Pure. */
+bool doctor_multicast_text(const char *class_name, char text[DOCTOR_LINE_BYTES]);
 void doctor_command(doctor_t *doctor);
 void doctor_bench(doctor_t *doctor);
 void doctor_json(const doctor_t *doctor, tool_json_t *json);

@@ -178,6 +178,14 @@ static void report_links(doctor_t *doctor)
     }
 }
 
+static void report_multicast(doctor_t *doctor)
+{
+    char text[DOCTOR_LINE_BYTES];
+    if (doctor_multicast_text(doctor->facts->all.class_name, text)) {
+        doctor_print(doctor, DOCTOR_OK, NULL, "%s", text);
+    }
+}
+
 /* Map shared memory that others could open. 0, or the error. */
 static int try_shared_memory(void)
 {
@@ -288,6 +296,7 @@ bool doctor_machine(doctor_t *doctor)
     report_gpus(doctor);
     doctor->check = "links";
     report_links(doctor);
+    report_multicast(doctor);
     doctor->check = "shared_memory";
     report_shared_memory(doctor);
     if (asked && doctor->facts->error[0] == '\0') {
