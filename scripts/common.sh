@@ -9,6 +9,16 @@ say() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
 }
 
+# Print the comment at the script's head, and end, if its first argument asks for help: before anything is set up or built.
+answer_help() {
+    case "${1:-}" in
+    -h | --help)
+        sed -n '3,/^[^#]/s/^# \{0,1\}//p' "scripts/$(basename "$0")"
+        exit 0
+        ;;
+    esac
+}
+
 have() {
     command -v "$1" >/dev/null 2>&1
 }

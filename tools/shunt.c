@@ -39,25 +39,58 @@ static void help(FILE *to)
                 "program.\n");
 }
 
-int main(int argc, char **argv)
+static int unknown(const char *name)
+{
+    fprintf(stderr, "shunt: there is no command %s; see: shunt --help\n", name);
+    return TOOL_USAGE;
+}
+
+static const command_t *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+/* The general help, or that of a command. */
+static int help_on(char *name)
+{
+    static char option[] = "--help";
+    char *argv[] = {name, option, NULL};
+    const command_t *command = name != NULL ? find(name) : NULL;
+    if (name == NULL) {
+        help(stdout);
+        return TOOL_OK;
+    }
+    return command != NULL ? command->run(2, argv) : unknown(name);
+}
+
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         help(stderr);
         return TOOL_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        help(stdout);
-        return TOOL_OK;
+        return help_on(argv[2]);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "version") == 0) {
         printf("shunt %d.%d.%d\n", SHUNT_VERSION_MAJOR, SHUNT_VERSION_MINOR, SHUNT_VERSION_PATCH);
         return TOOL_OK;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
-        }
+    const command_t *command = find(argv[1]);
+    return command != NULL ? command->run(argc - 1, argv + 1) : unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    const int status = run(argc, argv);
+    if (status != TOOL_OK || (fflush(stdout) == 0 && ferror(stdout) == 0)) {
+        return status;
     }
-    fprintf(stderr, "shunt: there is no command %s; see: shunt --help\n", argv[1]);
-    return TOOL_USAGE;
+    fprintf(stderr, "shunt: standard output could not be written whole\n");
+    return TOOL_FAILED;
 }

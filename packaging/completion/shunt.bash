@@ -35,7 +35,7 @@ _shunt_values() {
     tune:--diff)
         values=(/files /files)
         ;;
-    info:--topology)
+    watch:--json | info:--topology)
         values=(/optional)
         ;;
     *) values=() ;;

@@ -255,6 +255,7 @@ static void find_wait(const record_waiting_t *waiting, const record_view_t *view
 static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t *rank)
 {
     rank->has_last = record_last(slot, &rank->last);
+    rank->unread = !rank->has_last && load(&slot->entries) != 0;
     if (!rank->has_last)
         return;
     rank->last_ago_ns = since(now_ns, rank->last.time_ns);
@@ -351,8 +352,12 @@ static record_cause_t judge_call(const record_waiting_t *waiting, const record_s
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns)
 {
-    record_rank_t judged = {
-        .rank = rank, .cause = RECORD_UNSEEN, .number = waiting->sign.number, .pid = view->pid, .device = -1};
+    record_rank_t judged = {.rank = rank,
+                            .cause = RECORD_UNSEEN,
+                            .number = waiting->sign.number,
+                            .pid = view->pid,
+                            .device = -1,
+                            .unread = true};
     if (!view->seen || view->pid == 0)
         return judged;
     const record_process_t process = record_process_state(view->pid, view->start_ticks);

@@ -90,7 +90,8 @@ typedef struct record_rank {
     uint64_t number; /* of the awaited call; in a list: the first that the rank has not made, or made differently */
     int64_t pid;
     int32_t device;
-    bool has_last; /* its last call on this communicator */
+    bool unread;   /* its calls on this communicator cannot be read */
+    bool has_last; /* its last call on it */
     record_made_t last;
     uint64_t last_ago_ns;
     bool ended; /* host device: the last call has ended */

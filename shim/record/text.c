@@ -106,6 +106,8 @@ static uint64_t seconds(uint64_t ns)
 static size_t last_text(const record_rank_t *rank, char *text, size_t capacity)
 {
     char call[160];
+    if (rank->unread)
+        return put(text, capacity, "its calls cannot be read");
     if (!rank->has_last)
         return put(text, capacity, "it has made no call on this communicator");
     record_sign_text(&rank->last.sign, call, sizeof call);

@@ -291,6 +291,25 @@ static void each_cause_is_told(void **state)
     end_pair(&pair);
 }
 
+/* A rank whose record is gone with its process may have made calls. */
+static void calls_without_a_record_are_not_denied(void **state)
+{
+    (void)state;
+    const pair_t pair = make_pair();
+    pair_t gone = pair;
+    char text[600];
+    call(&pair, 0, 8);
+    call(&pair, 1, 8);
+    gone.view.mapped = NULL;
+    gone.view.slot = NULL;
+    gone.view.start_ticks++; /* another process has the number */
+    const record_rank_t rank = judge(&gone);
+    assert_int_equal(rank.cause, RECORD_DEAD);
+    record_cause_text(&rank, text, sizeof text);
+    assert_string_equal(text, "its process is gone; its calls cannot be read");
+    end_pair(&pair);
+}
+
 /* Rank 1 is not reported for its wait in kernel 7, which is over although its watcher has not noticed. */
 static void a_wait_two_kernels_ago_is_over(void **state)
 {
@@ -685,6 +704,7 @@ int main(void)
         cmocka_unit_test(kinds_have_numbers_of_their_own),
         cmocka_unit_test(what_must_be_equal_is_compared),
         cmocka_unit_test(each_cause_is_told),
+        cmocka_unit_test(calls_without_a_record_are_not_denied),
         cmocka_unit_test(a_wait_two_kernels_ago_is_over),
         cmocka_unit_test(who_waits_in_a_later_call_has_ended_this),
         cmocka_unit_test(a_list_waits_for_each_of_its_calls),

@@ -55,6 +55,18 @@ def doctor_machine():
         see(0, f"ok     tuned table: {table}", SHUNT_CACHE_DIR=folder)
         see(0, "ok     tuned table: " + table, SHUNT_TABLE=table)
         assert os.listdir(folder) == [os.path.basename(table)]
+        other = f"{folder}/other.csv"
+        pathlib.Path(other).write_text("# shunt table 2\n# machine: 0000000000000abc\n", encoding="utf-8")
+        for named, words in ((other, " was measured on another machine (0000000000000abc, this is 0000000000000000)"),
+                             (f"{folder}/none.csv", ": No such file or directory"), ("/dev/null", ":1:1: expected")):
+            text = see(1, f"fault  the tuned table is not used: {named}{words}", "what to do: unset SHUNT_TABLE", SHUNT_TABLE=named)
+            assert "ok     tuned table" not in text and "no tuned table" not in text, text
+        see(0, f"ok     tuned table: {other}", SHUNT_TABLE=other, SHUNT_TABLE_FORCE="1")
+        pathlib.Path(table).write_text("no table", encoding="utf-8")
+        see(1, f"fault  the tuned table is not used: {table}:1:1: expected", "run `shunt tune`", SHUNT_CACHE_DIR=folder)
+    see(1, "fault  not allowed, so the default is used: SHUNT_ALGO=bogus (allowed: ", "what to do: correct or unset it",
+        SHUNT_ALGO="bogus")
+    see(0, "SHUNT_TUNE=0 (environment)", SHUNT_TUNE="0", SHUNT_PRIORITY="1", SHUNT_ALGO="oneshot")
 
 
 def doctor_command():
@@ -107,6 +119,8 @@ def doctor_json():
     report, checks = found(1, SHUNT_LIB="/nowhere/lib.so")
     assert checks == {"library"} and "/nowhere/lib.so" in report["error"], report
     assert report["shunt"] is report["library"] is report["device"] is report["bench"] is None, report
+    report, checks = found(1, SHUNT_TABLE="/nowhere/table.csv")
+    assert [check["check"] for check in report["checks"] if check["level"] == "fault"] == ["table"], report
     report, checks = found(0, "--", CLIENT, "libnccl.so.2", "2", "2048", "10")
     assert report["calls"] == {"processes": 2, "taken": 20, "forwarded": 0}, report
     assert report["bench"]["bytes"] == 8192 and {"command", "calls", "bench"} <= checks, report

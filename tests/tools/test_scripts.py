@@ -562,6 +562,18 @@ def bench_needs_nvcc():
         assert run(folder).returncode == 3
 
 
+def script_help():
+    """A script's help comes before it sets anything up, or misses a build."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/scripts")
+        for name in ("bench", "package", "setup"):
+            for file in (name, "common.sh"):
+                shutil.copy(f"{SOURCE}/scripts/{file}", f"{folder}/scripts")
+            for option in ("--help", "-h"):
+                done = subprocess.run([f"{folder}/scripts/{name}", option], cwd="/", capture_output=True, text=True, timeout=LIMIT)
+                assert done.returncode == 0 and f"\nusage: {name} [" in done.stdout and done.stderr == "", done
+
+
 def fake_nvcc(folder, version):
     script = pathlib.Path(folder, "nvcc")
     script.parent.mkdir(parents=True, exist_ok=True)
@@ -621,7 +633,7 @@ def check_without_git():
 
 CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, decode_experts,
          expert_calls, pinned, readme, groups, train, rivals, clients, replay, models, names_of_teams,
-         offenders, bench_needs_nvcc)
+         offenders, bench_needs_nvcc, script_help)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()

@@ -80,6 +80,11 @@ def usage():
         (("bench", "-N", "2"), "no option -N: use --rounds"),
         (("bench", "-R", "1"), "no option -R: buffers are as"),
         (("bench", "-T", "9"), "no option -T: a run ends when"),
+        *((("bench", word, "1"), f"no option -{letter}: ") for word, letter in (
+            ("--timeout", "T"), ("--report_cputime", "C"), ("--stream_null", "y"), ("--local_register", "R"),
+            ("--run_cycles", "N"), ("--report_timestamps", "S"), ("--memory_report", "M"), ("--cta_policy", "x"))),
+        (("bench", "--timeout=4"), "no option -T: a run ends when"),
+        (("bench", "--timeout"), "no option -T: a run ends when"),
         (("bench", "--place", "here"), "--place here: must be out, in or both"),
         (("bench", "--place", "in", "--collective", "alltoall"), "no such form"),
         (("bench", "-b"), "-b"),
@@ -125,9 +130,44 @@ def usage():
     for word in ("--version", "-V", "version"):
         expect(shunt(word), 0, "shunt ")
     expect(shunt("help"), 0, "usage: shunt")
+    for asking in ("help", "--help", "-h"):
+        for command in ("bench", "watch"):
+            expect(shunt(asking, command), 0, f"usage: shunt {command}")
+        expect(shunt(asking, "nonsense"), 2, "shunt: there is no command nonsense; see: shunt --help")
     expect(shunt("bench", "--csv", "/nowhere/file.csv"), 1, "/nowhere/file.csv")
     for command in ("bench", "info", "settings"):
         expect(shunt(command, SHUNT_LIB="/nowhere/libnccl.so.2"), 1, "/nowhere/libnccl.so.2")
+
+
+def lost_output():
+    """Output that cannot be written is a failure."""
+    for arguments in (("info",), ("settings",), ("watch", "--once"), ("doctor",), ("help",), ("help", "bench"), ("--version",)):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([SHUNT, *arguments], env=dict(os.environ, SHUNT_CACHE_DIR="/nowhere"), stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
+        lines = [line for line in done.stderr.splitlines() if "standard output could not be written whole" in line]
+        assert done.returncode == 1 and len(lines) == 1, (arguments, done)
+
+
+def watch_json():
+    """--json takes a file, - or nothing, as its place allows; a number behind it is a process."""
+    def lines(text):
+        return [json.loads(line)["communicators"] for line in text.splitlines()]
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "out.json")
+        done = expect(shunt("watch", "--once", "--json"), 0)
+        assert len(lines(done.stdout)) == 1 and done.stderr == "", done
+        for arguments in (("--json", "--once"), ("--json", "--all", "--once")):
+            assert len(lines(expect(shunt("watch", *arguments), 0).stdout)) == 1, arguments
+        done = expect(shunt("watch", "--json", "-", "--once"), 0)
+        assert len(lines(done.stdout)) == 1 and "communicator" in done.stderr, done
+        done = expect(shunt("watch", "--json", str(file), "--once"), 0, "communicator")
+        assert len(lines(file.read_text())) == 1 and done.stderr == "", done
+    done = expect(shunt("watch", "--once", "--json", str(os.getpid())), 1, f"process {os.getpid()} has no record")
+    assert lines(done.stdout) == [[]], done
+    expect(shunt("watch", "--once", "--json", "/nowhere/file"), 1, "shunt watch: /nowhere/file: No such file")
+    expect(shunt("watch", "--once", "--json", "/dev/full"), 1, "shunt watch: /dev/full could not be written whole")
 
 
 def run():
@@ -487,7 +527,7 @@ def interrupted():
     text, status, out = on_terminal(*endless, "--json", "-", interrupt=rb"allreduce\r\n(?s:.*)%")
     assert status == -signal.SIGINT and text.endswith("\r\033[K# Avg bus bandwidth    : " + text.split(": ")[-1]), (text, status)
     assert "died" not in text and "rank" not in text.split("bandwidths in GB/s")[1], text
-    assert [row["bytes"] for row in json.loads(out)["rows"]] == [1024], out
+    assert [row["bytes"] for row in json.loads(out)["rows"]] == [1024] and not json.loads(out)["complete"], out
     with tempfile.TemporaryDirectory() as folder:
         tune = ("tune", "-g", "2", "-b", "1K", "-e", "1M", "--table", f"{folder}/table.csv")
         text, status, out = on_terminal(*tune, interrupt=rb"[1-9]%")
@@ -512,6 +552,8 @@ def bench_files():
         whole = json.loads(pathlib.Path(tree).read_text())
         assert [row["bytes"] for row in whole["rows"]] == [1024, 2048, 4096], whole
         assert whole["rows"][0]["nccl_us"] is None and whole["command"] == facts["command"], whole
+        assert [whole[name] for name in ("driver", "cuda", "nccl", "floor", "not_measured")] == [None] * 5, whole
+        assert whole["complete"] and whole["multicast"] == facts["multicast"], whole
         usual = ("bench", "-g", "2", "-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "-c", "1", "-G", "0")
         done = expect(shunt(*usual, "--csv", "-"), 0)
         lines = [line for line in done.stdout.splitlines() if line[0] != "#"]
@@ -539,8 +581,8 @@ def interrupted_json(path):
         time.sleep(0.05)
     parent.send_signal(signal.SIGINT)
     assert parent.wait(timeout=LIMIT) != 0
-    rows = json.loads(pathlib.Path(path).read_text())["rows"]
-    assert [row["bytes"] for row in rows[:2]] == [1024, 2048], rows
+    part = json.loads(pathlib.Path(path).read_text())
+    assert [row["bytes"] for row in part["rows"][:2]] == [1024, 2048] and not part["complete"], part
 
 
 def trace():
@@ -717,7 +759,7 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, names, run, info, info_json, topology, settings, documents, manual, completions,
-                                      completions_zsh, completions_fish, options, bench_right,
+    {case.__name__: case for case in (usage, lost_output, watch_json, names, run, info, info_json, topology, settings,
+                                      documents, manual, completions, completions_zsh, completions_fish, options, bench_right,
                                       bench_collectives, bench_files, bench_dies, bench_launched, bench_strangers,
                                       bench_choose, bench_nccl_tests, progress, interrupted, bench_gpu, trace)}[sys.argv[4]]()

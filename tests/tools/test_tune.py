@@ -9,6 +9,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,34 @@ def tune_check():
         assert "16384 bytes:" not in done.stderr and [r["algorithm"] for r in rows] == ["oneshot", "builtin"], rows
         pathlib.Path(table).write_text(HEAD % HOST)
         expect(shunt(*case), 0, "# 0 of 2 sizes slower")
+
+
+def tune_check_fails():
+    """A check of a table that programs cannot use, or one that does not measure all sizes, is no pass."""
+    small = ("tune", "--check", "-g", "2", "-b", "1K", "-e", "2K", "-d", "float", "--collective", "allreduce")
+    with tempfile.TemporaryDirectory() as folder:
+        none, other, text = (f"{folder}/{name}.csv" for name in ("none", "other", "text"))
+        pathlib.Path(other).write_text(HEAD % "abc")  # without rows it is never slower than the built-in one
+        pathlib.Path(text).write_text("root:x:0:0\n")
+        for table, words in ((none, ": No such file or directory"), (text, ":1:1: expected"), (folder, ": Is a directory"),
+                             (other, " was measured on another machine (0000000000000abc, this is 0000000000000000)")):
+            for arguments, variables in ((("--table", table), {}), ((), {"SHUNT_TABLE": table})):
+                done = expect(shunt(*small, *arguments, **variables), 1, f"shunt tune: {table}{words}", "nothing was checked",
+                              "--table")
+                assert len(done.stderr.splitlines()) == 1 and done.stdout == "", done
+        expect(shunt(*small, "--table", other, SHUNT_TABLE_FORCE="1", SHUNT_DEBUG="none"), 0, " of 2 sizes slower")
+        pathlib.Path(folder, NAME).write_text("no table")
+        expect(shunt(*small, SHUNT_CACHE_DIR=folder), 1, f"shunt tune: {folder}/{NAME}:1:1: expected")
+        pathlib.Path(folder, NAME).unlink()
+        expect(shunt(*small, SHUNT_CACHE_DIR=folder), 0, "# 0 of 2 sizes slower")  # the built-in table alone
+        for seconds in ("3", "12", "48", "192"):  # a slow machine has its first result later
+            done = shunt("tune", "--check", "-g", "2", "-b", "4", "-e", "64M", "--limit", seconds, "--json",
+                         f"{folder}/check.json", SHUNT_CACHE_DIR=folder)
+            assert done.returncode == 1 and "the time limit was reached" in done.stderr, done
+            if done.stdout:
+                break
+        assert re.search(r"^# 0 of \d+ sizes slower than .*; incomplete: \d+% measured$", done.stdout.splitlines()[-1]), done
+        assert not json.loads(pathlib.Path(folder, "check.json").read_text())["complete"]
 
 
 MEASURING, MEASURED, FAILED = "measuring 2 GPUs once", "; the table is ", "are not measured: "
@@ -470,6 +499,23 @@ def tune_stops():
             rows_of(f"{folder}/{NAME}")
 
 
+def tune_named():
+    """The table goes to SHUNT_TABLE, since programs read that one; --table has precedence. A file that is no table of
+    this machine is kept."""
+    small = ("tune", "-g", "2", "-b", "1K", "-e", "1K", "-d", "float", "--collective", "allreduce")
+    with tempfile.TemporaryDirectory() as folder:
+        cache, table, other = (f"{folder}/{name}" for name in ("cache", "a/table.csv", "other.csv"))
+        for _ in range(2):  # a new file, and one with rows
+            done = expect(shunt(*small, SHUNT_TABLE=table, SHUNT_CACHE_DIR=cache), 0, f"# table: {table}\n")
+            assert rows_of(table) is not None and done.stderr == "" and not os.path.exists(cache), done
+        expect(shunt(*small, "--table", other, SHUNT_TABLE=table), 0, f"# table: {other}\n")
+        for text, words in ((HEAD % "abc" + row(), " was measured on another machine ("), ("no table", ":1:1: expected")):
+            pathlib.Path(other).write_text(text)
+            done = expect(shunt(*small, SHUNT_TABLE=other), 1, f"shunt tune: SHUNT_TABLE: {other}{words}", "--table")
+            assert pathlib.Path(other).read_text() == text and done.stdout == "", done
+            assert len(done.stderr.splitlines()) == 1, done
+
+
 def tune_unwritable():
     """A table that cannot be written is reported before measuring; a missing folder is created."""
     with tempfile.TemporaryDirectory() as folder:
@@ -605,5 +651,6 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
-                                      tune_stops, tune_unwritable, tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_check_fails, tune_first,
+                                      tune_first_ends, tune_first_fails, tune_stops, tune_named, tune_unwritable,
+                                      tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

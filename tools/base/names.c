@@ -31,6 +31,21 @@ static bool is_known(const char *name, size_t length)
     return false;
 }
 
+const char *tool_setting_allows(const char *name)
+{
+    static const char *const allows[] = {
+#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) allowed,
+#include "shim/base/settings.def"
+#undef SHIM_SETTING
+    };
+    for (size_t i = 0; i < sizeof allows / sizeof *allows; i++) {
+        if (strcmp(known[i], name) == 0) {
+            return allows[i];
+        }
+    }
+    return "";
+}
+
 bool tool_unknown_name(size_t *at, char name[TOOL_NAME_BYTES])
 {
     for (; environ != NULL && environ[*at] != NULL; ++*at) {

@@ -89,6 +89,8 @@ enum { TOOL_NAME_BYTES = 64 };
 bool tool_unknown_name(size_t *at, char name[TOOL_NAME_BYTES]);
 /* Print a warning on stderr for each such variable. */
 void tool_warn_of_names(const char *command);
+/* What a setting of this name may be, in words; "" for another name. */
+const char *tool_setting_allows(const char *name);
 /* Unset the variables of Shunt and NCCL that change how a program's calls are served. Those that describe how this
  * machine's GPUs are reached, and where files are, stay. */
 void tool_forget_variables(void);

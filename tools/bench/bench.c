@@ -183,7 +183,7 @@ static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
     collection_t collection = {report, shared, true};
     catch_interrupts();
     bool done = bench_family_run(&family, rank_body, options, sizeof(bench_row_t), take_row, &collection);
-    done = (!reports || bench_report_close(report)) && done;
+    done = (!reports || bench_report_close(report, done && interrupted == 0)) && done;
     die_of_interrupt();
     return done && collection.right ? TOOL_OK : TOOL_FAILED;
 }

@@ -414,7 +414,7 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
 /* Called at intervals while there is no row. */
 void bench_report_progress(bench_report_t *report, uint64_t bytes, double part);
-/* Complete the files; false if one could not be written. */
-bool bench_report_close(bench_report_t *report);
+/* End the files, whose JSON says whether the run is complete; false if one could not be written. */
+bool bench_report_close(bench_report_t *report, bool complete);
 
 #endif

@@ -113,6 +113,14 @@ static const struct option long_options[] = {
     {ALIAS("average", 'a')},
     {ALIAS("parallel_init", 'p')},
     {ALIAS("output_file", 'F')},
+    {ALIAS("timeout", 'T')}, /* from here on without a meaning: instead_of */
+    {ALIAS("report_cputime", 'C')},
+    {ALIAS("stream_null", 'y')},
+    {ALIAS("local_register", 'R')},
+    {ALIAS("run_cycles", 'N')},
+    {ALIAS("report_timestamps", 'S')},
+    {ALIAS("memory_report", 'M')},
+    {ALIAS("cta_policy", 'x')},
     {"rounds", required_argument, NULL, OPTION_ROUNDS},
     {"collective", required_argument, NULL, OPTION_COLLECTIVE},
     {"root", required_argument, NULL, OPTION_ROOT},
@@ -381,13 +389,14 @@ static const char *instead_of(int letter)
     }
 }
 
-/* Report the option that getopt_long refused; ':' means a missing value. */
+/* Report the option that getopt_long refused (':' means a missing value), or that has advice only. */
 static int refused(int option, int argc, char **argv)
 {
     const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
-    const char *instead = option == '?' && optopt != 0 && optopt < OPTION_ROUNDS ? instead_of(optopt) : NULL;
+    const int letter = option == '?' || option == ':' ? optopt : option;
+    const char *instead = instead_of(letter);
     if (instead != NULL) {
-        return tool_usage("bench", "there is no option -%c: %s", optopt, instead);
+        return tool_usage("bench", "there is no option -%c: %s", letter, instead);
     }
     if (optopt != 0 && optopt < OPTION_ROUNDS) {
         return tool_usage("bench", option == ':' ? "option -%c needs a value" : "there is no option -%c", optopt);
@@ -444,7 +453,7 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     int option;
     while (fault == TOOL_OK &&
            (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:c:F:G:i:m:r:t:z:a:p:h", long_options, NULL)) != -1) {
-        if (option == '?' || option == ':') {
+        if (option == '?' || option == ':' || instead_of(option) != NULL) {
             return refused(option, argc, argv);
         }
         fault = one_option(options, option);

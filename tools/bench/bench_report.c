@@ -3,8 +3,8 @@
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON. If one of these goes to stdout (`-`), the
  * table goes to stderr. A JSON file is whole after every row, so an interrupted run leaves a valid one.
  *
- * CSV: first lines "# name: value": hardware (GPU name and count, or host), driver, cuda, nccl, multicast
- * (NCCL_NVLS_ENABLE as it concerns NVLink multicast), shunt, date (UTC), command, no_ratio (why nccl_us and ratio
+ * CSV: first lines "# name: value": hardware (GPU name and count, or host), driver, cuda, nccl, multicast (whether
+ * NVLink multicast is on among all GPUs; NCCL_NVLS_ENABLE), shunt, date (UTC), command, no_ratio (why nccl_us and ratio
  * are empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of column
  * names and one line a row:
  *   ranks        number of ranks, each a process
@@ -168,7 +168,8 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
                  floor->bandwidth * 1e-9, floor->host_one_way * 1e6, floor->host_store * 1e-9, floor->host_load * 1e-9);
     }
     const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
-    snprintf(facts[8].value, sizeof facts[8].value, "NCCL_NVLS_ENABLE%s%s",
+    const char *state = machine->class_name[0] == '\0' ? "" : strstr(machine->class_name, "-mc") ? "on, " : "off, ";
+    snprintf(facts[8].value, sizeof facts[8].value, "%sNCCL_NVLS_ENABLE%s%s", state,
              nvls != NULL ? "=" : " not in the environment", nvls != NULL ? nvls : "");
     why_no_ratio(options, machine, &facts[9]);
     what_is_not_measured(options, machine, &facts[10]);
@@ -261,9 +262,10 @@ static void table_cell(const bench_report_t *report, uint32_t column, const char
     }
 }
 
-static void end_json(tool_json_t *json)
+static void end_json(tool_json_t *json, bool complete)
 {
     tool_json_end(json, ']');
+    tool_json_bool(json, "complete", complete);
     tool_json_end(json, '}');
 }
 
@@ -273,7 +275,7 @@ static void end_json_for_now(const tool_json_t *json)
     const long at = json->file == NULL || json->file == stdout ? -1 : ftell(json->file);
     if (at >= 0) {
         tool_json_t copy = *json;
-        end_json(&copy);
+        end_json(&copy, false);
         fflush(json->file);
         fseek(json->file, at, SEEK_SET);
     }
@@ -294,7 +296,7 @@ static void heads(bench_report_t *report, const fact_t facts[FACTS])
                 comment(report->csv, &facts[i]);
             }
         }
-        tool_json_text(&report->json, facts[i].name, facts[i].value);
+        tool_json_word(&report->json, facts[i].name, facts[i].value);
     }
     fprintf(report->table, "# %s, %s, times in microseconds, bandwidths in GB/s\n#", mode_of(report->options),
             report->options->both_places ? "out of place and in place"
@@ -485,12 +487,12 @@ static void print_summary(const bench_report_t *report)
     }
 }
 
-bool bench_report_close(bench_report_t *report)
+bool bench_report_close(bench_report_t *report, bool complete)
 {
     const bench_options_t *options = report->options;
     tool_progress_hide(&report->progress);
     print_summary(report);
-    end_json(&report->json);
+    end_json(&report->json, complete);
     bool whole = tool_output_close("bench", options->csv, report->csv);
     whole = tool_output_close("bench", options->json, report->json.file) && whole;
     whole = tool_output_close("bench", "the table", report->table) && whole;

@@ -147,7 +147,8 @@ static int examine_apart(doctor_t *doctor, FILE *json)
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &old, NULL);
         examine(doctor);
-        _exit(doctor->report->faults == 0 ? TOOL_OK : TOOL_FAILED); /* doctor_print has flushed all lines */
+        const bool whole = tool_output_close("doctor", "standard output", doctor->out);
+        _exit(doctor->report->faults == 0 && whole ? TOOL_OK : TOOL_FAILED);
     }
     if (child < 0) {
         perror("shunt doctor: fork");

@@ -4,6 +4,7 @@
  *
  *   doctor.c          the command line, the lines, the exit status
  *   doctor_machine.c  Shunt, NCCL, GPUs, links, shared memory, settings, table
+ *   doctor_multicast.c  whether NVLink multicast is on
  *   doctor_command.c  a command's processes: which NCCL they load, what happened to their calls
  *   doctor_log.c      what the library logged, and what to do about it
  *   doctor_bench.c    a short bench beside NCCL, and one sentence
@@ -30,9 +31,12 @@ typedef struct doctor_facts {
     char error[TOOL_ERROR_BYTES]; /* "": the other fields are filled in */
     shunt_communicator_t all;     /* over all GPUs; ranks 0: fewer than two GPUs */
     char table[PATH_MAX];         /* path; "": no folder for it */
-    bool tuned;                   /* that file exists */
+    bool named, forced;           /* SHUNT_TABLE is set; SHUNT_TABLE_FORCE=1 */
+    bool tuned;                   /* programs use that file */
+    char fault[TOOL_ERROR_BYTES]; /* why they do not; "": there is none */
     char rules[512];              /* sources of the all-reduce rules, separated by commas */
     char settings[1024];          /* settings that differ from their defaults, separated by commas */
+    char refused[1024];           /* variables with values that are not allowed, and what is, likewise */
     bool disabled;                /* SHUNT_ENABLE=0 */
 } doctor_facts_t;
 
@@ -83,6 +87,8 @@ void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do
 
 /* Check the machine. False: no further check is possible. */
 bool doctor_machine(doctor_t *doctor);
+/* What a class of all GPUs says of NVLink multicast, and what that means. False: they have no NVSwitch. Pure. */
+bool doctor_multicast_text(const char *class_name, char text[DOCTOR_LINE_BYTES]);
 void doctor_command(doctor_t *doctor);
 void doctor_bench(doctor_t *doctor);
 void doctor_json(const doctor_t *doctor, tool_json_t *json);

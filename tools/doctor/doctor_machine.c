@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "tools/base/table.h"
 #include "tools/doctor/doctor.h"
 
 enum { LEAST_SHARED_MIB = 16 }; /* the real NCCL needs some MiB a rank, Shunt some KiB */
@@ -23,19 +24,34 @@ static void append(char *list, size_t capacity, const char *words)
     snprintf(list + used, capacity - used, "%s%s", used > 0 ? ", " : "", words);
 }
 
+/* The library takes a value of the environment first, so it has refused one that it does not use. */
+static void note_refused(const shunt_setting_t *setting, doctor_facts_t *facts)
+{
+    char text[512];
+    const char *value = secure_getenv(setting->name);
+    if (value != NULL && value[0] != '\0' && strcmp(setting->origin, "environment") != 0) {
+        snprintf(text, sizeof text, "%s=%.100s (allowed: %s)", setting->name, value,
+                 tool_setting_allows(setting->name));
+        append(facts->refused, sizeof facts->refused, text);
+    }
+}
+
 static void read_settings(const tool_shunt_t *shunt, doctor_facts_t *facts)
 {
     shunt_setting_t setting;
     for (uint32_t i = 0; shunt->shunt_setting(i, &setting) == 0; i++) {
         char text[256];
+        note_refused(&setting, facts);
         if (strcmp(setting.origin, "default") == 0 || strcmp(setting.value, setting.initial) == 0) {
             continue;
         }
         snprintf(text, sizeof text, "%s=%.100s (%.100s)", setting.name, setting.value, setting.origin);
         append(facts->settings, sizeof facts->settings, text);
         facts->disabled = facts->disabled || strcmp(setting.name, "SHUNT_ENABLE") == 0;
+        facts->forced = facts->forced || strcmp(setting.name, "SHUNT_TABLE_FORCE") == 0;
         if (strcmp(setting.name, "SHUNT_TABLE") == 0) {
             snprintf(facts->table, sizeof facts->table, "%s", setting.value);
+            facts->named = true;
         }
     }
 }
@@ -74,10 +90,11 @@ static void query_library(void *argument)
         return;
     }
     read_rules(&shunt, facts);
-    if (facts->table[0] == '\0' && shunt.shunt_table_path(facts->all.machine, facts->table, sizeof facts->table) != 0) {
-        facts->table[0] = '\0';
+    if (!facts->named && (shunt.shunt_table_path(facts->all.machine, facts->table, sizeof facts->table) != 0 ||
+                          access(facts->table, R_OK) != 0)) {
+        return;
     }
-    facts->tuned = facts->table[0] != '\0' && access(facts->table, R_OK) == 0;
+    facts->tuned = tool_table_is_used(facts->table, facts->all.machine, facts->forced, facts->fault);
 }
 
 /* ---- Lines ---- */
@@ -161,6 +178,14 @@ static void report_links(doctor_t *doctor)
     }
 }
 
+static void report_multicast(doctor_t *doctor)
+{
+    char text[DOCTOR_LINE_BYTES];
+    if (doctor_multicast_text(doctor->facts->all.class_name, text)) {
+        doctor_print(doctor, DOCTOR_OK, NULL, "%s", text);
+    }
+}
+
 /* Map shared memory that others could open. 0, or the error. */
 static int try_shared_memory(void)
 {
@@ -220,6 +245,10 @@ static void report_settings(doctor_t *doctor)
     if (facts->disabled) {
         doctor_print(doctor, DOCTOR_FAULT, "unset SHUNT_ENABLE", "SHUNT_ENABLE=0: Shunt forwards every call");
     }
+    if (facts->refused[0] != '\0') {
+        doctor_print(doctor, DOCTOR_FAULT, "correct or unset it", "not allowed, so the default is used: %s",
+                     facts->refused);
+    }
     if (facts->settings[0] != '\0') {
         doctor_print(doctor, DOCTOR_NOTE, NULL, "settings: %s", facts->settings);
     }
@@ -233,6 +262,13 @@ static void report_table(doctor_t *doctor)
     }
     if (facts->tuned) {
         doctor_print(doctor, DOCTOR_OK, NULL, "tuned table: %s", facts->table);
+        return;
+    }
+    if (facts->fault[0] != '\0') {
+        doctor_print(doctor, DOCTOR_FAULT,
+                     facts->named ? "unset SHUNT_TABLE, or name a table that `shunt tune` wrote on this machine"
+                                  : "run `shunt tune`, which writes it anew",
+                     "the tuned table is not used: %s", facts->fault);
         return;
     }
     /* Only the cost model covers a class that was not measured. */
@@ -260,6 +296,7 @@ bool doctor_machine(doctor_t *doctor)
     report_gpus(doctor);
     doctor->check = "links";
     report_links(doctor);
+    report_multicast(doctor);
     doctor->check = "shared_memory";
     report_shared_memory(doctor);
     if (asked && doctor->facts->error[0] == '\0') {

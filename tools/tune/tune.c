@@ -13,10 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "shim/base/owner.h"
 #include "tools/base/output.h"
 #include "tools/base/progress.h"
+#include "tools/base/table.h"
 #include "tools/tune/tune.h"
 
 /* --check fails if the table's choice takes more than this times the better of NCCL and the built-in choice. */
@@ -121,8 +123,10 @@ static void measure_links(tuning_t *tuning)
 
 typedef struct place {
     uint64_t machine;
-    char path[PATH_MAX]; /* "": no folder for tables */
-    bool foreign;        /* another user's, and not requested */
+    char path[PATH_MAX];  /* "": no folder for tables */
+    bool foreign;         /* another user's, and not requested */
+    char named[PATH_MAX]; /* SHUNT_TABLE */
+    bool forced;          /* SHUNT_TABLE_FORCE=1 */
 } place_t;
 
 static void ask_place(void *argument)
@@ -130,38 +134,50 @@ static void ask_place(void *argument)
     place_t *place = argument;
     tool_shunt_t shunt;
     char error[TOOL_ERROR_BYTES];
-    if (!tool_open_shunt(&shunt, NULL, error) ||
-        shunt.shunt_table_path(place->machine, place->path, sizeof place->path) != 0) {
-        place->path[0] = '\0';
+    if (!tool_open_shunt(&shunt, NULL, error)) {
         return;
+    }
+    if (shunt.shunt_table_path(place->machine, place->path, sizeof place->path) != 0) {
+        place->path[0] = '\0';
     }
     place->foreign = shim_path_is_foreign(place->path);
     shunt_setting_t setting;
     for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
         if (strcmp(setting.name, "SHUNT_CACHE_DIR") == 0 && setting.value[0] != '\0') {
             place->foreign = false;
+        } else if (strcmp(setting.name, "SHUNT_TABLE") == 0) {
+            snprintf(place->named, sizeof place->named, "%s", setting.value);
+        } else if (strcmp(setting.name, "SHUNT_TABLE_FORCE") == 0) {
+            place->forced = setting.value[0] == '1';
         }
     }
 }
 
 /* In a separate process: the library reads its settings once, and the ranks, forked from this process, need others. */
-static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
+static bool find_place(uint64_t machine, place_t *found)
 {
-    if (tuning->options->table != NULL) {
-        snprintf(path, PATH_MAX, "%s", tuning->options->table);
-        return true;
-    }
     place_t *place = mmap(NULL, sizeof *place, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (place == MAP_FAILED) {
         perror("shunt tune: mmap");
         return false;
     }
     place->machine = machine;
-    const bool known = bench_apart("tune", "looking for the cache folder", ask_place, place) && place->path[0] != '\0';
-    const bool foreign = place->foreign;
-    snprintf(path, PATH_MAX, "%s", place->path);
+    const bool asked = bench_apart("tune", "looking for the cache folder", ask_place, place);
+    *found = *place;
     munmap(place, sizeof *place);
-    if (known && foreign) { /* happens under sudo with the caller's HOME */
+    return asked;
+}
+
+static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
+{
+    place_t place = {0};
+    if (tuning->options->table != NULL) {
+        snprintf(path, PATH_MAX, "%s", tuning->options->table);
+        return true;
+    }
+    const bool known = find_place(machine, &place) && place.path[0] != '\0';
+    memcpy(path, place.path, sizeof place.path);
+    if (known && place.foreign) { /* happens under sudo with the caller's HOME */
         fprintf(
             stderr,
             "shunt tune: %s is in a folder of another user's, in which root leaves no file; run it as that user, or "
@@ -175,6 +191,55 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     fprintf(stderr,
             "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none; set one, "
             "or --table FILE\n");
+    return false;
+}
+
+/* Whether the ranks, which are told of --table, use the table to check. Without any, the built-in one is checked. */
+static bool can_check(const tuning_t *tuning)
+{
+    place_t place = {0};
+    char fault[TOOL_ERROR_BYTES];
+    const uint64_t machine = tuning->machine->fingerprint;
+    const char *option = tuning->options->table;
+    if (!find_place(machine, &place) || (option != NULL && setenv("SHUNT_TABLE", option, 1) != 0)) {
+        return false;
+    }
+    const char *table = option != NULL ? option : place.named[0] != '\0' ? place.named : place.path;
+    if ((table == place.path && access(table, F_OK) != 0) || tool_table_is_used(table, machine, place.forced, fault)) {
+        return true;
+    }
+    fprintf(stderr,
+            "shunt tune: %s; nothing was checked; name a table of this machine by --table, or run `shunt tune`\n",
+            fault);
+    return false;
+}
+
+/* Without --table, SHUNT_TABLE names the table, since programs read that one. False, after a message, if its file is no
+ * table of this machine, and would be lost. */
+static bool take_setting(const tuning_t *tuning)
+{
+    static place_t place; /* the options point to it */
+    char fault[TOOL_ERROR_BYTES];
+    if (tuning->options->table != NULL) {
+        return true;
+    }
+    if (!find_place(tuning->machine->fingerprint, &place)) {
+        return false;
+    }
+    if (place.named[0] == '\0') {
+        return true;
+    }
+    tuning->options->table = place.named;
+    if (access(place.named, F_OK) != 0) {
+        return setenv("SHUNT_TABLE", "", 1) == 0; /* else the ranks report that the file is missing */
+    }
+    if (tool_table_is_used(place.named, tuning->machine->fingerprint, false, fault)) {
+        return true;
+    }
+    fprintf(stderr,
+            "shunt tune: SHUNT_TABLE: %s; it is kept, and nothing was measured; name a new file in SHUNT_TABLE or by "
+            "--table\n",
+            fault);
     return false;
 }
 
@@ -197,7 +262,7 @@ static bool write_links(const tuning_t *tuning)
 static bool can_write_table(const tuning_t *tuning)
 {
     char path[PATH_MAX];
-    return tuning->options->check || (table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path));
+    return table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path);
 }
 
 /* Before measuring; the file is written at the end. */
@@ -353,12 +418,17 @@ uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path
     return write_table(&tuning, path) ? tuning.results : 0;
 }
 
+static double measured_percent(const tuning_t *tuning)
+{
+    return 100 * tuning->progress.done / tuning->progress.weight;
+}
+
 static int conclude(const tuning_t *tuning, bool done, const char *path)
 {
     if (tuning->stopped) {
         fprintf(stderr, "shunt tune: %s after %.0f s, with %.0f%% measured\n",
                 interrupted ? "interrupted" : "the time limit was reached", tool_progress_elapsed(&tuning->progress),
-                100 * tuning->progress.done / tuning->progress.weight);
+                measured_percent(tuning));
     }
     const tune_options_t *options = tuning->options;
     const double most = MOST_RATIO * (options->beside ? TUNE_MOST_COST : 1);
@@ -370,23 +440,25 @@ static int conclude(const tuning_t *tuning, bool done, const char *path)
     }
     done = tune_report(options, tuning->machine, tuning->result, tuning->results, &end) && done;
     if (options->check) {
+        char missing[40] = "";
+        if (!end.complete) {
+            snprintf(missing, sizeof missing, "; incomplete: %.0f%% measured", measured_percent(tuning));
+        }
         fprintf(tune_text(options),
-                "# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table\n", end.slower,
-                tuning->results, 1 / most);
+                "# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table%s\n", end.slower,
+                tuning->results, 1 / most, missing);
     } else if (end.table != NULL) {
         fprintf(tune_text(options), "# table: %s\n", end.table);
     }
-    return done && end.slower == 0 ? TOOL_OK : TOOL_FAILED;
+    return done && end.slower == 0 && (end.complete || !options->check) ? TOOL_OK : TOOL_FAILED;
 }
 
 static int run(tuning_t *tuning)
 {
     const struct sigaction action = {.sa_handler = on_interrupt};
     char path[PATH_MAX] = "";
-    if (tuning->options->check && tuning->options->table != NULL) {
-        setenv("SHUNT_TABLE", tuning->options->table, 1); /* for the ranks */
-    }
-    if (!can_write_table(tuning) || !can_write(tuning->options->csv) || !can_write(tuning->options->json)) {
+    if (!(tuning->options->check ? can_check(tuning) : take_setting(tuning) && can_write_table(tuning)) ||
+        !can_write(tuning->options->csv) || !can_write(tuning->options->json)) {
         return TOOL_FAILED;
     }
     tuning->result = calloc(TUNE_MOST_RESULTS, sizeof *tuning->result);

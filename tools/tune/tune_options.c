@@ -31,7 +31,7 @@ const char tune_help[] =
     "                data use the first\n"
     "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
-    "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
+    "  --table FILE  the table to write, or to check (default: SHUNT_TABLE, or this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV; to standard output with -, and the text to standard error\n"
     "  --json FILE   write it as JSON (docs/settings.md has the names); likewise\n"
     "  --beside      measure candidates beside matrix products, too; one that gains there may be up to 3% slower\n"
@@ -40,7 +40,8 @@ const char tune_help[] =
     "  --diff A B    where two tables differ\n"
     "  --plot TABLE  which algorithm for which size, as a picture\n"
     "  --help        print this\n\n"
-    "Exit status: 0, or 1 if something failed or the check found a slower size, or 2 for a wrong option.\n";
+    "Exit status: 0, or 1 if something failed or the check found a slower size or is incomplete, or 2 for a wrong "
+    "option.\n";
 
 enum {
     OPTION_COLLECTIVE = 256,

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/base/table.h"
 #include "tools/tune/tune.h"
 
 /* ---- Rows ---- */
@@ -29,29 +30,13 @@ static void push(tune_rows_t *rows, const sel_file_row_t *row)
     rows->row[rows->count++] = *row;
 }
 
-static bool read_text(const char *path, char **text, size_t *bytes)
-{
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    *text = malloc(SEL_FILE_MOST_BYTES + 1);
-    *bytes = *text != NULL ? fread(*text, 1, SEL_FILE_MOST_BYTES + 1, file) : 0;
-    bool whole = *text != NULL && ferror(file) == 0;
-    fclose(file);
-    if (!whole) {
-        free(*text);
-    }
-    return whole;
-}
-
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
 {
     char *text, fault[SEL_FILE_FAULT_BYTES];
     size_t bytes;
     sel_file_t file;
     *rows = (tune_rows_t){0};
-    if (!read_text(path, &text, &bytes)) {
+    if (!tool_table_read(path, &text, &bytes)) {
         if (may_miss && errno == ENOENT) {
             return true;
         }

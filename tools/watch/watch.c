@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/base/output.h"
 #include "tools/base/terminal.h"
 #include "tools/base/tool.h"
 
@@ -25,7 +26,8 @@ static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
                            "  PID           of this process alone\n"
                            "  --all         of all processes (default)\n"
                            "  --once        once\n"
-                           "  --json        as JSON, a line each time\n"
+                           "  --json        as JSON, a line each time, without the text\n"
+                           "  --json FILE   to FILE; to standard output with -, and the text to standard error\n"
                            "  --help        print this\n\n"
                            "Exit status: 0, 1 if the process has no record (no communicator under Shunt, or it may not "
                            "be looked at), 2 for a\n"
@@ -33,8 +35,17 @@ static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
 
 typedef struct options {
     pid_t pid; /* 0: all processes */
-    bool once, json, help;
+    bool once, help;
+    const char *json; /* path; NULL: none */
+    bool no_text;     /* --json without a file */
 } options_t;
+
+/* A number behind --json is a process. */
+static bool is_file(const char *word)
+{
+    uint64_t pid;
+    return tool_is_value(word) && !tool_number(word, 1, INT_MAX, &pid);
+}
 
 static int parse(int argc, char **argv, options_t *options)
 {
@@ -46,7 +57,8 @@ static int parse(int argc, char **argv, options_t *options)
         } else if (strcmp(argv[i], "--once") == 0) {
             options->once = true;
         } else if (strcmp(argv[i], "--json") == 0) {
-            options->json = true;
+            options->no_text = !is_file(argv[i + 1]);
+            options->json = options->no_text ? "-" : argv[++i];
         } else if (strcmp(argv[i], "--all") == 0) {
             options->pid = 0;
         } else if (tool_number(argv[i], 1, INT_MAX, &pid)) {
@@ -58,7 +70,28 @@ static int parse(int argc, char **argv, options_t *options)
     return TOOL_OK;
 }
 
-static int show(const options_t *options)
+/* `text`: NULL for none. */
+static void print(const options_t *options, const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *text,
+                  FILE *json)
+{
+    if (json != NULL) {
+        watch_print_json(sight, comm, comms, json);
+        fflush(json);
+    }
+    if (text == NULL) {
+        return;
+    }
+    if (!options->once && tool_is_terminal(text)) {
+        fprintf(text, "\033[H\033[2J");
+    }
+    watch_print(sight, comm, comms, text);
+    if (comms == 0 && (options->pid == 0 || sight->books > 0)) {
+        fprintf(text, "no communicators\n");
+    }
+    fflush(text);
+}
+
+static int show(const options_t *options, FILE *text, FILE *json)
 {
     watch_sight_t sight;
     watch_comm_t *comm = NULL;
@@ -68,22 +101,14 @@ static int show(const options_t *options)
     }
     const int comms = watch_judge(&sight, &comm);
     const bool none = options->pid != 0 && sight.books == 0;
-    if (!options->once && !options->json && tool_is_terminal(stdout)) {
-        printf("\033[H\033[2J");
+    if (comms >= 0) {
+        print(options, &sight, comm, comms, text, json);
     }
-    if (options->json && comms >= 0) {
-        watch_print_json(&sight, comm, comms, stdout);
-    } else if (comms >= 0) {
-        watch_print(&sight, comm, comms, stdout);
-    }
-    fflush(stdout);
     if (none) {
         fprintf(stderr,
                 "shunt watch: process %d has no record: it has made no communicator under Shunt, has "
                 "SHUNT_RECORD=0, or is another user's\n",
                 (int)options->pid);
-    } else if (comms == 0 && !options->json) {
-        printf("no communicators\n");
     }
     free(comm);
     watch_free(&sight);
@@ -100,11 +125,15 @@ int tool_watch(int argc, char **argv)
         }
         return status;
     }
+    FILE *json, *text = options.no_text ? NULL : tool_output_text(options.json);
+    if (!tool_output_open("watch", options.json, &json)) {
+        return TOOL_FAILED;
+    }
     do {
-        status = show(&options);
+        status = show(&options, text, json);
         if (!options.once && status == TOOL_OK) {
             sleep(1);
         }
-    } while (!options.once && status == TOOL_OK && !ferror(stdout));
-    return status;
+    } while (!options.once && status == TOOL_OK && (text == NULL || !ferror(text)) && (json == NULL || !ferror(json)));
+    return tool_output_close("watch", options.json, json) ? status : TOOL_FAILED;
 }

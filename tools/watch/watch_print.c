@@ -91,26 +91,37 @@ void watch_print(const watch_sight_t *sight, const watch_comm_t *comm, int comms
 
 /* ---- JSON ---- */
 
+/* The number, or null. */
+static void json_ms(tool_json_t *json, const char *name, bool known, uint64_t ns)
+{
+    if (known) {
+        tool_json_value(json, name, "%" PRIu64, ns / 1000000u);
+    } else {
+        tool_json_text(json, name, NULL);
+    }
+}
+
 static void json_rank(tool_json_t *json, const watch_rank_t *rank)
 {
-    char call[200];
+    char last[200] = "", waits[200] = "";
+    const bool is_waiting = rank->wait_id != 0;
+    if (rank->has_last) {
+        record_made_text(&rank->last, last, sizeof last);
+    }
+    if (is_waiting) {
+        record_sign_text(&rank->waits.sign, waits, sizeof waits);
+    }
     tool_json_begin(json, NULL, '{');
     tool_json_value(json, "rank", "%u", rank->rank);
     tool_json_value(json, "pid", "%" PRId64, rank->view.pid);
     tool_json_value(json, "device", "%d", rank->device);
-    tool_json_text(json, "state", rank->state <= RECORD_ENDED ? state_names[rank->state] : "");
+    tool_json_word(json, "state", rank->state <= RECORD_ENDED ? state_names[rank->state] : NULL);
     tool_json_value(json, "calls", "%" PRIu64, rank->calls);
-    if (rank->has_last) {
-        record_made_text(&rank->last, call, sizeof call);
-        tool_json_text(json, "last_call", call);
-        tool_json_text(json, "algorithm", rank->algorithm);
-        tool_json_value(json, "last_call_ms_ago", "%" PRIu64, ago_ns(&rank->last) / 1000000u);
-    }
-    if (rank->wait_id != 0) {
-        record_sign_text(&rank->waits.sign, call, sizeof call);
-        tool_json_text(json, "waits_in", call);
-        tool_json_value(json, "waited_ms", "%" PRIu64, rank->wait_ns / 1000000u);
-    }
+    tool_json_word(json, "last_call", last);
+    tool_json_word(json, "algorithm", rank->has_last ? rank->algorithm : NULL);
+    json_ms(json, "last_call_ms_ago", rank->has_last, ago_ns(&rank->last));
+    tool_json_word(json, "waits_in", waits);
+    json_ms(json, "waited_ms", is_waiting, rank->wait_ns);
     tool_json_end(json, '}');
 }
 
@@ -141,12 +152,14 @@ static void json_comm(tool_json_t *json, const watch_sight_t *sight, const watch
     tool_json_end(json, ']');
     if (comm->waiter != NULL) {
         tool_json_value(json, "waiting_rank", "%u", comm->waiter->rank);
-        tool_json_begin(json, "others", '[');
-        for (uint32_t i = 0; i < comm->judged; i++) {
-            json_judged(json, &comm->rank[i]);
-        }
-        tool_json_end(json, ']');
+    } else {
+        tool_json_text(json, "waiting_rank", NULL);
     }
+    tool_json_begin(json, "others", '[');
+    for (uint32_t i = 0; i < comm->judged; i++) {
+        json_judged(json, &comm->rank[i]);
+    }
+    tool_json_end(json, ']');
     tool_json_end(json, '}');
 }
 
