@@ -318,8 +318,7 @@ static void end(void)
         pthread_join(writer, NULL);
     if (dropped_in_all > 0)
         shim_warn("SHUNT_TRACE: the trace lacks %llu calls or kernels, made faster than they could be written; use a "
-                  "faster file "
-                  "system",
+                  "faster file system",
                   (unsigned long long)dropped_in_all);
 }
 

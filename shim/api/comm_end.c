@@ -85,8 +85,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     shim_comm_close(state);
     /* The state stays in the table while it drains, so that another thread's abort can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
-    shim_trace_flush(); /* exit handlers may not run; and a reset of the device may follow, which takes kernels' times
-                         */
+    shim_trace_flush(); /* exit handlers may not run, and a reset of the device takes kernels' times */
     atomic_store(&state->reusable, drained && in_good_order(state));
     /* Another thread's abort ended the wait and frees the handle, perhaps later. */
     bool aborted = atomic_load(&state->aborted) || !shim_comm_drop(state, comm);
