@@ -51,15 +51,16 @@ static void prepare(void)
 /* ---- Birth --------------------------------------------------------------------- */
 
 /* As in NCCL, an init publishes the handle at once, a split at its end. */
+static bool is_early(const shim_setup_t *setup)
+{
+    return !setup->request.regroup;
+}
+
 static bool own_handle(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    bool early = !setup->request.regroup;
     atomic_store(&comm->handle, (ncclComm_t)comm);
-    if (early && !shim_comm_insert(comm))
-        return false;
-    __atomic_store_n(setup->request.newcomm, early ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
-    return true;
+    return !is_early(setup) || shim_comm_insert(comm);
 }
 
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks)
@@ -105,6 +106,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     g_setups = setup;
     atomic_fetch_add(&g_count, 1);
     pthread_mutex_unlock(&g_lock);
+    if (request->host) /* last: from here on another thread may abort, which must find the set-up */
+        __atomic_store_n(request->newcomm, is_early(setup) ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
     return setup;
 
 free_comm:

@@ -281,21 +281,21 @@ static void *waiting_init_main(void *argument)
     return NULL;
 }
 
-/* An init in which a thread waits for a peer can be aborted by another thread, and then fails. */
+/* An init in which a thread waits for a peer can be aborted by another thread as soon as it has the handle, and then
+ * fails. */
 static void abort_waiting_init_body(ranks_t *ranks)
 {
     (void)ranks;
-    for (int round = 0; round < 6; round++) {
+    for (unsigned round = 0; round < 60; round++) {
         waiting_init_t w = {.grouped = round % 2};
         pthread_t thread;
         ncclComm_t seen = NULL;
         CHECK_NCCL(ncclGetUniqueId(&w.id));
         CHECK(pthread_create(&thread, NULL, waiting_init_main, &w) == 0);
-        while (!seen) {
-            usleep(1000);
+        while (!seen)
             seen = __atomic_load_n(&w.comm, __ATOMIC_ACQUIRE);
-        }
-        usleep(20000 * (round / 2)); /* it may wait, or still be on its way there */
+        if (round % 3 == 1)
+            usleep(round * 50);
         CHECK_NCCL(ncclCommAbort(seen));
         CHECK(pthread_join(thread, NULL) == 0);
         CHECK_FAILS(w.result);
