@@ -65,9 +65,9 @@ static void many_body(ranks_t *ranks)
                      r, (int)atomic_load(&ranks->shared->words[r]));
             CHECK(count_of(text, expected) == COMMUNICATORS);
         }
-        CHECK(count_of(text, "\"waits_in\": null, \"waited_ms\": null") > 0);
-        CHECK(count_of(text, "\"waits_in\": ") == count_of(text, "\"waited_ms\": "));
-        CHECK(count_of(text, "\"waits_in\": ") == ranks->nranks * COMMUNICATORS);
+        CHECK(strstr(text, "\"waits_in\": null, \"waited_ms\": null"));
+        /* Other tests' communicators may be there, too. */
+        CHECK(count_of(text, "\"waits_in\": ") >= ranks->nranks * COMMUNICATORS);
         CHECK(output_of(TOOL " watch --once", text) == 0);
         CHECK(strstr(text, "all-reduce #2 of 64 fp32 has waited "));
         snprintf(expected, sizeof expected, "rank %d (pid %d): it has not made this call", last, (int)getpid());
