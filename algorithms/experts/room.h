@@ -100,9 +100,10 @@ typedef struct experts_call {
 } experts_call_t;
 
 /* Sums are sent where they take fewer slots than the rows, unless the shape wants the order of choices. */
-static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const alg_experts_call_t *call)
+static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const room_map_t *map,
+                                         const alg_experts_call_t *call)
 {
-    const bool fit = (uint64_t)shape->most_tokens * call->top_k <= room_map_of(shape).slots;
+    const bool fit = (uint64_t)shape->most_tokens * call->top_k <= map->slots;
     const bool exact = shape->exact == ALG_EXPERTS_EXACT_ALL ||
                        (shape->exact == ALG_EXPERTS_EXACT_FP32 && call->type == ALG_FLOAT32 && fit);
     const bool rows = call->rank_major || exact || call->top_k <= ROOM_SUM_SLOTS * shape->nranks;
@@ -127,7 +128,7 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     c.by_keys = divisor_make(c.keys);
     c.by_table = divisor_make(c.most_tokens * c.quads);
     c.terms = call->rank_major ? shape->nranks : call->top_k;
-    c.most_rows = experts_most_rows(shape, call);
+    c.most_rows = experts_most_rows(shape, &c.map, call);
     c.sends_weights = call->weights != NULL && (!call->combine || call->tokens * call->top_k > c.most_rows);
     c.token_vectors = call->token_bytes / VEC;
     c.vectors = c.token_vectors + call->scale_bytes / VEC;

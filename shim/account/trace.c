@@ -317,9 +317,10 @@ static void end(void)
     if (!busy) /* else the driver may keep it */
         pthread_join(writer, NULL);
     if (dropped_in_all > 0)
-        shim_warn("SHUNT_TRACE: the trace lacks %llu calls or kernels, made faster than they could be written; use a "
-                  "faster file system",
-                  (unsigned long long)dropped_in_all);
+        shim_warn(
+            "SHUNT_TRACE: the trace lacks %llu calls or kernels, for which it had no room; trace a shorter run, or "
+            "write to a faster file system",
+            (unsigned long long)dropped_in_all);
 }
 
 static void forget_in_child(void)

@@ -237,7 +237,7 @@ static void obstacles(void **state)
     machine.gpus.gpu[0].used_bytes = UINT64_C(1) << 30; /* the driver's */
     assert_null(tune_note_obstacle(&note, &machine, &unfit));
     machine.gpus.count = 1;
-    assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "fewer GPUs"));
+    assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "more GPUs"));
     assert_false(unfit);
     machine.gpus.count = 4, machine.fingerprint = 8;
     assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "another kind"));

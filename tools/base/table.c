@@ -9,14 +9,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "selector/table_file.h"
 
 bool tool_table_read(const char *path, char **text, size_t *bytes)
 {
     const int number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* without O_NONBLOCK a pipe would block */
-    FILE *file = number >= 0 ? fdopen(number, "r") : NULL;
+    if (number < 0) {
+        return false;
+    }
+    FILE *file = fdopen(number, "r");
     if (file == NULL) {
+        close(number);
         return false;
     }
     *text = malloc(SEL_FILE_MOST_BYTES + 1);

@@ -215,14 +215,14 @@ const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *m
 {
     *unfit = false;
     if (!machine->host && machine->gpus.count < note->ranks) {
-        return "fewer GPUs are visible than at the program that asked for it";
+        return "the program that left the note saw more GPUs";
     }
     if (machine->fingerprint != note->machine) {
         *unfit = true;
-        return "the visible GPUs are of another kind than those of the program that asked for it";
+        return "the program that left the note saw GPUs of another kind";
     }
     if (!machine->host && (uint32_t)machine->nccl_version != note->nccl_version) {
-        return "the NCCL of the program that asked for it is gone";
+        return "the NCCL of the program that left the note is gone";
     }
     for (uint32_t i = 0; i < machine->gpus.listed && i < note->ranks; i++) {
         if (machine->gpus.gpu[i].busy_percent > BUSY_PERCENT || machine->gpus.gpu[i].used_bytes > busy_bytes) {
