@@ -5,25 +5,21 @@
  * While a kernel waits for a rank that never calls, the test launches every kernel on a failed scratch, where it ends
  * at once. Needs 2 GPUs. Usage: gpu_loads [-g GPUs]
  */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tests/algorithms/gpu_team.h"
 
-enum { WAIT_MS = 150, SLOW_MS = 20, BLOCK = 4096, AREA = 1 << 20 };
+enum { PATIENCE_S = 10, BLOCK = 4096, AREA = 1 << 20 };
 
 static uint8_t *area;
 
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
-/* Rank 0 of `g` makes a call, whose kernel waits until its time limit. */
+/* Rank 0 of `g` makes a call, whose kernel waits until an abort. */
 static void wait_alone(gpu_team_t *g)
 {
     const uint64_t first = 0;
@@ -40,8 +36,7 @@ static void wait_alone(gpu_team_t *g)
     GPU((cudaError_t)alg_find(ALG_ALL_GATHER, "push")->launch_cuda(&g->team[0], &call, g->stream[0]));
 }
 
-/* Launch a kernel of rank 0 of `g`; returns whether the launch took too long. */
-static bool launch(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_type_t type, alg_op_t op, bool whole)
+static void launch(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_type_t type, alg_op_t op, bool whole)
 {
     const size_t off = whole ? 0 : alg_type_bytes(type);
     const alg_call_t call = {.collective = algorithm->collective,
@@ -52,43 +47,79 @@ static bool launch(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_type_t t
                              .op = op,
                              .blocks = 1,
                              .threads = 64};
-    const double begin = now_ms();
     GPU((cudaError_t)algorithm->launch_cuda(&g->team[0], &call, g->stream[0]));
-    const double ms = now_ms() - begin;
-    if (ms > SLOW_MS)
-        printf("%s %s, %d ranks, type %d, operator %d, %s: the launch took %.0f ms\n",
-               alg_collective_name(algorithm->collective), algorithm->name, g->nranks, type, op,
-               whole ? "aligned" : "unaligned", ms);
-    return ms > SLOW_MS;
 }
 
-static int launch_all(gpu_team_t *waiting, gpu_team_t *g)
+/* A thread that ends the waiting kernel if a launch does not return for PATIENCE_S, since it waits for that kernel. */
+typedef struct patience {
+    alg_control_t *control; /* of the waiting kernel */
+    atomic_int launches;
+    atomic_bool ended; /* by the test */
+    atomic_bool lost;
+} patience_t;
+
+static void *patience_main(void *argument)
+{
+    enum { STEPS_A_SECOND = 100 };
+    patience_t *p = argument;
+    int seen = -1, still = 0;
+    while (!atomic_load(&p->ended)) {
+        const int now = atomic_load(&p->launches);
+        still = now == seen ? still + 1 : 0;
+        seen = now;
+        if (still == PATIENCE_S * STEPS_A_SECOND) {
+            p->lost = true;
+            __atomic_store_n(&p->control->abort, 1, __ATOMIC_RELEASE);
+            break;
+        }
+        usleep(1000000 / STEPS_A_SECOND);
+    }
+    return NULL;
+}
+
+/* Returns whether all launches of `g` returned while the kernel of `waiting` was waiting. */
+static bool launch_all(gpu_team_t *waiting, gpu_team_t *g)
 {
     static const alg_op_t ops[] = {ALG_SUM, ALG_MAX, ALG_PROD}; /* one of each kind (device/reduce.h) */
-    int launches = 0, slow = 0;
+    patience_t p = {.control = waiting->control[0]};
+    pthread_t watcher;
     wait_alone(waiting);
+    if (pthread_create(&watcher, NULL, patience_main, &p) != 0) {
+        perror("pthread_create");
+        exit(1);
+    }
     for (uint32_t i = 0; i < alg_registry_count; i++) {
-        if (alg_registry[i]->memory != ALG_MEMORY_PEER || alg_registry[i]->collective == ALG_SEND_RECV)
+        const alg_algorithm_t *algorithm = alg_registry[i];
+        if (algorithm->memory != ALG_MEMORY_PEER || algorithm->collective == ALG_SEND_RECV)
             continue;
         for (int type = 0; type < ALG_TYPE_COUNT; type++) {
             for (int kind = 0; kind < 3 * 2; kind++) {
-                launches++;
-                if (launch(g, alg_registry[i], (alg_type_t)type, ops[kind / 2], kind % 2)) {
-                    slow++;
-                    wait_alone(waiting);
-                }
+                const bool lost = p.lost;
+                launch(g, algorithm, (alg_type_t)type, ops[kind / 2], kind % 2);
+                atomic_fetch_add(&p.launches, 1);
+                if (p.lost && !lost)
+                    printf("%s %s, %d ranks, type %d, operator %d, %s: the launch waited for a running kernel\n",
+                           alg_collective_name(algorithm->collective), algorithm->name, g->nranks, type, ops[kind / 2],
+                           kind % 2 ? "aligned" : "unaligned");
             }
         }
     }
+    const cudaError_t state = cudaStreamQuery(waiting->stream[0]);
+    if (!p.lost && state != cudaErrorNotReady)
+        printf("%d ranks: the waiting kernel ended too early: %s\n", g->nranks, cudaGetErrorString(state));
+    atomic_store(&p.ended, true);
+    pthread_join(watcher, NULL);
+    __atomic_store_n(&p.control->abort, 1, __ATOMIC_RELEASE);
     GPU(cudaStreamSynchronize(g->stream[0]));
     GPU(cudaStreamSynchronize(waiting->stream[0]));
-    printf("%d ranks: %d launches, %d waited\n", g->nranks, launches, slow);
-    return slow;
+    printf("%d ranks: %d launches\n", g->nranks, atomic_load(&p.launches));
+    return !p.lost && state == cudaErrorNotReady;
 }
 
 int main(int argc, char **argv)
 {
-    int gpus = 0, unused = 0, slow = 0;
+    int gpus = 0, unused = 0;
+    bool right = true;
     uint64_t seed = 0;
     gpu_options(argc, argv, &gpus, &unused, &seed);
     alarm(100);
@@ -101,12 +132,12 @@ int main(int argc, char **argv)
         GPU(cudaSetDevice(0));
         GPU(cudaMalloc((void **)&area, AREA));
         GPU(cudaMemcpy(g.team[0].own + ALG_EPOCH_OFFSET, &stopped, sizeof stopped, cudaMemcpyHostToDevice));
-        waiting.team[0].limit = alg_limit(WAIT_MS * UINT64_C(1000000), 0);
+        waiting.team[0].limit = alg_limit(0, 0);
         GPU(cudaDeviceSynchronize());
-        slow += launch_all(&waiting, &g);
+        right &= launch_all(&waiting, &g);
         GPU(cudaFree(area));
         gpu_team_free(&waiting);
         gpu_team_free(&g);
     }
-    return slow != 0;
+    return !right;
 }

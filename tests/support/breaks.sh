@@ -2,20 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 # breaks.sh - a test of a build with one protection removed: it must fail, and for the reason that the protection is there.
 #
-#   breaks.sh PATTERN COMMAND...     PATTERN: an extended regular expression; a line of the command's output matches it
+#   breaks.sh PATTERN COMMAND...     PATTERN: an extended regular expression; it matches the source line of an assertion
+#                                    that failed, or a line of the command's output
 #
 # The command runs once, or until it fails like this, BREAKS_RUNS times at most: for races that do not show in each run of the
 # test. It has BREAKS_SECONDS (default 100).
 pattern=$1
 shift
+
+# The source line of each assertion that cmocka says has failed.
+failed_assertions() {
+    printf '%s\n' "$output" | sed -n 's/.*--- \([^:]*\):\([0-9]*\): error: Failure!.*/\1 \2/p' |
+        while read -r file line; do
+            echo "breaks.sh: failed: $(sed -n "${line}s/^ *//p" "$file")"
+        done
+}
+
 attempt=1
 while [ $attempt -le "${BREAKS_RUNS:-1}" ]; do
     output=$(timeout "${BREAKS_SECONDS:-100}" "$@" 2>&1)
     status=$?
+    assertions=$(failed_assertions)
     printf '%s\n' "$output" | tail -n 40
+    [ -z "$assertions" ] || printf '%s\n' "$assertions"
     [ $status -ne 77 ] || exit 77
     [ $status -ne 124 ] || echo "breaks.sh: no end within ${BREAKS_SECONDS:-100} s"
-    if [ $status -ne 0 ] && printf '%s\n' "$output" | grep -Eq -- "$pattern"; then
+    if [ $status -ne 0 ] && printf '%s\n' "$output" "$assertions" | grep -Eq -- "$pattern"; then
         echo "breaks.sh: found in run $attempt"
         exit 0
     fi
