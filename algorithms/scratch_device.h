@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_device.h - a scratch, and its operations that differ between CUDA and the host. Private to scratch*.c and
- * probe.cu.
+ * scratch_device.h - a scratch, and its operations on CUDA and the host. Private to scratch*.c and probe.cu.
  */
 #ifndef SHUNT_SCRATCH_DEVICE_H
 #define SHUNT_SCRATCH_DEVICE_H
@@ -62,7 +61,7 @@ struct alg_scratch_ops {
     int (*priority)(int ordinal);
     /* Existing pieces: alg_map_armed's spans all-ones, the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
-    /* One piece, without waiting. `armed`: 1: done; 0: in progress, *arming not NULL; or an error. `forget` clears
+    /* One piece, without waiting. `armed`: 1; 0: in progress, *arming not NULL; or an error. `forget` clears
      * *arming. */
     int (*arm_piece)(const alg_scratch_t *scratch, uint32_t piece, void **arming);
     int (*armed)(const alg_scratch_t *scratch, void **arming, bool forget);
@@ -79,11 +78,11 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* Whether the current device's kernels were compiled for sm_90 or newer: the driver's code from older PTX lacks the
- * wait of a dependent launch. */
+/* The current device's kernels were compiled for sm_90 or newer: the driver's code from older PTX lacks the wait of a
+ * dependent launch. */
 bool alg_probe_dependent(void);
 
-/* Outside the pool: free now, or retire for alg_scratch_reap. */
+/* Outside the pool: frees it now, or retires it for alg_scratch_reap. */
 void alg_scratch_free(alg_scratch_t *scratch);
 void alg_pool_put(alg_scratch_t *scratch);
 /* NULL: not there. */

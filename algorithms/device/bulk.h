@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk.h - the vocabulary of bulk copies: an engine of the multiprocessor moves whole chunks through the block's shared
+ * bulk.h - the vocabulary of bulk copies: an engine of the multiprocessor moves chunks through the block's shared
  * memory while the lanes do other work.
  *
- * A block has rings of stages. One role fills a ring's stages in order, another empties them. A role is a struct:
+ * One role fills a ring's stages in order, another empties them. A role is a struct:
  *   WARPS, LANES   its warps; the lanes of each that work: 1 or BULK_ALL
  *   step()         a piece of work, or none; never waits for another role or rank
  *   end()          waits, even after a failed call, until none of its copies is under way
- * bulk_roles runs the roles, on the host device in turn, until all are done or the wait is broken.
+ * bulk_roles runs a block's roles, on the host device in turn, until all are done or the wait is broken.
  *
- *   bulk_make           the block's words and two rings. The second has as many stages as fit, at most `depth`, the
- *                       first `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
- *   bulk_at_t           a place in a ring
+ *   bulk_make        the block's words and two rings: the second of as many stages as fit, at most `depth`, the first of
+ *                    `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
+ *   bulk_at_t        a place in a ring
  *   bulk_free, bulk_filled    the stage may be filled; its data has arrived
- *   bulk_load           fill a stage, from `offset` on, from global memory; all in multiples of 16 bytes; a load of 0
- *                       bytes counts
- *   bulk_store          copy a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
- *   bulk_read<N>, bulk_done<N>    wait until all but the last N groups have read their stages; are written, for a
- *                       later lane_fence, too
- *   bulk_release        the stage is free: by each warp that empties it
+ *   bulk_load        fill a stage from `offset` on, from global memory, in multiples of 16 bytes; 0 bytes count, too
+ *   bulk_store       copy a stage to global memory, likewise; stores up to bulk_commit are the lane's group
+ *   bulk_read<N>     wait until all but the last N groups have read their stages
+ *   bulk_done<N>     until their data is written, too; a later lane_fence covers it
+ *   bulk_release     the stage is free: by each warp that empties it
  *   bulk_stage_store    a lane's store of 16 bytes into a stage
- *   bulk_stored         then lane_warp_sync: copies by the warp's lanes read such stores
+ *   bulk_stored      then lane_warp_sync: copies by the warp's lanes read such stores
  *   bulk_change, bulk_changed    by each warp after its stores into a filled stage; whether all did
  *   bulk_vector, bulk_byte    of a stage: 16 bytes from a multiple of 16 on; one byte
- *   bulk_vector_from<W> 16 bytes from any byte of word W after a multiple of 16 on
- *   bulk_settle         wait until all loads before that place have arrived; waits for no rank
- *   bulk_word           word `index` of those from `first` on
+ *   bulk_vector_from<W>    16 bytes from any byte of word W after a multiple of 16 on
+ *   bulk_settle      wait until all loads before that place have arrived; waits for no rank
+ *   bulk_word        word `index` from `first` on
  *   bulk_tell, bulk_told    release, acquire a word, between roles of the block
- *   bulk_seen           between a lane_flag and copies of its data
+ *   bulk_seen        between a lane_flag and copies of its data
  */
 #ifndef SHUNT_BULK_H
 #define SHUNT_BULK_H

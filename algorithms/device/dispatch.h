@@ -2,9 +2,9 @@
 /*
  * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
- * Fetching code adds to a short message's latency. So there are kernels for 2, 3, 4 and up to 8 ranks (lists and parts
- * that reduce: 2 and up to 8), for whole and other buffers, and to reduce, for each ops_kind and type, with one for
- * signed and unsigned. The host device has fewer, enough to test all code.
+ * To fetch little code, kernels differ by ranks (2, 3, 4, up to 8; lists and parts that reduce: 2, up to 8), by whole
+ * or other buffers, and to reduce by ops_kind and type, where signed and unsigned share. The host device has fewer,
+ * enough to test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H

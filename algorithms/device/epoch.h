@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * epoch.h - the number of a call. It is kept on the device, because a graph replays its arguments unchanged. Ranks
- * agree because they make the same calls in the same order.
+ * epoch.h - the number of a call, on the device because a graph replays its arguments unchanged. Ranks agree because
+ * they make the same calls in the same order.
  */
 #ifndef SHUNT_EPOCH_H
 #define SHUNT_EPOCH_H
@@ -11,7 +11,7 @@
 /* The word at ALG_EPOCH_OFFSET:
  *   bit 0      ALG_EPOCH_STOPPED
  *   bits 1-15  shares: blocks that have left this call
- *   bits 16-63 the call's number, which may wrap: only low bits and differences of neighbours are used
+ *   bits 16-63 this call's number; it may wrap: only low bits and differences of neighbours count
  * The staged algorithms number chunks within a unit (staged.cu, hostmem/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
@@ -42,9 +42,9 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
     epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* The block needs the call's number no more; by each lane once. A block adds its share when all its lanes have read,
- * and all shares add up to a unit, so no lane of this call reads the next number, and none waits for other blocks. The
- * next kernel begins after this one's end. Shares are even, so bit 0 stays. */
+/* The block needs the number no more; by each lane once. A block adds its share when all its lanes have read it, and
+ * all shares add up to a unit. So no lane of this call reads the next number, and none waits for other blocks. Kernels
+ * follow each other. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

@@ -16,7 +16,7 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* For which registers must suffice: otherwise the compiler may spill to make room for two. Algorithms specialise it. */
+/* For which registers suffice: the compiler may spill to make room for two. Algorithms may specialise it. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
 /* alg_algorithm_t.block_room of kernels that need only registers. */
@@ -30,8 +30,8 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* A vector per lane, in as many blocks as allowed, of as few threads as suffice, 64 or more: a block's warps delay each
- * other, blocks on other multiprocessors do not. */
+/* A vector per lane, in as many blocks as allowed, of as few threads as suffice, at least 64: warps of one block delay
+ * each other. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

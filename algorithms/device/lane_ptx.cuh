@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - memory accesses and dependent launch on CUDA: all PTX of kernels except bulk_ptx.cuh. Contracts:
- * lane.h. tests/emulator/ has the same functions.
+ * lane_ptx.cuh - PTX of lane.h (contracts there); bulk copies: bulk_ptx.cuh. tests/emulator/ has the same functions.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
-/* griddepcontrol.wait returns at once without the launch attribute. The branch on `held`, which is never 0, stops the
- * assembler from moving arithmetic behind the wait. */
+/* The wait returns at once without the launch attribute. The branch on `held`, never 0, stops the assembler from moving
+ * arithmetic behind the wait. */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -19,8 +18,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* The assembler would compute the address at its use, after a wait. It cannot see that this shuffle returns the lane's
- * own value. */
+/* The assembler, which cannot see that the shuffle returns the lane's own value, would compute it at its use, after a
+ * wait. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -52,8 +51,8 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* Relaxed, since the assembler would sink a plain load below its user's branch. Without a branch or predicate, because
- * there it would wait for earlier loads: 0.2 us of a short message. */
+/* Relaxed: the assembler would sink a plain load below its user's branch. No branch or predicate: there it would wait
+ * for earlier loads, 0.2 us of a short message. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
@@ -100,7 +99,7 @@ LANE_FN uint32_t lane_poll_word(const void *p)
     return w;
 }
 
-/* The kernel's end orders this plain store before a peer's later puts (algorithm.h). */
+/* The kernel's end orders this plain store before a peer's next puts (algorithm.h). */
 LANE_FN void lane_rearm(void *p)
 {
     *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
@@ -123,7 +122,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* Cumulative over the warp's stores before lane_warp_sync: one fence for the flags to all peers. */
+/* Cumulative over the warp's stores before lane_warp_sync: one serves the flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -142,9 +141,9 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
-/* 16 bytes with one mark must arrive whole. In PTX a .b128 is one access, a vector of two .b64 is two; CUDA before 12.4
- * lacks .b128, but compiles the vector to the same instruction. PCIe carries it as one access, which a processor does
- * not split within a line of 64 bytes (docs/limits.md). */
+/* 16 bytes with one mark must arrive whole. In PTX a .b128 is one access, a vector of two .b64 two; CUDA before 12.4
+ * lacks .b128, but compiles the vector alike. PCIe carries it as one access, which a processor does not split within a
+ * line of 64 bytes (docs/limits.md). */
 #if __CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {

@@ -2,19 +2,18 @@
 /*
  * launch.h - from an algorithm's `run` to its kernels and descriptors.
  *
- * An algorithm is a struct; `run` is a kernel's code for one lane, (lane_t lane, const alg_team_t &team, const
- * kernel_call_t &call). If it reduces: template <int TYPE, int OPS, int N, bool WHOLE>; if it moves data, whose count
- * is then in bytes: template <int N, bool WHOLE, bool EACH>.
- *   TYPE   an alg_type_t; OPS: its ops_kind
- *   N      the ranks; above EXACT_RANKS their upper bound
- *   WHOLE  kernel_call_is_whole
- *   EACH   the input has a block per rank
- *
- * Other members, for the host: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a block that one
- * kernel takes; max_bytes and shape(collective, ...) as in alg_algorithm_t.
+ * An algorithm is a struct. Its `run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)` is a kernel's
+ * code for one lane. If it reduces: template <int TYPE, int OPS, int N, bool WHOLE>; if it moves data, whose count is
+ * then in bytes: template <int N, bool WHOLE, bool EACH>.
+ *   TYPE, OPS   an alg_type_t; an ops_kind
+ *   N           the ranks; above EXACT_RANKS their upper bound
+ *   WHOLE       kernel_call_is_whole
+ *   EACH        the input has a block per rank
+ * Other members: MOST_THREADS of a block; segment_bytes, the most bytes of a block that one kernel takes; max_bytes and
+ * shape as in alg_algorithm_t.
  *
  * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. Compiled for CUDA they define
- * NAME_launch and NAME_preload, for the host the descriptors, which refer to them.
+ * NAME_launch and NAME_preload, for the host the descriptors that refer to them.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -37,7 +36,7 @@ template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
 /* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The namespace keeps
- * the library's two versions apart. */
+ * the versions for CUDA and the host apart. */
 namespace
 {
 
@@ -94,7 +93,7 @@ template <class A> struct mover {
 
 } // namespace
 
-/* ---- Entries, ALG_ENTRIES(name, K), K for example reducer<A>; descriptors of registry.def, ALG_DESCRIBE */
+/* ---- Entries and descriptors (registry.def). K: for example reducer<A> */
 
 
 #ifdef __CUDACC__

@@ -9,10 +9,10 @@
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* A kernel for N ranks serves N <= EXACT_RANKS exactly, else up to N. */
+/* Kernels of N <= EXACT_RANKS serve N ranks, others up to N. */
 enum { EXACT_RANKS = 4 };
 
-/* Kinds of kernels, to fetch no code of unused operators: sum, avg; max, min; others, by a switch. */
+/* Kernels: sum, avg; max, min; the others, by a switch. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -20,13 +20,13 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* They use the signed kernels; differences: ordering_of, reduce_average_integers. */
+/* They use the signed kernels, but for ordering_of and reduce_average_integers. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* An average of floats first divides each value by this power of two, so the sum is in range if the average is. */
+/* An average first divides each float by this power of two: the sum is in range if the average is. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
@@ -36,7 +36,7 @@ LANE_FN uint32_t reduce_share(uint32_t nranks)
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* In fp32 a shorter type times a power of two is exact. Elsewhere, rounding once would make two ranks' order
+    /* In fp32 a shorter type times a power of two is exact. Elsewhere one rounding would make the order of two ranks
      * matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
@@ -48,7 +48,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* Word by word: selected vectors would go to memory. */
+/* By words: the compiler would put selected vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -58,8 +58,8 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* Xored with a vector's words (even, odd, for types of 8 bytes) before and after max, it gives the call's order.
- * Floats: the sign bit makes max a min. Integers: it maps unsigned to signed, and ~x makes max a min. */
+/* An order as max, by xor with a vector's words (even, odd, for types of 8 bytes) before and after. Floats: the sign
+ * bit makes max a min. Integers: it maps unsigned to signed; ~x makes max a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -81,7 +81,7 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* Joins in rank order. own: this rank's value; x: the others', in rank order. Sums: of values times `scale`. */
+/* In rank order. own: this rank's value; x: the others', in rank order. A sum is of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)

@@ -3,33 +3,30 @@
  * series.h - consecutive broadcasts, or reduces, of rising roots have one number and one half of scratch, so that when
  * the first may begin, all may. One rank may run them in one kernel (parts.h), another one by one.
  *
- * Their words in the half are disjoint: a broadcast uses the root's slot at the other ranks, whose length does not
- * depend on the message (kernel_call_t.slot_vectors), a reduce the slots at its root; each root has its own notices
- * (push.h). All ranks hear from each other in each call, so when a rank begins the call after a series, every rank is
- * in it or past it.
+ * Their words in the half are disjoint: a broadcast uses the root's slot at the other ranks, of a length that no
+ * message changes (kernel_call_t.slot_vectors), a reduce the slots at its root; each root has its own notices (push.h).
  *
  * A call continues its predecessor's series if that has the same collective and a lower root. Graphs are replayed in
  * any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET. A call that continues a series
- * does not advance the epoch.
- *
- * Each block changes the word after all its lanes have read it, and must decide alike before and after other blocks do:
- *   begins a series      block 0 stores this call's number, which no predecessor has
- *   continues one        each block adds its series_share; a word with shares belongs to this call
- *   neither              no change
+ * does not advance the epoch. Each block changes the word after all its lanes have read it, and blocks decide alike
+ * before and after that (docs/lab/proofs.md):
+ *   begins a series   block 0 stores this call's number
+ *   continues one     each block adds its series_share; a word with shares belongs to this call
+ *   neither           no change
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
 
 #include "algorithms/device/epoch.h"
 
-/* Fields of kernel_call_t.series (0: another collective); a kernel has one or more parts:
+/* kernel_call_t.series (0: another collective), of a kernel with one or more parts:
  *   bits 0-2   % SERIES_BROADCAST   root of the last part
  *   bits 3-4   & SERIES_KIND        SERIES_BROADCAST or SERIES_REDUCE
  *   bits 5-7   / SERIES_FIRST       root of the first part
- * Of the word at ALG_SERIES_OFFSET:
+ * The word at ALG_SERIES_OFFSET:
  *   bits 0-10  % SERIES_SHARES      shares; not 0 while blocks leave a call that continues the series
  *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
- *   bits 16-63 epoch_base           the epoch of the call that began the series */
+ *   bits 16-63 epoch_base           of the call that began the series */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
 static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
@@ -65,13 +62,13 @@ LANE_FN uint64_t series_now(uint32_t series)
     return series % SERIES_FIRST * SERIES_SHARES;
 }
 
-/* All blocks' shares add up to the step from the last call to this one, so the word then has none. */
+/* All shares add up to the step from the last call to this one, so the word then has none. */
 LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
 {
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;
 }
 
-/* Continues: the word has this call's shares, or is of a predecessor of the same collective with a lower root. */
+/* Continues: the word has this call's shares, or a predecessor's collective is the same and its root lower. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {
     const uint64_t last = epoch_base(s.epoch) - EPOCH_UNIT;

@@ -3,8 +3,8 @@
  * slots.h - mailboxes of vectors in a half of scratch.
  *
  * Every scratch has, at the same place, nranks - 1 slots of `vectors` vectors, one per peer in rank order; a second set
- * may follow. A peer puts into its slot; the owner takes and re-arms. Addresses are computed for half 0 before
- * lane_begin, and moved when the epoch is known.
+ * may follow. A peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`, when the
+ * epoch is known.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -13,22 +13,22 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
-/* Vectors that a lane of N ranks loads and polls together. With two, 512 threads are as fast as 1024, and two such
- * blocks fit a multiprocessor. More ranks: not measured. */
+/* A lane's vectors that are loaded and polled together. With two, 512 threads are as fast as 1024, and two such blocks
+ * fit a multiprocessor. More ranks: not measured. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t SLOTS_ROWS = N == 2 ? 2 : 1;
 #else
 template <int N> constexpr uint32_t SLOTS_ROWS = 2;
 #endif
 
-/* All data, then for MARK_ESCAPE an escape word per vector. */
+/* Data, then for MARK_ESCAPE an escape word per vector. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-/* k: after the lane's first vector; the second set begins at second_set(). */
+/* k: from the lane's first vector on; the second set begins at second_set(). */
 template <mark_t MARK, int N> struct slots {
     uint8_t *to[N]; /* [i]: at the rank i places after; [0] is unused */
     uint8_t *from;
@@ -66,7 +66,7 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* Two ranks' kernels lack registers for the addresses of the rare escape words. */
+    /* Two ranks' kernels lack registers for the rare escape words' addresses. */
     LANE_FN uint64_t held()
     {
         if (N == 2)
@@ -102,7 +102,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* To the rank i places after. input.h cleans values other than integers. */
+    /* To the rank i places after. input.h cleans all but integers. */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
