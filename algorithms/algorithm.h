@@ -136,7 +136,7 @@ typedef struct alg_map {
     alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB, unless one */
     size_t short_offset;          /* short half 0, if cut */
     size_t short_bytes;
-    uint64_t short_most; /* bytes of a call there */
+    uint64_t short_most; /* limit of a call in short halves */
     bool rings_first;
 } alg_map_t;
 

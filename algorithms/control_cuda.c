@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_cuda.c - control words on a CUDA device, in host memory that kernels read: the host can abort kernels that
- * occupy the device. The scratch owns the page.
+ * control_cuda.c - control words on a CUDA device, in host memory that kernels read, so that the host can abort kernels
+ * that occupy the device. The scratch owns the page.
  *
- * It is an mmap registered with CUDA, which would unmap a page of its own at a device reset or the program's end, while
- * the proxy (multihost/proxy.c) may read it. MAP_SHARED: one page for host and device after a fork.
+ * It is an mmap registered with CUDA. A page of CUDA's own would be unmapped at a device reset or the program's end,
+ * while the proxy (multihost/proxy.c) may read it. MAP_SHARED: one page for host and device after a fork.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

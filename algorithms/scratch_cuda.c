@@ -58,7 +58,7 @@ static void cuda_own_destroy(int ordinal, uint8_t *own)
     net_scope_leave(&scope);
 }
 
-/* In graphs: since the driver of CUDA 12.3. */
+/* Graphs accept them since CUDA 12.3's driver. */
 static bool cuda_dependent_launch(int ordinal)
 {
     net_scope_t scope;
@@ -87,8 +87,8 @@ static int cuda_priority(int ordinal)
 /* ---- Arming */
 
 /*
- * By copies of host memory, which copy engines make. A memset of 256 KB is a kernel: beside waiting kernels that filled
- * an H200 it did not begin, nor did a copy on the device. A first long call must not wait for others' calls
+ * By copies of host memory, which copy engines make. A memset of 256 KB is a kernel: it did not begin while waiting
+ * kernels filled an H200, nor did a copy on the device. A first long call must not wait for others' calls
  * (transport.arming).
  */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
@@ -97,7 +97,7 @@ static struct {
 } g_fill __attribute__((aligned(FILL_ALIGNMENT)));
 static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
 
-/* Unregistered, for example after a device reset, it is slower. */
+/* Copies from unregistered pages, also after a device reset, are slower. */
 static void prepare_fill(void)
 {
     memset(g_fill.ones, 0xff, sizeof g_fill.ones);

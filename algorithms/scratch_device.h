@@ -27,11 +27,10 @@ struct alg_scratch {
     uint64_t life;                                   /* net_device_life; host: 0 */
     net_memory_t *memory[ALG_PIECES];                /* own; NULL: not made */
     net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL: self, or not opened */
-    net_range_t
-        *range[ALG_MAX_RANKS]; /* of the pieces; NULL: one piece, or a peer of this process */
-    uint32_t grown;            /* bits, atomic: pieces that all ranks have */
-    void *arming[ALG_PIECES];  /* in progress, or NULL */
-    uint8_t *own;              /* alg_team_t.own of ALG_MEMORY_SHM, or NULL */
+    net_range_t *range[ALG_MAX_RANKS];               /* of the pieces; NULL: one piece, or a peer of this process */
+    uint32_t grown;                                  /* bits, atomic: pieces that all ranks have */
+    void *arming[ALG_PIECES];                        /* in progress, or NULL */
+    uint8_t *own;                                    /* alg_team_t.own of ALG_MEMORY_SHM, or NULL */
     alg_control_t *control;
     alg_team_t team;
     bool suspended;

@@ -2,10 +2,9 @@
 /*
  * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
- * The driver's frees and unmaps wait for every kernel of the device. One may wait for a dead peer until an abort, maybe
- * by this very thread. So on CUDA a list of retired scratches owns them until alg_scratch_reap, whose caller knows that
- * no kernel runs. Mappings of peers' memory are closed first; transport keeps own memory until the peers have done the
- * same.
+ * The driver's frees and unmaps wait for every kernel of the device, and one may wait for a dead peer until an abort,
+ * maybe by this very thread. So on CUDA a list of retired scratches owns them until alg_scratch_reap, when no kernel
+ * runs. Mappings of peers' memory are closed first; transport keeps own memory until the peers have done the same.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

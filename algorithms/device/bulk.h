@@ -9,12 +9,12 @@
  *   end()          waits, even after a failed call, until none of its copies is under way
  * bulk_roles runs a block's roles, on the host device in turn, until all are done or the wait is broken.
  *
- *   bulk_make        the block's words and two rings: the second of as many stages as fit, at most `depth`, the first of
- *                    `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
+ *   bulk_make        the block's words and two rings: the second of as many stages as fit, at most `depth`; the first
+ *                    of `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
  *   bulk_at_t        a place in a ring
  *   bulk_free, bulk_filled    the stage may be filled; its data has arrived
  *   bulk_load        fill a stage from `offset` on, from global memory, in multiples of 16 bytes; 0 bytes count, too
- *   bulk_store       copy a stage to global memory, likewise; stores up to bulk_commit are the lane's group
+ *   bulk_store       copy a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
  *   bulk_read<N>     wait until all but the last N groups have read their stages
  *   bulk_done<N>     until their data is written, too; a later lane_fence covers it
  *   bulk_release     the stage is free: by each warp that empties it

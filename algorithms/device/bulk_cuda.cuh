@@ -12,7 +12,7 @@ typedef struct bulk_ring {
     uint32_t depth, bytes;
 } bulk_ring_t;
 
-/* round: modulo 2. */
+/* round: rounds through the ring, modulo 2. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;
@@ -166,7 +166,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Arrivals per stage of the second ring: its loads, the warps that change it, those that release it. First ring: one
+/* Arrivals per stage of the second ring: loads that fill, warps that change, warps that release it. First ring: one
  * each. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_ptx.cuh - the PTX of bulk copies: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/
- * has the same functions.
+ * bulk_ptx.cuh - PTX of bulk copies: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/ has
+ * the same functions.
  *
- * Copies use the async proxy. A lane that sees a copy complete also sees its data. A copy needs a proxy fence before it
- * reads what lanes stored. Before sm_90 the lane copies by itself: right but slow, and no row uses it.
+ * Copies use the async proxy. A lane that sees a copy complete sees its data. Before a copy reads what lanes stored, a
+ * proxy fence is needed. Before sm_90 the lane copies by itself: right but slow, and no row uses it.
  */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
@@ -74,7 +74,7 @@ LANE_FN void bulk_barrier_make(uint32_t barrier, uint32_t arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After this lane's bulk_barrier_make, before lane_sync: for copies. */
+/* Makes them visible to copies; after this lane's bulk_barrier_make, before lane_sync. */
 LANE_FN void bulk_barriers_made()
 {
 #if __CUDA_ARCH__ >= 900
@@ -89,7 +89,7 @@ LANE_FN void bulk_arrive(uint32_t barrier)
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether this parity's phase is over; acquires. try_wait may suspend the lane for a moment, with a time hint that
+/* Whether this parity's phase is over; acquires. try_wait may suspend the lane briefly; a time hint would make that
  * long. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
@@ -110,7 +110,7 @@ LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 
 /* ---- Copies: addresses and bytes are multiples of 16 */
 
-/* This lane's arrival; announces the bytes. */
+/* Arrives, and announces the bytes. */
 LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -160,9 +160,9 @@ template <int N> LANE_FN void bulk_wait_done()
 #endif
 }
 
-/* ---- Fences */
+/* ---- Fences order */
 
-/* This lane's stores into shared memory before later copies from there. */
+/* this lane's stores into shared memory before later copies from there. */
 LANE_FN void bulk_stored()
 {
 #if __CUDA_ARCH__ >= 900
@@ -170,7 +170,7 @@ LANE_FN void bulk_stored()
 #endif
 }
 
-/* What this lane acquired before its later copies from global memory. */
+/* what this lane acquired before its later copies from global memory. */
 LANE_FN void bulk_seen()
 {
 #if __CUDA_ARCH__ >= 900

@@ -17,7 +17,7 @@
 #include "algorithms/device/launch_host.h"
 #endif
 
-/* The only number of ranks of A's kernels; 0: any. */
+/* The ranks that A's kernels serve; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
 /* Most bytes of a block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
@@ -26,8 +26,6 @@ template <class A> constexpr int move_kernel_ranks(int nranks)
 {
     return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks;
 }
-
-/* ---- Kernels that move data, of any type */
 
 template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kernel_of_ranks(uint32_t nranks)
 {
@@ -56,8 +54,6 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(uin
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
     return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
-
-/* ---- Kernels that reduce */
 
 /* Most ranks for which A has kernels of the exact number, with argument P. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
@@ -90,9 +86,8 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 }
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
-/* One compilation of all would take minutes: a file that reduces is compiled without ALG_ONE_TYPE, and with it for each
- * type, which defines this function for that type. The preset quick compiles it once, not optimised
- * (ALG_FEW_KERNELS). */
+/* One compilation of all would take minutes. So a file that reduces is compiled without ALG_ONE_TYPE, and with it for
+ * each type, which defines this function for that type. The preset quick compiles it once (ALG_FEW_KERNELS). */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)

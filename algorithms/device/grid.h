@@ -16,10 +16,10 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* For which registers suffice: the compiler may spill to make room for two. Algorithms may specialise it. */
+/* Without this bound on registers the compiler may spill, to make room for two. Algorithms may specialise it. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
-/* alg_algorithm_t.block_room of kernels that need only registers. */
+/* alg_algorithm_t.block_room where registers are the limit. */
 template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint32_t threads)
 {
     const uint32_t blocks = nranks == 2 ? BLOCKS_A_MULTIPROCESSOR<A, 2> : 1;

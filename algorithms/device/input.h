@@ -9,8 +9,8 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the ranks, or above EXACT_RANKS their upper bound. WHOLE: vectors are aligned and complete, so a load is one
- * instruction, and several are in flight at once. */
+/* N: the ranks; above EXACT_RANKS their upper bound. WHOLE: vectors are aligned and complete, so that a load is one
+ * instruction and several are in flight. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
@@ -18,7 +18,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
-    uint8_t *kept; /* KEEPS: of the output vector */
+    uint8_t *kept; /* KEEPS: the output's address, from keep */
     vec16_t scalar;
     ordering_t order;
     const uint8_t *readable; /* any memory of this device */
@@ -127,14 +127,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* All ranks' values, joined in rank order, rounded once, ready to send. x: the others' values, overwritten. NaN has
-     * one pattern, so an element's bits depend only on its values. */
+    /* All ranks' values, joined in rank order and rounded once; ready to send. x: the others' values, overwritten. NaN
+     * has one pattern, so an element's bits depend on its values alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* Of values that are results of several ranks: an integer average divides by `all`. */
+    /* The values are results of several ranks: an integer average divides by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every block. Made by kernel_call_make and
- * cut by segments_launch (segments.h).
+ * kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every block (segments.h).
  */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 
 #include "algorithms/device/lane.h"
 
-/* Calls without a root: the slots of call e begin at first + (e & mask) * step from half 0, in vectors, which need
- * fewer registers than bytes. */
+/* Slots of a call without a root: call e has those from first + (e & mask) * step on, in vectors from half 0. */
 typedef struct turns {
     uint32_t first, step, mask;
 } turns_t;
@@ -18,7 +16,7 @@ typedef struct turns {
 typedef struct kernel_call {
     alg_collective_t collective;
     uint32_t root;
-    const void *input; /* of the segment, first block */
+    const void *input; /* the segment in the first block */
     void *output;
     uint64_t count; /* elements of the segment; bytes if the algorithm moves data */
     alg_type_t type;
@@ -27,24 +25,25 @@ typedef struct kernel_call {
     uint64_t scalar_bits;
     uint32_t blocks;
     uint32_t threads;
-    uint64_t stride;       /* bytes between ranks' blocks */
-    uint64_t all_bytes;    /* bulk/: from the segment's start to the first block's end; the last block may be shorter */
+    uint64_t stride; /* bytes between ranks' blocks */
+    uint64_t
+        all_bytes; /* bulk/: from the segment in the first block to the end of all; the last block may be shorter */
     uint32_t slot_vectors; /* of a slot (push/push_move.cu) */
     turns_t turns;         /* HAS_PLACES (places.h) */
     uint32_t series;       /* series.h; 0: none */
-    uint32_t grid_blocks;  /* of this rank, up to `blocks` */
+    uint32_t grid_blocks;  /* of this rank's grid */
     uint32_t sure_blocks;  /* of these, surely find room */
     uint32_t early;
 } kernel_call_t;
 
-/* Every vector is complete and aligned. Ranks may differ: the link's data does not depend on it. */
+/* Every vector is complete and aligned. Ranks may differ: data on the link does not depend on it. */
 static inline bool kernel_call_is_whole(const kernel_call_t &call)
 {
     const uint64_t bytes = call.count * alg_type_bytes(call.type);
     return ((uintptr_t)call.input | (uintptr_t)call.output | bytes | call.stride) % VEC == 0;
 }
 
-/* Overloaded for several calls (parts.h): the call that the lane's block serves. */
+/* Several calls (parts.h) overload it, to choose the call of the lane's block. */
 LANE_FN const kernel_call_t &kernel_call_of(const kernel_call_t &call, lane_t &)
 {
     return call;

@@ -2,8 +2,8 @@
 /*
  * lane_host.h - lane.h on the host: a block is a thread with one lane, scratch is shared memory.
  *
- * Puts and re-arming release, polls acquire: the order that kernel boundaries give on CUDA (algorithm.h), visible to
- * the thread sanitizer. Words of 8 or 4 bytes are whole.
+ * Puts and re-arming release, polls acquire. So the thread sanitizer sees the order that kernel boundaries give on CUDA
+ * (algorithm.h). Words of 8 or 4 bytes are whole.
  */
 #ifndef SHUNT_LANE_HOST_H
 #define SHUNT_LANE_HOST_H
@@ -21,7 +21,7 @@
 /* The sum of two NaN is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
-/* Ranks may outnumber cores: one vector at a time would cost two switches each. */
+/* Ranks may outnumber cores: single vectors would cost two switches each. */
 static const uint32_t LANE_AHEAD = 1024;
 static const uint32_t LANE_ROWS = 32;
 

@@ -95,7 +95,6 @@ template <class A> struct mover {
 
 /* ---- Entries and descriptors (registry.def). K: for example reducer<A> */
 
-
 #ifdef __CUDACC__
 
 #ifdef ALG_ONE_TYPE /* dispatch.h */

@@ -42,8 +42,8 @@ template <class P> static void *launch_block_main(void *argument)
     return NULL;
 }
 
-/* Runs block 0 here and the others in threads, to their end; an alg_status_t. Without a thread for a block, peers would
- * wait for it, so the call is aborted. counted: a collective, after `call` others. */
+/* Runs block 0 here and the others in threads, to their end; an alg_status_t. Peers would wait for a block without
+ * thread, so its call is aborted. counted: a collective, after `call` others. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)
@@ -67,7 +67,7 @@ static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &w
     return status == ALG_STATUS_OK ? ALG_STATUS_ABORTED : (int)status;
 }
 
-/* `calls`: collectives of the kernel. Peers read the sum once it has ended (lane_missed). */
+/* `calls`: the kernel's collectives, which peers read once it has ended (lane_missed). */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *)

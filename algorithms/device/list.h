@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_reduce.cu, list_move.cu):
- * one launch, and all cross the link at once, where they act like separate calls (places.h). For a long message its
- * kernels are slower than those for one call.
+ * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_reduce.cu, list_move.cu),
+ * with one launch. On the link they act like separate calls (places.h).
  */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H
@@ -22,8 +21,8 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
     return list;
 }
 
-/* The number of the first call. Block 0 adds all calls' units, less the other blocks' shares: until all blocks have
- * left, the shares' top bit is set, and the number is list.count - 1 too high. */
+/* The first call's number. Block 0 adds all calls' units, less the other blocks' shares: until all have left, the
+ * shares' top bit is set, and the number is list.count - 1 too high. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
@@ -38,7 +37,7 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* A warp's position. A row is a vector per lane of a warp; warps take the rows of all calls in turn. */
+/* A warp's position. A row is a vector per lane; warps take the rows of all calls in turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -79,8 +78,6 @@ LANE_FN kernel_call_t list_call(const list_t &list, const list_walk_t &w, uint32
 }
 
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, list_t> = 2;
-
-/* ---- Launches */
 
 extern "C" {
 int alg_list_reduce_launch(const alg_team_t *team, const alg_call_t *call, void *stream);
@@ -163,8 +160,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K: for single calls (reducer or mover, launch.h). S: for short calls of ONLY_RANKS ranks; K again if there are none.
- * LAUNCH, PRELOAD: lists. */
+/* K: for single calls (reducer or mover). S: for short calls of ONLY_RANKS ranks; K again if there are none. LAUNCH,
+ * PRELOAD: lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

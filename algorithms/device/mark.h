@@ -25,8 +25,8 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
-/* Escapes cost up to 1.7 times (docs/lab/results/ones-4-h200.csv). -1 is common; 0xff9d7fd3 and 0xff9d7fd2, which need
- * them with WHITE, do not fill memory (docs/lab/proofs.md). */
+/* Escapes cost up to 1.7 times (docs/lab/results/ones-4-h200.csv), and -1 is common. With WHITE only 0xff9d7fd3 and
+ * 0xff9d7fd2 need them, which do not fill memory (docs/lab/proofs.md). */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)
@@ -36,7 +36,7 @@ LANE_FN void mark_whiten(vec16_t &v)
         v.w[i] ^= WHITE;
 }
 
-/* The greatest word: >= ESCAPED if the vector has SENTINEL or ESCAPED. */
+/* The greatest word: SENTINEL or ESCAPED if there is one. */
 LANE_FN uint32_t mark_top(const vec16_t &v)
 {
     const uint32_t low = v.w[0] > v.w[1] ? v.w[0] : v.w[1], high = v.w[2] > v.w[3] ? v.w[2] : v.w[3];
@@ -85,7 +85,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* Of a vector that has arrived; then mark_unescape, then mark_whiten. */
+/* Then call mark_unescape; then, as always, mark_whiten. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

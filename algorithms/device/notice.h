@@ -3,8 +3,8 @@
  * notice.h - a notice tells a peer that gets no data from this rank that this rank is in the call.
  *
  * With a root some pairs (in rooted/ all) exchange no data, and a root could store into a half that a slow peer still
- * reads (algorithm.h). So they exchange a vector of zeros in the call's half, and wait for it at the call's end. A
- * rank's first block does this, a lane per peer.
+ * reads (algorithm.h). So they exchange a vector of zeros in the call's half, and wait for it at the call's end: a
+ * rank's first block, a lane per peer.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -19,7 +19,7 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 }
 
 typedef struct notices {
-    uint64_t at;       /* from the scratch's start; the caller adds the half */
+    uint64_t at;       /* in the scratch, without the half */
     uint32_t to, from; /* ranks (bits) */
 } notices_t;
 
@@ -40,7 +40,7 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Waits and re-arms: a notice that came after the re-arming would look like data of a later call. False: broken. */
+/* Re-arms, too: what came after that would look like data of a later call. False: the wait was broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts.h - several broadcasts, or reduces, in one kernel: parts of a call (alg_call_t.parts), each with its own
- * blocks, in which `run` serves it like a call. Other ranks may make them one by one (series.h).
+ * parts.h - several broadcasts, or reduces, in one kernel: parts of a call (alg_call_t.parts), each served by `run`
+ * like a call, with its own blocks. Other ranks may make them one by one (series.h).
  *
- * ALG_ENTRIES of a parts_reducer or parts_mover serves calls with and without parts, and needs one of reducer<A> in the
- * same file, which defines the kernels for calls without.
+ * ALG_ENTRIES of a parts_reducer or parts_mover serves calls with and without parts. It needs one of reducer<A> in the
+ * same file, for the kernels without.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
@@ -38,10 +38,10 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
     return parts_one(p.call, p.part[i]);
 }
 
-/* Kernels of each type are many and take long to compile. */
+/* Three or more ranks share kernels: there are many to compile. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
-/* Each part gets one block, and by its length a share of the others. common: the call in the kernel's units.
+/* Each part gets a block, and by its length a share of the others. common: the call in the kernel's units.
  * most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
 static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &common, uint32_t most_threads,
                                  uint64_t most_bytes)
@@ -81,7 +81,7 @@ static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team,
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* alone(call), or of each part: for grids of fewer blocks than parts. */
+/* alone(call), or of each part, where the grid has fewer blocks than parts. */
 template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
 {
     if (call->part_count == 0)
@@ -131,7 +131,7 @@ template <class A> struct parts_reducer {
     }
 };
 
-/* Broadcasts: EACH is false. */
+/* Parts are broadcasts, so EACH is false. */
 template <class A> struct parts_mover {
     typedef A algorithm;
     static constexpr part_bytes_t PART_BYTES = A::segment_bytes;

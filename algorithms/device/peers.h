@@ -14,7 +14,7 @@ LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
     return r < team.nranks ? r : r - team.nranks;
 }
 
-/* At position j among the others. */
+/* The rank at position j among the others. */
 LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
 {
     return j + (j >= team.rank);

@@ -18,7 +18,7 @@ enum { PLACES = 32, PLACES_LIST = 16 };
 static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.mask is no mask");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
-/* Of a block, with room for escapes of any type; 0: none. */
+/* Most bytes of a short call's block, with room for escapes; 0: none. */
 static inline uint64_t places_room(const alg_team_t *team)
 {
     const uint64_t vector = slots_bytes(MARK_ESCAPE, team->nranks - 1, 4) / 4;
@@ -41,7 +41,7 @@ static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t 
     return places_serve(team, call) ? places_turns(team) : turns_t{0, (uint32_t)(team->half_bytes / VEC), 1};
 }
 
-/* Of the call's slots, from half 0. */
+/* The slots' offset from half 0. */
 LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
     return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.mask) * turns.step) * VEC;

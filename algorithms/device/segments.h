@@ -40,7 +40,7 @@ static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
     return k;
 }
 
-/* Of a segment, except a shorter last one: whole pages, or `most`. */
+/* A segment's bytes: whole pages, or `most`; the last may be shorter. */
 static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
 {
     const uint64_t page = 4096, segments = (bytes - 1) / most + 1;
@@ -49,8 +49,8 @@ static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
     return segment < most ? segment : most;
 }
 
-/* The kernel's calls: roots first..last of a series, or none of it. Slots of a series' broadcasts are as long as a half
- * allows: `most` bytes. */
+/* The kernel serves roots first..last of a series, or none. Slots of a series' broadcasts are as long as a half allows:
+ * `most` bytes. */
 static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
 {
     call.series = series_of(call.collective, first, last);

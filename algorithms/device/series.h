@@ -94,7 +94,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
         lane_add_own(word, series_share(lane, s.word, now));
 }
 
-/* From half 0. */
+/* Offset from half 0. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));
