@@ -16,7 +16,7 @@ extern "C" {
 
 #define ALG_MAX_RANKS 8
 
-/* The values of ncclDataType_t; shim/ asserts it. */
+/* As ncclDataType_t; shim/ asserts it. */
 typedef enum alg_type {
     ALG_INT8 = 0,
     ALG_UINT8 = 1,
@@ -33,14 +33,14 @@ typedef enum alg_type {
     ALG_TYPE_COUNT = 12
 } alg_type_t;
 
-/* The first five have the values of ncclRedOp_t; shim/ asserts it. */
+/* The first five as ncclRedOp_t; shim/ asserts it. */
 typedef enum alg_op {
     ALG_SUM = 0,
     ALG_PROD = 1,
     ALG_MAX = 2,
     ALG_MIN = 3,
     ALG_AVG = 4,
-    ALG_PREMUL_SUM = 5 /* sum of each rank's input times that rank's scalar */
+    ALG_PREMUL_SUM = 5 /* of each rank's input times its scalar */
 } alg_op_t;
 
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
@@ -60,16 +60,14 @@ size_t alg_type_bytes(alg_type_t type);
  *   counts   how far each ring has come
  *   staging  data behind flags: staged, and bulk where it gathers (bulk/move.h)
  *
- * Messages have credits. Every other call ends on a rank only after that rank has heard from every rank in that call,
- * directly or through others; a peer that gets no data gets a notice (notice.h) or a flag. So when any rank begins call
- * e+2, every rank has ended call e. Call e, counted on the device, uses half e & 1 and re-arms what peers wrote there;
- * kernel boundaries order this before the data of call e+2. A series of short rooted calls counts as one call
- * (series.h).
+ * Messages have credits. Every other call ends on a rank only after that rank has heard from every rank in it, directly
+ * or through others; a peer without data sends a notice (notice.h) or a flag. So when any rank begins call e+2, every
+ * rank has ended call e. Call e uses half e & 1 and re-arms what peers wrote there; kernel boundaries order this before
+ * the data of call e+2. A series of short rooted calls counts as one call (series.h).
  *
- * A kernel that leaves a call early sets ALG_EPOCH_STOPPED. Later kernels then leave before their first store, because
- * a peer may still be in that call. Unless it was aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the
- * host device a rank or its process may end once its part is done: its stores stay, and a peer that needs more leaves
- * its call.
+ * A kernel that leaves early sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer may
+ * still be in that call. Unless it was aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the host device
+ * a rank or its process may end once its part is done: its stores stay, and a peer that needs more leaves its call.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
@@ -93,19 +91,17 @@ enum { ALG_SHM_CHANNELS = 128 };
 
 typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory; peers store */
-    ALG_MEMORY_SHM = 1,  /* the host's memory; a rank stores into its own, peers load (hostmem/outbox.h) */
+    ALG_MEMORY_SHM = 1,  /* the host's memory; ranks store into their own, peers load (hostmem/outbox.h) */
     ALG_MEMORY_COUNT = 2,
     ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* as PEER; between hosts shared with the proxy (multihost/relay.h) */
 } alg_memory_t;
 
-/* A scratch may come in pieces at reserved addresses. All ranks make the first at the start, the others when a call
- * needs them.
+/* A scratch may come in pieces at reserved addresses: the first at the start, the others when a call needs them.
  *   first    control, flags, counts, places, two short halves for calls of up to short_most bytes
  *   halves   longer calls of the same algorithms
  *   rings    messages
  *   staging  staged and bulk
- * A call's bytes alone choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs: a half is
- * armed as above. */
+ * A call's bytes alone choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
@@ -125,7 +121,7 @@ typedef struct alg_map {
     size_t half_bytes;
     size_t places_offset; /* after half 1 or short half 1 */
     size_t places_bytes;
-    size_t rings_offset; /* rings, then slots of long messages */
+    size_t rings_offset;
     size_t rings_bytes;
     size_t flags_offset;
     size_t flags_bytes;
@@ -250,7 +246,7 @@ typedef struct alg_message {
 
 /* A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
-/* Of a warp's step; a grid is sized by its parts' rows. */
+/* A warp's step; a grid is sized by its parts' rows. */
 enum { ALG_ROW_BYTES = 512 };
 typedef struct alg_part {
     uint32_t root;
@@ -322,7 +318,7 @@ typedef struct alg_algorithm {
     /* A block's share of a multiprocessor, of ALG_ROOM: a power of two. Shares up to ALG_ROOM fit, because the compiler
      * limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
-    uint32_t piece; /* of its calls, except short ones of ALG_PIECE_HALVES */
+    uint32_t piece; /* needed by its calls, except short ones of ALG_PIECE_HALVES */
 } alg_algorithm_t;
 
 /* Lanes of 64 registers in a multiprocessor's 65,536 (CUDA C++ Programming Guide, compute capability 8.0 to 10.0). */
@@ -346,7 +342,7 @@ static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t 
     return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
 }
 
-/* Of a call or its first part; messages: 0. */
+/* A call's or its first part's; messages: 0. */
 static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 {
     if (call->collective == ALG_SEND_RECV)

@@ -44,9 +44,9 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     if (bytes < MIB)
         return false;
     *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
-    /* At 80 MiB: rings of 16 MiB, or 8 KiB per channel of four ranks, which a link fills in 12 us; staging of 24 MiB
-     * with flags, for the largest chunks that help; halves of 18.7 MiB, for two-shot's 14 MiB at three ranks; places of
-     * 2 MiB, for short calls of 51 KiB at two ranks, 17 at four, 7 at eight. alg_map_cut leaves them 1 MiB. */
+    /* At 80 MiB: rings of 16 MiB (8 KiB per channel of four ranks, which a link fills in 12 us); staging of 24 MiB with
+     * flags (the largest chunks that help); halves of 18.7 MiB (two-shot's 14 MiB at three ranks); places of 2 MiB
+     * (short calls of 51 KiB at two ranks, 17 at four, 7 at eight), of which alg_map_cut leaves 1. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);

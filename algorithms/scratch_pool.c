@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch_pool.c - idle scratches for the next communicator of the same ranks, since allocation and mapping are most of
- * a set-up. The pool, a list, newest first, owns them. Frees are slow: outside its lock.
+ * a set-up. The pool, a list, newest first, owns them. Frees are slow and happen outside its lock.
  *
  * All ranks must choose the same one. They make a set's communicators in the same order, so the newest that fits is
  * common, even where a rank has dropped an older one. It stays reserved until taken or left, since another set-up may

@@ -160,9 +160,9 @@ template <int N> LANE_FN void bulk_wait_done()
 #endif
 }
 
-/* ---- Fences order */
+/* ---- Fences */
 
-/* this lane's stores into shared memory before later copies from there. */
+/* Orders this lane's stores into shared memory before later copies from there. */
 LANE_FN void bulk_stored()
 {
 #if __CUDA_ARCH__ >= 900
@@ -170,7 +170,7 @@ LANE_FN void bulk_stored()
 #endif
 }
 
-/* what this lane acquired before its later copies from global memory. */
+/* Orders what this lane acquired before its later copies from global memory. */
 LANE_FN void bulk_seen()
 {
 #if __CUDA_ARCH__ >= 900

@@ -239,7 +239,7 @@ template <class F> LANE_FN F op_max_float(F a, F b)
 LANE_FN double op_max(double a, double b)
 {
 #ifdef __CUDACC__
-    return fmax(a, b); /* the same rules, fewer instructions */
+    return fmax(a, b);
 #else
     return op_max_float(a, b);
 #endif

@@ -25,9 +25,8 @@ typedef struct kernel_call {
     uint64_t scalar_bits;
     uint32_t blocks;
     uint32_t threads;
-    uint64_t stride; /* bytes between ranks' blocks */
-    uint64_t
-        all_bytes; /* bulk/: from the segment in the first block to the end of all; the last block may be shorter */
+    uint64_t stride;       /* bytes between ranks' blocks */
+    uint64_t all_bytes;    /* bulk/: from the segment in the first block to the end of all blocks */
     uint32_t slot_vectors; /* of a slot (push/push_move.cu) */
     turns_t turns;         /* HAS_PLACES (places.h) */
     uint32_t series;       /* series.h; 0: none */

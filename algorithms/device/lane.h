@@ -7,7 +7,6 @@
  * A lane's state is in structs (reduction, slots, outbox): `make` needs only the kernel's arguments and precedes
  * lane_begin(held); `begin` or `move` follows, when the epoch is known.
  *
- *   lane_t              position: block, blocks, thread, threads; in the grid: grid_block, grid_blocks
  *   lane_part           restrict the lane to the kernel's call number `part`, of blocks from..to-1 (parts.h)
  *   lane_begin          wait for all earlier work of the stream; only the kernel's arguments may be used before.
  *                       `held`: values computed from them, or'ed, to keep that arithmetic before the wait.

@@ -27,7 +27,7 @@ static const uint32_t LANE_ROWS = 4;
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
-    uint32_t polls;    /* of all waits: a count per wait makes the compiler spill */
+    uint32_t polls;    /* of all waits: a count per wait would spill */
     uint64_t deadline; /* ns of globaltimer; 0: not set */
     uint32_t grid_block, grid_blocks;
 } lane_t;

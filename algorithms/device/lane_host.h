@@ -288,7 +288,7 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
 }
 
 /* Awaited ranks that were lost at the previous check: what they sent has been polled since. A rank that has ended this
- * collective has stored all of its part. */
+ * collective is not missed: it has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;

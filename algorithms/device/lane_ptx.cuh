@@ -18,8 +18,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* The assembler, which cannot see that the shuffle returns the lane's own value, would compute it at its use, after a
- * wait. */
+/* The assembler cannot see that the shuffle returns the lane's own value. Else it would compute the address at its
+ * use. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);

@@ -42,8 +42,8 @@ template <class P> static void *launch_block_main(void *argument)
     return NULL;
 }
 
-/* Runs block 0 here and the others in threads, to their end; an alg_status_t. Peers would wait for a block without
- * thread, so its call is aborted. counted: a collective, after `call` others. */
+/* Runs block 0 here and the others in threads, to their end; an alg_status_t. Peers would wait for a block that has no
+ * thread, so the call is aborted. counted: a collective, after `call` others. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)

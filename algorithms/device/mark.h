@@ -85,7 +85,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* Then call mark_unescape; then, as always, mark_whiten. */
+/* If so, call mark_unescape; then, in any case, mark_whiten. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

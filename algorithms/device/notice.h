@@ -40,7 +40,8 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Re-arms, too: what came after that would look like data of a later call. False: the wait was broken. */
+/* Waits for all, then re-arms: a notice that came later would look like data of a later call. False: the wait was
+ * broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

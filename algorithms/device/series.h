@@ -68,7 +68,7 @@ LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;
 }
 
-/* Continues: the word has this call's shares, or a predecessor's collective is the same and its root lower. */
+/* Continues: the word has this call's shares, or the predecessor has the same collective and a lower root. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {
     const uint64_t last = epoch_base(s.epoch) - EPOCH_UNIT;
