@@ -4,7 +4,7 @@
  * that occupy the device. The scratch owns the page.
  *
  * It is an mmap registered with CUDA. A page of CUDA's own would be unmapped at a device reset or the program's end,
- * while the proxy (multihost/proxy.c) may read it. MAP_SHARED: one page for host and device after a fork.
+ * while the proxy (multihost/proxy.c) may read it. MAP_SHARED keeps host and device on one page after a fork.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

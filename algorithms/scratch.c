@@ -356,7 +356,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming)
-        scratch->proven = false; /* still being written: no one may reuse it */
+        scratch->proven = false; /* its memory is still being written */
     else
         drop_piece(scratch, piece);
 }

@@ -69,9 +69,9 @@ int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
 /* The caller sets `limit`. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
-/* For a call that needs this piece (alg_piece_of); with ALG_PIECE_FIRST the halves are the short ones. */
+/* A copy for a call that needs this piece (alg_piece_of): with ALG_PIECE_FIRST the halves are the short ones. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
-/* The host's address. */
+/* As the host addresses it. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 /* net_device_life at creation; host device: 0. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
@@ -84,9 +84,9 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: frees what was released and not pooled. Waits for every kernel of the devices: none may wait forever. Memory
  * that a living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
-/* Scratches and relays' memories that wait for alg_scratch_reap, except those that it last kept for peers. */
+/* How many scratches and relays' memories wait for alg_scratch_reap, except those that it last kept for peers. */
 uint32_t alg_scratch_retired(void);
-/* Releases the pool's scratches that are not reserved. */
+/* Releases the idle scratches that are not reserved. */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

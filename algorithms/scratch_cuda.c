@@ -26,7 +26,7 @@ static int task_begin(cuda_task_t *task, int ordinal)
     return error;
 }
 
-/* Waits for the stream. `result`: of enqueueing. */
+/* Waits for the stream's work. `result`: of enqueueing it. */
 static int task_end(cuda_task_t *task, int result)
 {
     cudaError_t waited = cudaStreamSynchronize(task->stream);
@@ -58,7 +58,7 @@ static void cuda_own_destroy(int ordinal, uint8_t *own)
     net_scope_leave(&scope);
 }
 
-/* Graphs accept them since CUDA 12.3's driver. */
+/* Graphs accept dependent launches since CUDA 12.3's driver. */
 static bool cuda_dependent_launch(int ordinal)
 {
     net_scope_t scope;
@@ -87,8 +87,8 @@ static int cuda_priority(int ordinal)
 /* ---- Arming */
 
 /*
- * By copies of host memory, which copy engines make. A memset of 256 KB is a kernel: it did not begin while waiting
- * kernels filled an H200, nor did a copy on the device. A first long call must not wait for others' calls
+ * Memory is set by copies from the host, which copy engines make. A memset of 256 KB is a kernel: it did not begin
+ * while waiting kernels filled an H200, nor did a copy on the device. A first long call must not wait for others' calls
  * (transport.arming).
  */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
@@ -97,7 +97,7 @@ static struct {
 } g_fill __attribute__((aligned(FILL_ALIGNMENT)));
 static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
 
-/* Copies from unregistered pages, also after a device reset, are slower. */
+/* Copies from unregistered pages, also after a device reset, work but are slower. */
 static void prepare_fill(void)
 {
     memset(g_fill.ones, 0xff, sizeof g_fill.ones);
@@ -117,7 +117,7 @@ static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, 
     return result;
 }
 
-/* The armed spans ascend and are disjoint. */
+/* Ones into the armed spans, which ascend and are disjoint; zeros elsewhere. */
 static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, cudaStream_t stream)
 {
     uint8_t *at = scratch->team.scratch[scratch->rank];
@@ -164,7 +164,7 @@ static int cuda_arm(const alg_scratch_t *scratch)
     return task_end(&task, result);
 }
 
-/* *arming: the stream. */
+/* *arming becomes the stream. */
 static int cuda_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
 {
     cuda_task_t task;

@@ -3,8 +3,9 @@
  * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
  * The driver's frees and unmaps wait for every kernel of the device, and one may wait for a dead peer until an abort,
- * maybe by this very thread. So on CUDA a list of retired scratches owns them until alg_scratch_reap, when no kernel
- * runs. Mappings of peers' memory are closed first; transport keeps own memory until the peers have done the same.
+ * maybe by this very thread. So on CUDA a list of retired scratches owns released ones until alg_scratch_reap, whose
+ * caller knows that no kernel runs. Mappings of peers' memory are closed first; transport keeps own memory until the
+ * peers have done the same.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static void free_now(alg_scratch_t *scratch)
     free(scratch);
 }
 
-/* Freeing waits for every kernel of the device. */
+/* Whether freeing waits for every kernel of the device. */
 static bool can_block(const alg_scratch_t *scratch)
 {
     return scratch->device == ALG_DEVICE_CUDA && scratch->pid == getpid();
@@ -85,7 +86,7 @@ void alg_scratch_reap(void)
     net_memory_reap();
 }
 
-/* Otherwise kernels may have left half way. */
+/* After an abort or a failed wait, kernels may have left half way. */
 static bool ended_well(const alg_scratch_t *scratch)
 {
     return __atomic_load_n(&scratch->control->abort, __ATOMIC_ACQUIRE) == 0 &&

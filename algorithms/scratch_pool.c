@@ -4,8 +4,8 @@
  * a set-up. The pool, a list, newest first, owns them. Frees are slow and happen outside its lock.
  *
  * All ranks must choose the same one. They make a set's communicators in the same order, so the newest that fits is
- * common, even where a rank has dropped an older one. It stays reserved until taken or left, since another set-up may
- * come.
+ * common, even where a rank has dropped an older one. An offered one stays reserved until taken or left, since another
+ * set-up may come.
  */
 #define _GNU_SOURCE
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "algorithms/device/bulk_ptx.cuh"
 
 typedef struct bulk_ring {
-    uint32_t stages, full, changed, free; /* in shared memory */
+    uint32_t stages, full, changed, free; /* addresses in shared memory */
     uint32_t depth, bytes;
 } bulk_ring_t;
 

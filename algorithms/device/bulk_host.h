@@ -11,7 +11,7 @@ enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, each up to a granule longer */
 
 typedef struct bulk_stage {
-    const uint8_t *from[ALG_MAX_RANKS]; /* of pending loads */
+    const uint8_t *from[ALG_MAX_RANKS]; /* sources of pending loads */
     uint32_t to[ALG_MAX_RANKS], bytes[ALG_MAX_RANKS], loads, asked;
     uint32_t filled, changed, released;
     alignas(VEC) uint8_t data[BULK_HOST_ROOM];
@@ -26,7 +26,7 @@ typedef struct bulk_pending {
 
 typedef struct bulk_ring {
     uint32_t depth, bytes;
-    mutable uint32_t group, begin, end; /* stores: the open group; those not yet written */
+    mutable uint32_t group, begin, end; /* stores: the open group; range of those not yet written */
     mutable bulk_stage_t stage[BULK_HOST_DEPTH * BULK_MOST_PARTS];
     mutable bulk_pending_t store[BULK_HOST_STORES];
 } bulk_ring_t;

@@ -89,8 +89,8 @@ LANE_FN void bulk_arrive(uint32_t barrier)
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether this parity's phase is over; acquires. try_wait may suspend the lane briefly; a time hint would make that
- * long. */
+/* Whether this parity's phase is over; acquires. try_wait may suspend the lane briefly; a time hint would make it wait
+ * that long. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;

@@ -23,7 +23,7 @@ static inline uint32_t convert_to_bits(float f)
     return bits;
 }
 
-/* At most 16 bits: sign, exponent, mantissa. */
+/* A format of at most 16 bits: sign, exponent, mantissa. */
 typedef struct small_float {
     int exponent, mantissa, bias;
     uint32_t nan;              /* as written, without sign */
@@ -49,7 +49,7 @@ static inline float convert_widen(const small_float_t &format, uint32_t bits)
     if (!format.all_ones_is_nan_only && exponent == top)
         return convert_from_bits(sign | 0x7f800000);
     if (exponent == 0) {
-        /* 2^(1 - bias - mantissa), exact in fp32 */
+        /* fraction * 2^(1 - bias - mantissa), exact in fp32 */
         const float unit = convert_from_bits((uint32_t)(127 + 1 - format.bias - format.mantissa) << 23);
         const float value = (float)fraction * unit;
         return convert_from_bits(sign | convert_to_bits(value));
@@ -68,7 +68,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const int exponent = (int)(magnitude >> 23) - 127 + format.bias;
     if (exponent > (1 << format.exponent))
         return sign | (format.infinity ? format.largest + 1 : format.largest);
-    /* More bits are dropped below the normal range. */
+    /* Fewer bits are kept below the normal range. */
     const uint32_t significand = (magnitude & 0x7fffff) | (magnitude >= 0x800000 ? 0x800000 : 0);
     const int drop = 23 - format.mantissa + (exponent > 0 ? 0 : 1 - exponent);
     if (drop > 25)

@@ -17,7 +17,7 @@
 #include "algorithms/device/launch_host.h"
 #endif
 
-/* The ranks that A's kernels serve; 0: any. */
+/* The only number of ranks of A's kernels; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
 /* Most bytes of a block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
@@ -48,14 +48,14 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* load(kernel) for each kernel of this number of ranks, until an error (not 0). */
+/* Calls load(kernel) for each kernel of this number of ranks, until an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
     return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
 
-/* Most ranks for which A has kernels of the exact number, with argument P. */
+/* Most ranks for which A has kernels of the exact number, with argument type P. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)

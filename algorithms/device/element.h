@@ -193,7 +193,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* In each byte: the sign; the other bits, whose sums do not carry out; 1. */
+/* In each byte: the sign bit; the other bits, whose sums do not carry out; the value 1. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
@@ -290,7 +290,7 @@ LANE_FN float op_one_nan(float a)
     return a;
 }
 
-/* Rounded once. */
+/* a + x * y, rounded once. */
 LANE_FN float op_fma(float a, float x, float y)
 {
     return __builtin_fmaf(x, y, a);
@@ -322,14 +322,14 @@ template <bool EXACT> LANE_FN double op_add(double a, double x, float scale)
 #endif
 }
 
-/* Truncates. */
+/* Integer quotient, truncated. */
 template <bool UNSIGNED, class A> LANE_FN A op_divide(A a, uint32_t n)
 {
     typedef typename wrapping<A>::type U;
     return UNSIGNED ? (A)((U)a / n) : (A)(a / (A)n);
 }
 
-/* By 2 or 4: with n - 1 added to negative bytes, a shift truncates toward zero. */
+/* Divides all four bytes by 2 or 4: with n - 1 added to negative bytes, a shift truncates toward zero. */
 template <bool UNSIGNED> LANE_FN bytes4_t bytes_shift(bytes4_t a, uint32_t n)
 {
     const uint32_t bits = n / 2, mask = BYTES_EACH * (0xff >> bits), negative = UNSIGNED ? 0 : (a.w & BYTES_TOP) >> 7;

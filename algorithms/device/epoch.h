@@ -42,9 +42,9 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
     epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* The block needs the number no more; by each lane once. A block adds its share when all its lanes have read it, and
- * all shares add up to a unit. So no lane of this call reads the next number, and none waits for other blocks. The next
- * kernel begins after this one ends. Shares are even, so bit 0 stays. */
+/* Once by each lane, when the block no longer needs the number. A block adds its share when all its lanes have read it,
+ * and all shares add up to a unit. So no lane of this call reads the next number, and none waits for other blocks. The
+ * next kernel begins after this one ends. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

@@ -16,7 +16,8 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* Without this bound on registers the compiler may spill, to make room for two. Algorithms may specialise it. */
+/* Blocks for which registers must suffice: without this bound the compiler may spill to make room for two. Algorithms
+ * may specialise it. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
 /* alg_algorithm_t.block_room where registers are the limit. */
@@ -46,7 +47,7 @@ static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t 
         *blocks = filled > 0 ? (uint32_t)filled : 1;
 }
 
-/* Fewer where this rank's share of its GPU is smaller. Ranks may differ. */
+/* Fewer than the call's where this rank's share of its GPU has no room. Ranks may differ. */
 static inline uint32_t grid_blocks(const alg_call_t *call)
 {
     const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;

@@ -9,8 +9,7 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the ranks; above EXACT_RANKS their upper bound. WHOLE: vectors are aligned and complete, so that a load is one
- * instruction and several are in flight. */
+/* N: the ranks; above EXACT_RANKS their upper bound. WHOLE: all vectors are aligned and complete. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
@@ -18,7 +17,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
-    uint8_t *kept; /* KEEPS: the output's address, from keep */
+    uint8_t *kept; /* KEEPS: address of the output vector, from keep */
     vec16_t scalar;
     ordering_t order;
     const uint8_t *readable; /* any memory of this device */
@@ -63,7 +62,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             const U bits = call.scalar_pointer ? *(const U *)call.scalar_pointer : (U)call.scalar_bits;
             memcpy(scalar.w, &bits, sizeof bits);
             if (E::BYTES == 1)
-                scalar.w[0] *= BYTES_EACH; /* four at once (bytes4_t) */
+                scalar.w[0] *= BYTES_EACH; /* bytes4_t multiplies four at once */
         }
     }
 
@@ -134,7 +133,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* The values are results of several ranks: an integer average divides by `all`. */
+    /* For values that are results of several ranks: an integer average divides by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;
@@ -166,7 +165,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         if constexpr (OPS == OPS_MAX && !FLOATS)
             vec_order(result, order);
         if (MARK == MARK_WORD)
-            mark_clean<MARK>(result); /* and the mirrored NaN of a GPU's fp32 minimum */
+            mark_clean<MARK>(result); /* also for a GPU's fp32 minimum, whose NaN was mirrored */
         return result;
     }
 };

@@ -7,12 +7,12 @@
 
 #include "algorithms/device/lane.h"
 
-/* Slots of a call without a root: call e has those from first + (e & mask) * step on, in vectors from half 0. */
+/* Slots of calls without a root: those of call e begin at first + (e & mask) * step, in vectors from half 0. */
 typedef struct turns {
     uint32_t first, step, mask;
 } turns_t;
 
-/* Without a comment: as in alg_call_t. */
+/* Fields without a comment: as in alg_call_t. */
 typedef struct kernel_call {
     alg_collective_t collective;
     uint32_t root;
@@ -27,11 +27,11 @@ typedef struct kernel_call {
     uint32_t threads;
     uint64_t stride;       /* bytes between ranks' blocks */
     uint64_t all_bytes;    /* bulk/: from the segment in the first block to the end of all blocks */
-    uint32_t slot_vectors; /* of a slot (push/push_move.cu) */
-    turns_t turns;         /* HAS_PLACES (places.h) */
+    uint32_t slot_vectors; /* length of a slot (push/push_move.cu) */
+    turns_t turns;         /* with HAS_PLACES (places.h) */
     uint32_t series;       /* series.h; 0: none */
-    uint32_t grid_blocks;  /* of this rank's grid */
-    uint32_t sure_blocks;  /* of these, surely find room */
+    uint32_t grid_blocks;  /* `blocks`, or as many as this rank's GPU has room for */
+    uint32_t sure_blocks;  /* of these, those that surely find room */
     uint32_t early;
 } kernel_call_t;
 
@@ -42,7 +42,7 @@ static inline bool kernel_call_is_whole(const kernel_call_t &call)
     return ((uintptr_t)call.input | (uintptr_t)call.output | bytes | call.stride) % VEC == 0;
 }
 
-/* Several calls (parts.h) overload it, to choose the call of the lane's block. */
+/* Arguments of several calls (parts.h) overload this: it chooses the call of the lane's block. */
 LANE_FN const kernel_call_t &kernel_call_of(const kernel_call_t &call, lane_t &)
 {
     return call;

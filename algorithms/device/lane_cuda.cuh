@@ -11,18 +11,17 @@
 #define LANE_HOST_FN __host__ __device__ __forceinline__
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
-/* Fetching code costs a short message time. */
 #define LANE_COLD_FN static __device__ __noinline__
 
 /* PTX ISA: add, fma, mul, max of f32 give the NaN 0x7fffffff; max of +0 and -0 is +0. */
 #define LANE_ANY_ORDER true
 
-/* Many lanes put at once. Two ranks' push: SLOTS_ROWS. */
+/* One suffices: many lanes put at once. Push between two ranks uses SLOTS_ROWS. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
 
-/* More only lengthen both ends of the pipeline. */
+/* More rows only lengthen both ends of the pipeline. */
 static const uint32_t LANE_ROWS = 4;
 
 typedef struct lane {
@@ -86,8 +85,8 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
  * (scratch_end.c). A warp reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* tell: peers leave, too, since they will not get this rank's data; after an abort their programs abort them. No fence
- * is needed. */
+/* tell: peers leave, too, since they will not get this rank's data; after an abort their programs abort them. These
+ * stores need no fence. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -133,7 +132,7 @@ LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t c
     control->wait_beat = now;
 }
 
-/* The deadline; 0: none; or LANE_STOP. `own`: alg_team_t.own. */
+/* Returns the deadline, 0 (none) or LANE_STOP. `own`: alg_team_t.own. */
 LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
@@ -165,7 +164,8 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane acts for those of its warp that came together. By value: a team's address would slow the caller. */
+/* One lane acts for those of its warp that came together. Arguments by value: a team's address would slow the
+ * caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;

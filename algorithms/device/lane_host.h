@@ -21,7 +21,7 @@
 /* The sum of two NaN is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
-/* Ranks may outnumber cores: single vectors would cost two switches each. */
+/* Ranks may outnumber cores: one vector at a time would cost two switches per vector. */
 static const uint32_t LANE_AHEAD = 1024;
 static const uint32_t LANE_ROWS = 32;
 
@@ -34,9 +34,9 @@ typedef struct lane {
     uint32_t polls;
     uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: not set */
     uint32_t awaited;  /* ranks (bits) */
-    uint32_t lost;     /* ranks (bits): gone or stopped at the last check */
-    bool counted;      /* of a collective */
-    uint64_t call;     /* collectives before this one */
+    uint32_t lost;     /* ranks (bits) found gone or stopped at the last check */
+    bool counted;      /* the call is a collective */
+    uint64_t call;     /* collectives before it */
     uint32_t grid_block, grid_blocks;
 } lane_t;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - PTX of lane.h (contracts there); bulk copies: bulk_ptx.cuh. tests/emulator/ has the same functions.
+ * lane_ptx.cuh - all PTX of kernels except bulk copies (bulk_ptx.cuh). Contracts: lane.h. tests/emulator/ has the same
+ * functions.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
@@ -18,8 +19,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* The assembler cannot see that the shuffle returns the lane's own value. Else it would compute the address at its
- * use. */
+/* The assembler would compute the address at its use, after a wait. It cannot see that this shuffle returns the lane's
+ * own value. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -51,8 +52,8 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* Relaxed: the assembler would sink a plain load below its user's branch. No branch or predicate: there it would wait
- * for earlier loads, 0.2 us of a short message. */
+/* Relaxed to keep its place: the assembler would sink a plain load below its user's branch. A load behind a branch or
+ * predicate would wait for earlier loads: 0.2 us of a short message. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
@@ -122,7 +123,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* Cumulative over the warp's stores before lane_warp_sync: one serves the flags to all peers. */
+/* Cumulative over the warp's stores before lane_warp_sync. One fence serves the flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");

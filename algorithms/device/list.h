@@ -112,7 +112,7 @@ static int list_launch(const alg_team_t *team, const alg_call_t *call, const ker
     int error = 0;
     for (uint32_t first = 0; first < call->part_count && error == 0; first += PLACES_LIST) {
         const list_t list = list_make(team, call, common, first, most_threads);
-        alg_team_t patient = *team; /* parts_launch */
+        alg_team_t patient = *team; /* see parts_launch */
         patient.limit = lane_limit_times(patient.limit, list.count);
         error = launch_collective(kernel(list), &patient, list, list.call, list.count, stream);
     }

@@ -26,7 +26,7 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 static const uint32_t ESCAPED = SENTINEL - 1;
 
 /* Escapes cost up to 1.7 times (docs/lab/results/ones-4-h200.csv), and -1 is common. With WHITE only 0xff9d7fd3 and
- * 0xff9d7fd2 need them, which do not fill memory (docs/lab/proofs.md). */
+ * 0xff9d7fd2 need them, with which programs do not fill memory (docs/lab/proofs.md). */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)

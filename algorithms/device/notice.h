@@ -19,8 +19,8 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 }
 
 typedef struct notices {
-    uint64_t at;       /* in the scratch, without the half */
-    uint32_t to, from; /* ranks (bits) */
+    uint64_t at;       /* from the scratch's start, without the call's half */
+    uint32_t to, from; /* ranks (bits) that get one; that send one */
 } notices_t;
 
 /* Bit r of sent (received): there is data for (from) rank r. */

@@ -4,7 +4,7 @@
  * like a call, with its own blocks. Other ranks may make them one by one (series.h).
  *
  * ALG_ENTRIES of a parts_reducer or parts_mover serves calls with and without parts. It needs one of reducer<A> in the
- * same file, for the kernels without.
+ * same file, which defines the kernels for calls without.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
@@ -14,7 +14,7 @@
 typedef struct parts {
     kernel_call_t call; /* common to all */
     uint32_t count;
-    uint32_t end[ALG_MAX_RANKS]; /* block after the last */
+    uint32_t end[ALG_MAX_RANKS]; /* the block after each part's last */
     alg_part_t part[ALG_MAX_RANKS];
 } parts_t;
 
@@ -28,7 +28,7 @@ LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part
     return call;
 }
 
-/* Restricts the lane to its block's part. */
+/* This block's part, to which it restricts the lane. */
 LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 {
     uint32_t i = 0;
@@ -81,7 +81,7 @@ static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team,
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* alone(call), or of each part, where the grid has fewer blocks than parts. */
+/* Runs alone(call), or alone(part) for each part, where the grid has fewer blocks than parts. */
 template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
 {
     if (call->part_count == 0)

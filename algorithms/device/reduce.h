@@ -9,10 +9,10 @@
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* Kernels of N <= EXACT_RANKS serve N ranks, others up to N. */
+/* A kernel for N ranks serves N ranks if N <= EXACT_RANKS, else up to N. */
 enum { EXACT_RANKS = 4 };
 
-/* Kernels: sum, avg; max, min; the others, by a switch. */
+/* Kinds of kernels: sum and avg; max and min; the others, by a switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -20,24 +20,24 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* They use the signed kernels, but for ordering_of and reduce_average_integers. */
+/* Unsigned types use the signed kernels; ordering_of and reduce_average_integers treat the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* An average first divides each float by this power of two: the sum is in range if the average is. */
+/* An average first divides each float by this power of two, so that the sum is in range if the average is. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
 }
 
-/* A sum adds v[i] * scale. */
+/* a[i] = a[i] op v[i]; a sum adds v[i] * scale. */
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* In fp32 a shorter type times a power of two is exact. Elsewhere one rounding would make the order of two ranks
-     * matter. */
+    /* In fp32 a shorter type times a power of two is exact. Elsewhere one rounding instead of two would make the order
+     * of two ranks matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
@@ -48,7 +48,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* By words: the compiler would put selected vectors in memory. */
+/* Selects words: the compiler would put selected vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -58,8 +58,8 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* An order as max, by xor with a vector's words (even, odd, for types of 8 bytes) before and after. Floats: the sign
- * bit makes max a min. Integers: it maps unsigned to signed; ~x makes max a min. */
+/* Xored with a vector's words before and after max (even and odd words apart, for types of 8 bytes), it gives the
+ * call's order. Floats: the sign bit makes max a min. Integers: it maps unsigned to signed, and ~x makes max a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -81,7 +81,7 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* In rank order. own: this rank's value; x: the others', in rank order. A sum is of values times `scale`. */
+/* Joins in rank order. own: this rank's value; x: the others', in rank order. Sums are of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
@@ -120,7 +120,7 @@ LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::
     const uint32_t n = N <= EXACT_RANKS ? N : nranks, share = reduce_share(n);
     if (n == share)
         return;
-    const A rest = (A)(share - n) / (A)n; /* in range where a * (1 + rest) may not be */
+    const A rest = (A)(share - n) / (A)n; /* stays in range where a * (1 + rest) may not */
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
         a[i] = op_fma(a[i], a[i], rest);
@@ -130,7 +130,7 @@ template <int TYPE, int N>
 LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks,
                                      alg_type_t type)
 {
-    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* a constant divides cheaply */
+    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* dividing by a constant is cheap */
     if (is_unsigned(type)) {
         LANE_UNROLL
         for (int i = 0; i < element<TYPE>::COUNT; i++)
@@ -142,7 +142,7 @@ LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>
         a[i] = op_divide<false>(a[i], n);
 }
 
-/* By this rank's scalar, rounded to the type. */
+/* This rank's input times its scalar, rounded to the type. */
 template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
 {
     typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];

@@ -13,8 +13,8 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
-/* A lane's vectors that are loaded and polled together. With two, 512 threads are as fast as 1024, and two such blocks
- * fit a multiprocessor. More ranks: not measured. */
+/* Vectors that a lane of N ranks loads and polls together. With two, 512 threads are as fast as 1024, and two such
+ * blocks fit a multiprocessor. More ranks: not measured. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t SLOTS_ROWS = N == 2 ? 2 : 1;
 #else
@@ -28,11 +28,11 @@ LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-/* k: from the lane's first vector on; the second set begins at second_set(). */
+/* k: position after the lane's first vector; the second set is at k + second_set(). */
 template <mark_t MARK, int N> struct slots {
-    uint8_t *to[N]; /* [i]: at the rank i places after; [0] is unused */
+    uint8_t *to[N]; /* [i]: this rank's slot at the rank i places after; [0] is unused */
     uint8_t *from;
-    uint8_t *to_word[N]; /* of escape words */
+    uint8_t *to_word[N]; /* the same for escape words */
     uint8_t *from_word;
     uint32_t vectors, nranks;
 
@@ -66,7 +66,7 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* Two ranks' kernels lack registers for the rare escape words' addresses. */
+    /* With two ranks, registers are too few for the rare escape words' addresses. */
     LANE_FN uint64_t held()
     {
         if (N == 2)
@@ -102,7 +102,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* To the rank i places after. input.h cleans all but integers. */
+    /* To the rank i places after this one. input.h cleans all but integers. */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
@@ -131,7 +131,7 @@ template <mark_t MARK, int N> struct slots {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Waits for slots j with `wanted >> j & 1`, polled together so that loads overlap. False: broken. */
+    /* Waits for slots j with `wanted >> j & 1`, polled together so that loads overlap. False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
@@ -208,7 +208,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* After every take, which re-arms escape words. Last: no rank waits for it. */
+    /* After every take, which re-arms escape words itself. Last, since no rank waits for it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL
