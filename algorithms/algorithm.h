@@ -96,12 +96,9 @@ typedef enum alg_memory {
     ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* as PEER; between hosts shared with the proxy (multihost/relay.h) */
 } alg_memory_t;
 
-/* A scratch may come in pieces at reserved addresses: the first at the start, the others when a call needs them.
- *   first    control, flags, counts, places, two short halves for calls of up to short_most bytes
- *   halves   longer calls of the same algorithms
- *   rings    messages
- *   staging  staged and bulk
- * A call's bytes alone choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs. */
+/* A scratch may come in pieces at reserved addresses: the first at the start, another when a call needs it. The first
+ * has control, flags, counts, places, and two short halves, for calls of up to short_most bytes. A call's bytes alone
+ * choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;

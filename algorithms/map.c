@@ -44,9 +44,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     if (bytes < MIB)
         return false;
     *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
-    /* At 80 MiB: rings of 16 MiB (8 KiB per channel of four ranks, which a link fills in 12 us); staging of 24 MiB with
-     * flags (the largest chunks that help); halves of 18.7 MiB (two-shot's 14 MiB at three ranks); places of 2 MiB
-     * (short calls of 51 KiB at two ranks, 17 at four, 7 at eight), of which alg_map_cut leaves 1. */
+    /* The shares at 80 MiB: docs/lab/proofs.md. alg_map_cut leaves 1 MiB for places. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
@@ -60,7 +58,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->counts_offset = map->flags_offset + map->flags_bytes;
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
-    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* half of it: a multiple of 16 */
+    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* half of it must be a multiple of 16 */
     map->total_bytes = bytes;
     make_whole(map);
     return true;

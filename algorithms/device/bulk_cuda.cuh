@@ -77,7 +77,6 @@ template <int N> LANE_FN void bulk_done(const bulk_ring_t &)
     bulk_wait_done<N>();
 }
 
-/* After this warp's last use of the stage and lane_warp_sync. */
 LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_arrive(r.free + 8 * at.stage);

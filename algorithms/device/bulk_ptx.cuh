@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_ptx.cuh - PTX of bulk copies: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/ has
- * the same functions.
+ * bulk_ptx.cuh - PTX of bulk.h: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/ has the
+ * same functions.
  *
- * Copies use the async proxy. A lane that sees a copy complete sees its data. Before a copy reads what lanes stored, a
- * proxy fence is needed. Before sm_90 the lane copies by itself: right but slow, and no row uses it.
+ * Copies use the async proxy. A lane that sees a copy complete sees its data. Before copies read what lanes stored or
+ * acquired, a proxy fence is needed (bulk_stored, bulk_seen). Before sm_90 the lane copies by itself: right but slow,
+ * and no row uses it.
  */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
@@ -152,7 +153,6 @@ template <int N> LANE_FN void bulk_wait_read()
 #endif
 }
 
-/* This lane then sees what the copies wrote; other GPUs do after a fence. */
 template <int N> LANE_FN void bulk_wait_done()
 {
 #if __CUDA_ARCH__ >= 900
@@ -160,9 +160,6 @@ template <int N> LANE_FN void bulk_wait_done()
 #endif
 }
 
-/* ---- Fences */
-
-/* Orders this lane's stores into shared memory before later copies from there. */
 LANE_FN void bulk_stored()
 {
 #if __CUDA_ARCH__ >= 900
@@ -170,7 +167,6 @@ LANE_FN void bulk_stored()
 #endif
 }
 
-/* Orders what this lane acquired before its later copies from global memory. */
 LANE_FN void bulk_seen()
 {
 #if __CUDA_ARCH__ >= 900

@@ -9,7 +9,7 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the ranks; above EXACT_RANKS their upper bound. WHOLE: all vectors are aligned and complete. */
+/* N, WHOLE: launch.h. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;

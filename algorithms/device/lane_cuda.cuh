@@ -80,9 +80,9 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
     return __reduce_add_sync(0xffffffffu, x);
 }
 
-/* Reads of the abort word cross PCIe and delay data on the link. So one waiting lane per scratch reads it, every
- * LANE_LOOK_NS; ALG_LOOK_OFFSET has the time, or LANE_STOP: kernels leave, and the scratch is not reused
- * (scratch_end.c). A warp reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
+/* One waiting lane per scratch reads the host's words, every LANE_LOOK_NS, since such reads delay data on the link.
+ * ALG_LOOK_OFFSET has the time, or LANE_STOP: kernels leave, and the scratch is not reused (scratch_end.c). A warp
+ * reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* tell: peers leave, too, since they will not get this rank's data; after an abort their programs abort them. These

@@ -2,9 +2,8 @@
 /*
  * launch.h - from an algorithm's `run` to its kernels and descriptors.
  *
- * An algorithm is a struct. Its `run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)` is a kernel's
- * code for one lane. If it reduces: template <int TYPE, int OPS, int N, bool WHOLE>; if it moves data, whose count is
- * then in bytes: template <int N, bool WHOLE, bool EACH>.
+ * An algorithm is a struct. Its `run(lane, team, call)` is a kernel's code for one lane: run<TYPE, OPS, N, WHOLE>
+ * reduces, run<N, WHOLE, EACH> moves data, whose count is in bytes.
  *   TYPE, OPS   an alg_type_t; an ops_kind
  *   N           the ranks; above EXACT_RANKS their upper bound
  *   WHOLE       kernel_call_is_whole

@@ -9,7 +9,6 @@
 
 #include "algorithms/device/kernel_call.h"
 
-/* P: one kernel_call_t or several. */
 template <class P> using kernel_t = void (*)(lane_t, const alg_team_t &, const P &);
 
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>

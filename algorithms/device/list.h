@@ -11,7 +11,7 @@
 #include "algorithms/device/places.h"
 
 typedef struct list {
-    kernel_call_t call; /* common to all parts */
+    kernel_call_t call;
     uint32_t count;
     alg_part_t part[PLACES_LIST];
 } list_t;

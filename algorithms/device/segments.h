@@ -49,8 +49,7 @@ static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
     return segment < most ? segment : most;
 }
 
-/* The kernel serves roots first..last of a series, or none. Slots of a series' broadcasts are as long as a half allows:
- * `most` bytes. */
+/* The kernel serves roots first..last of a series, or none; slots of its broadcasts have `most` bytes. */
 static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
 {
     call.series = series_of(call.collective, first, last);
