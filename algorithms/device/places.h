@@ -4,8 +4,8 @@
  * makes them one by one.
  *
  * A call of up to places_room bytes per block uses one of PLACES places, in turn by its number; longer and rooted ones
- * use the halves. A kernel sends all of its calls before it reads any. With PLACES >= 2 * PLACES_LIST no rank stores
- * over data that a peer has yet to read (docs/lab/proofs.md).
+ * use the halves. A kernel sends all of its calls, at most PLACES_LIST, before it reads any. There are at least twice
+ * as many places, so no rank stores over data that a peer has yet to read (docs/lab/proofs.md).
  */
 #ifndef SHUNT_PLACES_H
 #define SHUNT_PLACES_H
