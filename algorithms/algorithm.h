@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm.h - what an algorithm is and what it is given, without NCCL's API, environment variables or communicators.
- * All is plain data that compiles as C17, C++17 and CUDA. shim/ also includes scratch.h and multihost/multihost.h.
+ * algorithm.h - what an algorithm is and is given, as plain data for C17, C++17 and CUDA, without NCCL's API,
+ * environment variables or communicators.
  */
 #ifndef SHUNT_ALGORITHM_H
 #define SHUNT_ALGORITHM_H
@@ -16,7 +16,7 @@ extern "C" {
 
 #define ALG_MAX_RANKS 8
 
-/* The values of ncclDataType_t; shim/ asserts it. */
+/* As ncclDataType_t; shim/ asserts it. */
 typedef enum alg_type {
     ALG_INT8 = 0,
     ALG_UINT8 = 1,
@@ -33,85 +33,72 @@ typedef enum alg_type {
     ALG_TYPE_COUNT = 12
 } alg_type_t;
 
-/* The first five have the values of ncclRedOp_t; shim/ asserts it. */
+/* The first five as ncclRedOp_t; shim/ asserts it. */
 typedef enum alg_op {
     ALG_SUM = 0,
     ALG_PROD = 1,
     ALG_MAX = 2,
     ALG_MIN = 3,
     ALG_AVG = 4,
-    ALG_PREMUL_SUM = 5 /* the sum of each rank's input times that rank's scalar */
+    ALG_PREMUL_SUM = 5 /* of each rank's input times its scalar */
 } alg_op_t;
 
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
 
-/* Bytes of one element; 0 for an invalid type. */
+/* 0: invalid type. */
 size_t alg_type_bytes(alg_type_t type);
 
 /*
- * ---- The scratch of one rank, as one piece --------------------------------------
+ * The scratch of one rank, as one piece:
  *
- *   0        control: counters, which no peer writes (those of ALG_MEMORY_SHM: alg_team_t.own), and words of peers
- *   4 KiB    half 0  |  vectors behind a sentinel; between two calls
- *   ...      half 1  |  both halves are all-ones ("armed")
- *   ...      places  |  armed, too: short calls in turn (places.h)
- *   ...      rings   |  messages (sendrecv/ring.h), armed except where one is under way; then slots and flags of
- *                       long messages (sendrecv/long.h), all-ones only at the start
- *   ...      flags   |  staged and bulk: a word per channel and peer, which only grows
- *   ...      counts  |  how far each ring has come
- *   ...      staging |  data behind flags: staged, and where it gathers, bulk (bulk/move.h)
+ *   control  8-byte words: own counters (ALG_MEMORY_SHM: in alg_team_t.own), and words that peers write
+ *   halves   vectors behind a sentinel; all-ones ("armed") between calls
+ *   places   short calls in turn (places.h); armed between calls
+ *   rings    messages (sendrecv/ring.h), armed except where one is under way; then slots and flags of long messages
+ *            (sendrecv/long.h), all-ones only at the start
+ *   flags    staged, bulk: a word per channel and peer, which only grows
+ *   counts   how far each ring has come
+ *   staging  data behind flags: staged, and bulk where it gathers (bulk/move.h)
  *
- * Messages have credits. All other calls follow one rule: a call ends on a rank only after that rank has heard from
- * every rank in that call, directly or through others. A peer that gets no data gets a notice (notice.h) or a flag. So
- * when any rank begins call e+2, every rank has ended call e.
+ * Messages have credits. Every other call ends on a rank only after that rank has heard from every rank in it, directly
+ * or through others; a peer without data sends a notice (notice.h) or a flag. So when any rank begins call e+2, every
+ * rank has ended call e. Call e uses half e & 1 and re-arms what peers wrote there; kernel boundaries order this before
+ * the data of call e+2. A series of short rooted calls counts as one call (series.h).
  *
- * Call e, counted on the device, uses only half e & 1 and re-arms every word that peers wrote there, so the half is
- * armed on all ranks when call e+2 begins. Kernel boundaries order the re-arming before the next data. A series of
- * short rooted calls counts as one call (series.h).
- *
- * A kernel that leaves a call early sets ALG_EPOCH_STOPPED. Later kernels then leave before their first store, because
- * a peer may still be in that call. Unless an abort ended the wait, the kernel also writes the peers' words at
- * ALG_STOP_OFFSET.
- *
- * On the host device a rank may leave, or its process may end, once its part is done: its stores stay. A peer whose
- * call needs more from that rank leaves the call.
+ * A kernel that leaves early sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer may
+ * still be in that call. Unless it was aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the host device
+ * a rank or its process may end once its part is done: its stores stay, and a peer that needs more leaves its call.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
-    ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls (epoch.h) */
-    ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series (series.h) */
-    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks taken and blocks finished; 0 between calls (bulk/roles.h) */
-    ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: ns at which a kernel last read the host's words, or LANE_STOP */
-    ALG_STOP_OFFSET = 512,    /* 8 bytes per rank: peer r stores 1 when it gives up a call */
-    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended, for peers */
-    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same, for this rank */
-    ALG_MAILBOX_OFFSET = 2048 /* 8 bytes per peer, for the attach proof */
+    ALG_EPOCH_OFFSET = 0,     /* the call's number (epoch.h) */
+    ALG_SERIES_OFFSET = 8,    /* the last series (series.h) */
+    ALG_TAKEN_OFFSET = 128,   /* chunks taken, blocks finished; 0 between calls (bulk/roles.h) */
+    ALG_LOOK_OFFSET = 256,    /* CUDA: ns of the last look at the host's words, or LANE_STOP */
+    ALG_STOP_OFFSET = 512,    /* by rank: peer r stores 1 when it gives up a call */
+    ALG_ENDED_OFFSET = 1024,  /* host device: collectives ended, for peers */
+    ALG_CALLS_OFFSET = 1032,  /* the same, for this rank */
+    ALG_MAILBOX_OFFSET = 2048 /* by peer: the attach proof */
 };
 
-/* In the word at ALG_EPOCH_OFFSET: this rank left a call early. */
+/* A bit of the epoch: this rank left a call early. */
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
-/* The most channels of a staged call, one per warp: 64 blocks of 16 warps, or 128 of 8. */
+/* Most channels of a staged call, a warp each: 64 blocks of 16, or 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* The same in the host's memory, where a block is a channel. */
+/* In the host's memory, a block each. */
 enum { ALG_SHM_CHANNELS = 128 };
 
 typedef enum alg_memory {
-    ALG_MEMORY_PEER = 0, /* device memory that peers store into */
-    ALG_MEMORY_SHM = 1,  /* the host's memory: a rank stores into its own, peers load (hostmem/outbox.h) */
+    ALG_MEMORY_PEER = 0, /* device memory; peers store */
+    ALG_MEMORY_SHM = 1,  /* the host's memory; ranks store into their own, peers load (hostmem/outbox.h) */
     ALG_MEMORY_COUNT = 2,
-    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within a host; memory shared with the proxy between hosts
-                                             (multihost/relay.h) */
+    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* as PEER; between hosts shared with the proxy (multihost/relay.h) */
 } alg_memory_t;
 
-/* A scratch may come in pieces at reserved addresses. All ranks make the first piece at the start, and another one
- * when a call first needs it.
- *   first    control, flags, counts, places, and two short halves for calls of up to short_most bytes
- *   halves   half 0, half 1: longer calls of the same algorithms
- *   rings    messages
- *   staging  staged and bulk
- * A call's bytes alone choose short halves or halves, so all ranks agree. One counter of calls guards both: the half
- * e & 1 of either pair is armed when call e+2 begins. */
+/* A scratch may come in pieces at reserved addresses: the first at the start, another when a call needs it. The first
+ * has control, flags, counts, places, and two short halves, for calls of up to short_most bytes. A call's bytes alone
+ * choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
@@ -129,62 +116,61 @@ typedef struct alg_map {
     size_t total_bytes;
     size_t half_offset; /* half 1 follows half 0 */
     size_t half_bytes;
-    size_t places_offset; /* behind half 1 or short half 1 */
+    size_t places_offset; /* after half 1 or short half 1 */
     size_t places_bytes;
-    size_t rings_offset; /* rings, then slots of long messages */
+    size_t rings_offset;
     size_t rings_bytes;
     size_t flags_offset;
     size_t flags_bytes;
     size_t counts_offset;
     size_t staging_offset;
     size_t staging_bytes;
-    uint32_t pieces;              /* 1 or ALG_PIECES */
-    alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB if there are several */
-    size_t short_offset;          /* of short half 0, if there are several pieces */
+    uint32_t pieces;
+    alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB, unless one */
+    size_t short_offset;          /* short half 0, if cut */
     size_t short_bytes;
     uint64_t short_most; /* limit of a call in short halves */
-    bool rings_first;    /* rings are in the first piece */
+    bool rings_first;
 } alg_map_t;
 
-/* The map of a scratch of up to `bytes`, equal on every rank. False: under 1 MiB. */
+/* A scratch of up to `bytes`, with the same map on every rank. False: under 1 MiB. */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* Divide a scratch of 32 MiB or more into pieces. rings_first: the first piece has the rings, for the host device,
- * where a rank may leave before its peers send their first message. */
+/* Cuts 32 MiB or more into pieces. rings_first: rings are in the first piece, for the host device, where a rank may
+ * leave before its peers send their first message. */
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
-/* The spans of a piece that are all-ones at the start, up to 2; the rest is zero. */
+/* Up to 2 spans of the piece are all-ones at the start, the rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
-/* For the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold marked vectors and
- * staging holds data behind flags. Only the rings are all-ones at the start. */
+/* In the host's memory, pinned and scarce. Halves hold marked vectors; only the rings are all-ones at the start. */
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
-/* Layout of alg_team_t.own for ALG_MEMORY_SHM: the control page, then counts. */
+/* alg_team_t.own of ALG_MEMORY_SHM: control page, counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by a rank's kernels and its host. On CUDA: pinned, mapped host memory. */
+/* Shared by a rank's kernels and its host; on CUDA pinned and mapped. */
 typedef struct alg_control {
-    uint32_t abort;  /* host -> kernel: leave every wait now */
-    uint32_t status; /* kernel -> host: an alg_status_t */
-    uint32_t gone;   /* host device, host -> kernel: ranks (bits) that send nothing more */
+    uint32_t abort;  /* to kernels: leave every wait now */
+    uint32_t status; /* to the host: an alg_status_t */
+    uint32_t gone;   /* to kernels, host device: ranks (bits) that send nothing more */
     uint32_t reserved;
-    /* Kernel -> host: a kernel's wait. On CUDA after some 0.2 ms, then at most every 0.1 ms. */
-    uint64_t wait_id;    /* alg_call_t.id, or its low bits (alg_limit) */
+    /* To the host: a kernel's wait. CUDA: after some 0.2 ms, then at most every 0.1 ms. */
+    uint64_t wait_id;    /* alg_call_t.id, or its low bits */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;  /* changes each time */
     uint64_t reserved_too[3];
-    uint64_t stop_at[ALG_MAX_RANKS]; /* for kernels: this rank's word at ALG_STOP_OFFSET in peer r's scratch, or 0 */
-    uint64_t stop_here;              /* for kernels: this rank's words at ALG_STOP_OFFSET, or 0 */
+    uint64_t stop_at[ALG_MAX_RANKS]; /* own word at ALG_STOP_OFFSET in peer r's scratch, or 0 */
+    uint64_t stop_here;              /* own scratch's words at ALG_STOP_OFFSET, or 0 */
 } alg_control_t;
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,
-    ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs has left, or its process is gone */
-    ALG_STATUS_ABORTED = 3,   /* launch_host only: `abort` was raised by the host, or for want of a thread */
-    ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
+    ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs is gone */
+    ALG_STATUS_ABORTED = 3,   /* launch_host: the host raised `abort`, or no thread started */
+    ALG_STATUS_PEER_LEFT = 4  /* a peer's wait timed out, or its connection ended */
 } alg_status_t;
 
-/* A wait's time limit and the call's id in one kernel argument: the limit in ms, rounded up, above the id's low
- * ALG_LIMIT_BITS; without a limit, ALG_LIMIT_NONE and 63 bits of the id. 0: no limit, no id. */
+/* A wait's limit and the call's id in one kernel argument: ms, rounded up, above the id's low ALG_LIMIT_BITS; without
+ * limit, ALG_LIMIT_NONE and 63 bits of the id. 0: neither. */
 enum { ALG_LIMIT_BITS = 35 };
 #define ALG_LIMIT_NONE (UINT64_C(1) << 63)
 static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
@@ -195,18 +181,18 @@ static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
     return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | (id & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1));
 }
 
-/* Passed to kernels by value. */
+/* Passed to kernels by value; pointers are as this process or CUDA device has them. */
 typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
-    uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process or CUDA device addresses it */
-    uint8_t *own;           /* this rank's control words, in its device's memory; scratch[rank] unless ALG_MEMORY_SHM */
-    uint8_t *own_counts;    /* this rank's ring counts, in the same memory */
-    alg_control_t *control; /* as the device addresses it */
-    uint64_t limit;         /* alg_limit */
-    uint32_t dependent_launch; /* CUDA: kernels may use programmatic dependent launch */
-    int32_t priority;          /* CUDA: of launches, as for cudaStreamCreateWithPriority; 0: none */
-    uint64_t half_offset;      /* from the map */
+    uint8_t *scratch[ALG_MAX_RANKS];
+    uint8_t *own;        /* control words, in this device's memory; scratch[rank] unless ALG_MEMORY_SHM */
+    uint8_t *own_counts; /* ring counts, likewise */
+    alg_control_t *control;
+    uint64_t limit;            /* alg_limit */
+    uint32_t dependent_launch; /* CUDA: allowed */
+    int32_t priority;          /* CUDA: of launches; 0: none */
+    uint64_t half_offset;
     uint64_t half_bytes;
     uint64_t places_offset;
     uint64_t places_bytes;
@@ -216,7 +202,7 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Several hosts with equal numbers of ranks: the team is one host's. The relay connects ranks of the same
+    /* Several hosts, with equal numbers of ranks: the team is one host's; the relay connects ranks of the same
      * number. */
     uint32_t host;
     uint32_t hosts;          /* 0: one host */
@@ -237,122 +223,112 @@ typedef enum alg_collective {
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
-/* "allreduce" for ALG_ALL_REDUCE, and so on; NULL for an invalid value. */
+/* "allreduce" and so on; NULL: invalid. */
 const char *alg_collective_name(alg_collective_t collective);
-/* ALG_COLLECTIVE_COUNT for an unknown name. */
+/* Unknown: ALG_COLLECTIVE_COUNT. */
 alg_collective_t alg_collective_find(const char *name);
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* The number of `count`-element blocks in a rank's larger buffer: nranks, or 1. Tables and limits count that buffer. */
+/* The number of `count`-element blocks in a rank's larger buffer, by which tables and limits count: nranks, or 1. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
 /* A message of ALG_SEND_RECV: any alignment, never empty. */
 typedef struct alg_message {
-    void *buffer; /* a send does not write it */
+    void *buffer; /* not written by a send */
     uint64_t bytes;
-    uint32_t peer; /* this rank itself is allowed */
-    bool send;     /* false: receive */
-    bool bulk;     /* use bulk copies (bulk_messages); equal at both ends */
+    uint32_t peer; /* may be this rank */
+    bool send;
+    bool bulk; /* by bulk copies (bulk_messages); equal at both ends */
 } alg_message_t;
 
-/* The most parts of a call. A kernel takes ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
+/* A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
-/* Bytes that a warp moves in one step; a grid is sized by the rows of its parts. */
+/* A warp's step; a grid is sized by its parts' rows. */
 enum { ALG_ROW_BYTES = 512 };
 typedef struct alg_part {
-    uint32_t root; /* of a rooted collective */
+    uint32_t root;
     const void *input;
     void *output;
     uint64_t count;
 } alg_part_t;
 
-/* One call; kernels get a kernel_call_t (device/kernel_call.h). */
 typedef struct alg_call {
     alg_collective_t collective;
-    uint64_t id; /* 63 bits, reported by waiting kernels; the caller puts them into the team */
-    /* A collective. `count` is NCCL's: elements of a block where every rank has one, else of the message. Buffers
-     * have any alignment that the type allows, are disjoint or in place as NCCL defines it, and are not touched on
-     * ranks where the collective does not use them. */
+    uint64_t id; /* 63 bits, which waiting kernels report; the caller puts them into the team */
+    /* A collective. `count` is NCCL's: elements of a block where ranks have blocks, else of the message. Buffers are
+     * aligned to the type, disjoint or in place as NCCL defines it, and untouched on ranks that do not need them. */
     uint32_t root;
     const void *input;
     void *output;
     uint64_t count;
     alg_type_t type;
     alg_op_t op;
-    const void *scalar_pointer; /* ALG_PREMUL_SUM: one element in device memory, read by the kernel; or NULL */
-    uint64_t scalar_bits;       /* ALG_PREMUL_SUM without pointer: the element's bytes, low end first */
-    /* Several calls in place of root, buffers and count, of a collective with part_bytes. They progress side by side
-     * but act like calls in sequence, which other ranks may make of them. No part is empty or longer than
+    const void *scalar_pointer; /* ALG_PREMUL_SUM: an element in device memory, for the kernel; or NULL */
+    uint64_t scalar_bits;       /* otherwise: its bytes, low end first */
+    /* Up to ALG_MOST_PARTS calls in place of root, buffers and count, of a collective with part_bytes. They progress
+     * side by side but act like calls in sequence, which other ranks may make of them. None is empty or longer than
      * part_bytes; roots rise. The caller may free the list after the launch. */
-    uint32_t part_count; /* up to ALG_MOST_PARTS; 0: no parts */
+    uint32_t part_count;
     const alg_part_t *parts;
-    /* Only for ALG_SEND_RECV. Messages progress side by side; those of one pair in one direction arrive in list
-     * order, launch after launch. A rank's sends and receives to itself match in number, bytes and order. The launch
-     * copies the list. */
+    /* ALG_SEND_RECV. Messages progress side by side; those of a pair in one direction arrive in list order, over all
+     * launches. A rank's sends and receives to itself match in number, bytes and order. The launch copies the list. */
     uint32_t message_count;
     const alg_message_t *messages;
-    /* The grid; only `blocks` matters on the host device. Ranks agree on a collective's blocks and threads (the
-     * row's, lowered by `shape`), except with `parts`, which ranks may group differently, and on `blocks` with
-     * unaligned_blocks. For messages both are upper limits. shim_share_grant reads aligned_blocks, sets the last
-     * three, and may change the grid of any_grid. */
+    /* The grid; on the host device only `blocks` counts. Ranks agree on a collective's blocks and threads (the row's,
+     * lowered by `shape`), except with `parts` and, on `blocks`, unaligned_blocks. For messages both are upper limits.
+     * shim_share_grant reads aligned_blocks, sets the last three, and may change the grid if any_grid. */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* without the minimum unaligned_blocks: the same in every capture */
-    uint32_t threads;        /* per block; a multiple of 32 */
-    uint32_t most_blocks;    /* blocks that fit this rank's share of its GPU; 0: all */
-    uint32_t sure_blocks;    /* blocks that surely fit, for spare_blocks; 0: all */
+    uint32_t aligned_blocks; /* without unaligned_blocks' minimum: the same in every capture */
+    uint32_t threads;        /* of a block; a multiple of 32 */
+    uint32_t most_blocks;    /* that fit this rank's share of its GPU; 0: all */
+    uint32_t sure_blocks;    /* that surely fit, for spare_blocks; 0: all */
     uint32_t early;          /* the stream's next kernel may be placed while this one runs */
 } alg_call_t;
-
-/* ---- Algorithms ---------------------------------------------------------------- */
 
 typedef struct alg_algorithm {
     const char *name;
     alg_collective_t collective;
-    /* The most bytes of a call (of a rank's larger buffer, see alg_collective_blocks), or of one message, with this
-     * map; UINT64_MAX: any. Pure. */
+    /* Most bytes of a call (its larger buffer: alg_collective_blocks) or of a message; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the kernels on `stream` (a cudaStream_t) of the current device, without allocation; legal in capture. A
-     * cudaError_t; NULL without CUDA. The function is NAME_launch of a file's ALG_ENTRIES (device/launch.h). */
+    /* Enqueues the kernels on `stream` (cudaStream_t) of the current device, without allocation; legal in capture. A
+     * cudaError_t. NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Run the call to its end: block 0 in the calling thread, each other block in its own. An alg_status_t; unless
-     * OK, the output is undefined. */
+    /* Runs the call to its end, block 0 in this thread, each other block in its own. An alg_status_t; unless OK, the
+     * output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels for this number of ranks into the current device; a later load would block behind a waiting
-     * kernel of another rank in this process. A cudaError_t; NULL without CUDA. */
+    /* Loads this number of ranks' kernels into the current device; later, loading would block behind another rank's
+     * waiting kernel. A cudaError_t. NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
-    /* The most bytes of a part of this call, whatever the call's count; NULL: no parts. Pure. */
+    /* Most bytes of a part, whatever the call's count. NULL: no parts. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* The least number of blocks for a rank with unaligned buffers or ALG_PREMUL_SUM, which make blocks slower; 0:
-     * none. */
+    /* Least blocks where unaligned buffers or ALG_PREMUL_SUM make blocks slower; 0: none. */
     uint32_t unaligned_blocks;
     /* Ranks may choose different grids. */
     bool any_grid;
-    /* Blocks beyond sure_blocks leave a call rather than wait for a rank that has not begun it. */
+    /* Blocks beyond sure_blocks leave if a rank has not begun the call. */
     bool spare_blocks;
-    /* ALG_SEND_RECV: `bulk` messages use bulk copies, others rings, as with `pairs`. */
+    /* ALG_SEND_RECV: `bulk` messages use bulk copies, others rings. */
     bool bulk_messages;
-    /* The share of a multiprocessor, of ALG_ROOM, that a block of `threads` takes: a power of two. Shares that add
-     * up to ALG_ROOM fit, because the compiler limits registers. Pure. */
+    /* A block's share of a multiprocessor, of ALG_ROOM: a power of two. Shares up to ALG_ROOM fit, because the compiler
+     * limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
     uint32_t piece; /* needed by its calls, except short ones of ALG_PIECE_HALVES */
 } alg_algorithm_t;
 
-/* The lanes of a multiprocessor at 64 of its 65,536 registers each (CUDA C++ Programming Guide, compute capability
- * 8.0 to 10.0). */
+/* Lanes of 64 registers in a multiprocessor's 65,536 (CUDA C++ Programming Guide, compute capability 8.0 to 10.0). */
 enum { ALG_ROOM = 1024 };
 
-/* Whether all blocks of both buffers are aligned to 16 bytes. Ranks may differ. */
+/* All blocks of both buffers are aligned to 16 bytes. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* The piece that a call of these bytes (of a rank's larger buffer) needs beside the first; ALG_PIECE_FIRST: none.
- * Pure. */
+/* What a call of `bytes` (its larger buffer) needs beside the first piece; ALG_PIECE_FIRST: nothing. Pure. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {
     if (map->pieces == 1)
@@ -363,7 +339,7 @@ static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t 
     return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
 }
 
-/* Bytes of a call or of its first part; messages: 0. */
+/* A call's or its first part's; messages: 0. */
 static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 {
     if (call->collective == ALG_SEND_RECV)
@@ -374,10 +350,10 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* Between hosts on the host device, by collective; all-reduce uses the exchange (multihost/network.cc). Not in the
- * registry, since no table or policy can choose them. */
+/* Host device, between hosts, by collective; all-reduce uses the exchange (multihost/network.cc). No table or policy
+ * chooses them. */
 extern const alg_algorithm_t alg_network[];
-/* NULL for an unknown name. */
+/* Unknown: NULL. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);
 
 #ifdef __cplusplus

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.c - names and shapes of the collectives, sizes of the types. Separate from the registry, so that the
- * command links no algorithm.
+ * collective.c - names and shapes of collectives, sizes of types. Not in the registry: the command links no algorithm.
  */
 #include "algorithms/algorithm.h"
 

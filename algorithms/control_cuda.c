@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_cuda.c - control words on a CUDA device: host memory that kernels read, so that the host can abort waiting
- * kernels while they occupy the device.
+ * control_cuda.c - control words on a CUDA device, in host memory that kernels read, so that the host can abort kernels
+ * that occupy the device. The scratch owns the page.
  *
- * The page is an mmap registered with CUDA. CUDA would unmap a page of its own when the program resets the device or
- * ends, while the proxy (multihost/proxy.c) may still read it. MAP_SHARED keeps host and device on one page after a
- * fork. The scratch owns it.
+ * It is an mmap registered with CUDA. A page of CUDA's own would be unmapped at a device reset or the program's end,
+ * while the proxy (multihost/proxy.c) may read it. MAP_SHARED keeps host and device on one page after a fork.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -42,7 +41,7 @@ unmap:
     return error;
 }
 
-/* A page that cannot be unregistered stays mapped, because kernels may be using it. */
+/* A page that cannot be unregistered stays mapped: kernels may use it. */
 void alg_control_destroy_cuda(int ordinal, alg_control_t *host)
 {
     net_scope_t scope;

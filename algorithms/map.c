@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.c - the layout of a rank's scratch: a pure function, on which all ranks must agree.
+ * map.c - the layout of a scratch: a pure function, on which all ranks must agree.
  */
 #include "algorithms/algorithm.h"
 
@@ -9,9 +9,9 @@
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 
-/* A word of 8 bytes per phase, channel and peer. */
+/* 8 bytes per phase, channel and peer. */
 #define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
-/* A line per channel, with a word per peer. */
+/* A line per channel, a word per peer. */
 #define SHM_FLAGS_BYTES ((size_t)ALG_SHM_CHANNELS * ALG_MAX_RANKS * 8)
 
 static_assert(ALG_EPOCH_OFFSET % 16 == 0 && ALG_SERIES_OFFSET == ALG_EPOCH_OFFSET + 8, "these two are read in one go");
@@ -24,7 +24,7 @@ static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mail
 static_assert(SHM_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
-/* A smaller scratch stays in one piece. */
+/* Smaller ones stay whole. */
 #define LEAST_CUT (32 * MIB)
 #define UNIT (2 * MIB)
 
@@ -44,9 +44,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     if (bytes < MIB)
         return false;
     *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
-    /* At 80 MiB: rings of 16 MiB, or 8 KiB per channel of four ranks, which a link fills in 12 us; staging of 24 MiB
-     * with flags, for the largest chunks that help; halves of 18.7 MiB, for two-shot's 14 MiB at three ranks; places
-     * of 2 MiB, for short calls of 51 KiB at two ranks, 17 at four, 7 at eight. alg_map_cut leaves 1 MiB for places. */
+    /* The shares at 80 MiB: docs/lab/proofs.md. alg_map_cut leaves 1 MiB for places. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
@@ -88,8 +86,8 @@ void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
     map->places_bytes = MIB;
     map->short_bytes = round_down((first - map->short_offset - map->places_bytes) / 2, 4 * KIB);
     map->places_offset = map->short_offset + 2 * map->short_bytes;
-    /* One-shot all-reduce, broadcast and reduce have a slot per peer, and four words of integers take five there.
-     * Notices take 4 KiB (push.h). The test map.short_calls_fit checks all algorithms. */
+    /* One-shot all-reduce, broadcast and reduce have a slot per peer, where four words of integers take five; notices
+     * take 4 KiB (push.h). Tested for all algorithms: map.short_calls_fit. */
     map->short_most = round_down((map->short_bytes - 4 * KIB) / 5 * 4 / peers, KIB);
     put_piece(map, ALG_PIECE_HALVES, 2 * map->half_bytes);
     map->half_offset = map->piece[ALG_PIECE_HALVES].offset;
@@ -125,12 +123,12 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     if (bytes > ALG_SHM_MOST_BYTES)
         bytes = ALG_SHM_MOST_BYTES;
     *map = (alg_map_t){.memory = ALG_MEMORY_SHM};
-    /* Halves serve messages of some 100 KiB; staging serves any length, in chunks (hostmem/shm_staged.cu). */
+    /* Halves: messages of some 100 KiB. Staging: any length, in chunks (hostmem/shm_staged.cu). */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);
     map->places_offset = map->half_offset + 2 * map->half_bytes;
-    map->places_bytes = 0; /* all calls use halves */
+    map->places_bytes = 0; /* calls use halves */
     map->rings_offset = map->places_offset;
     map->rings_bytes = rings;
     map->flags_offset = map->rings_offset + rings;

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * probe.cu - the kernel of the attach proof: one word to each peer.
- *
- * It stores as the algorithms do, from a kernel through the peer mapping, since
- * the driver's copies can work where such stores do not. It reads nothing from
- * peers and waits for none. Targets belong to the ranks' scratches.
+ * probe.cu - the kernel of the attach proof: one word to each peer, stored as the algorithms do, since the driver's
+ * copies may work where such stores do not. It reads nothing from peers and waits for none.
  */
 #include <cuda_runtime.h>
 
 #include "algorithms/scratch_device.h"
 
-/* The host waits for the kernel's end before it tells the peers to check. */
+/* The host waits for its end before it tells the peers to check. */
 static __global__ void probe_store_words(alg_probe_t probe)
 {
     const unsigned peer = threadIdx.x;

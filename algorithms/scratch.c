@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.c - build, prove and release the memory of a team (steps: scratch.h).
+ * scratch.c - builds, proves and releases the memory of a team (steps: scratch.h). A scratch owns its memory, its
+ * mappings of the peers', and its control words; a communicator or the pool owns it.
  *
- * A scratch owns its memory, its mappings of the peers' memory, and its control words. It belongs to one communicator
- * or to the pool.
- *
- * Drivers report access that containers and virtual machines then refuse, so each rank stores a word into every peer's
- * mailbox. Each pair has its own word, which also detects a mapping of the wrong rank's memory.
+ * The proof: drivers report access that containers and virtual machines then refuse, so each rank stores a word into
+ * every peer's mailbox. Each pair has its own, which detects a mapping of another rank's memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,7 +17,7 @@
 
 static atomic_uint_fast64_t births;
 
-/* ---- The host device ------------------------------------------------------------ */
+/* ---- The host device */
 
 static int host_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
 {
@@ -127,7 +125,7 @@ static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t ki
     return NULL;
 }
 
-/* ---- Steps ------------------------------------------------------------------------ */
+/* ---- Steps */
 
 static bool pieces_fit(const alg_map_t *map)
 {
@@ -324,7 +322,7 @@ int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
     return alg_scratch_piece_open(scratch, ALG_PIECE_FIRST, offers);
 }
 
-/* ---- Further pieces ----------------------------------------------------------------- */
+/* ---- Further pieces */
 
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES])
 {
@@ -339,7 +337,7 @@ int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece)
     return scratch->arming[piece] ? scratch->ops->armed(scratch, &scratch->arming[piece], false) : 1;
 }
 
-/* No kernel uses the piece. */
+/* No kernel uses it. */
 static void drop_piece(alg_scratch_t *scratch, uint32_t piece)
 {
     for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
@@ -358,7 +356,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming)
-        scratch->proven = false; /* its memory is still being written, so no one may reuse it */
+        scratch->proven = false; /* its memory is still being written */
     else
         drop_piece(scratch, piece);
 }
@@ -414,7 +412,7 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch)
     return bytes;
 }
 
-/* ---- The proof ------------------------------------------------------------------------ */
+/* ---- The proof */
 
 /* Different for each pair, never 0. */
 static uint64_t pair_word(uint64_t token, uint32_t writer, uint32_t reader)

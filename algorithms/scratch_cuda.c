@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_cuda.c - a scratch on a CUDA device. Its work uses a stream of its own, which does not synchronize with the
- * program's default stream.
+ * scratch_cuda.c - a scratch on a CUDA device. Its stream does not synchronize with the program's default stream.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -27,7 +26,7 @@ static int task_begin(cuda_task_t *task, int ordinal)
     return error;
 }
 
-/* Wait for the stream's work. `result`: of enqueueing it. */
+/* Waits for the stream's work. `result`: of enqueueing it. */
 static int task_end(cuda_task_t *task, int result)
 {
     cudaError_t waited = cudaStreamSynchronize(task->stream);
@@ -59,7 +58,7 @@ static void cuda_own_destroy(int ordinal, uint8_t *own)
     net_scope_leave(&scope);
 }
 
-/* Graphs accept dependent launches since the driver of CUDA 12.3. */
+/* Graphs accept dependent launches since CUDA 12.3's driver. */
 static bool cuda_dependent_launch(int ordinal)
 {
     net_scope_t scope;
@@ -85,12 +84,12 @@ static int cuda_priority(int ordinal)
     return highest;
 }
 
-/* ---- Arming ------------------------------------------------------------------------------- */
+/* ---- Arming */
 
 /*
- * Memory of a GPU is set by copies of host memory, which the copy engines make. A memset of 256 KB is a kernel: while
- * waiting kernels filled the multiprocessors of an H200 it did not begin, nor did a copy on the device; copies from the
- * host did. A communicator's first long call must not wait for others' calls in this way (transport.arming).
+ * Memory is set by copies from the host, which copy engines make. A memset of 256 KB is a kernel: it did not begin
+ * while waiting kernels filled an H200, nor did a copy on the device. A first long call must not wait for others' calls
+ * (transport.arming).
  */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {
@@ -98,7 +97,7 @@ static struct {
 } g_fill __attribute__((aligned(FILL_ALIGNMENT)));
 static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
 
-/* Copies from unregistered pages work, but are slower. A reset of the device unregisters them. */
+/* Copies from unregistered pages, also after a device reset, work but are slower. */
 static void prepare_fill(void)
 {
     memset(g_fill.ones, 0xff, sizeof g_fill.ones);
@@ -118,7 +117,7 @@ static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, 
     return result;
 }
 
-/* Ones into the armed spans, which ascend and are disjoint; zeros into the rest of the piece. */
+/* Ones into the armed spans, which ascend and are disjoint; zeros elsewhere. */
 static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, cudaStream_t stream)
 {
     uint8_t *at = scratch->team.scratch[scratch->rank];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_device.h - the contents of a scratch, and its operations that differ between CUDA and the host. Private to
- * scratch*.c and probe.cu.
+ * scratch_device.h - a scratch, and its operations on CUDA and the host. Private to scratch*.c and probe.cu.
  */
 #ifndef SHUNT_SCRATCH_DEVICE_H
 #define SHUNT_SCRATCH_DEVICE_H
@@ -19,20 +18,19 @@ struct alg_scratch {
     alg_device_t device;
     int ordinal;
     net_memory_kind_t kind;
-    int64_t pid; /* creator: a forked child must not free the driver's memory */
+    int64_t pid; /* creator's: a forked child must not free the driver's memory */
     alg_set_t set;
     uint64_t id;
     uint32_t rank;
     uint32_t nranks;
     alg_map_t map;
-    uint64_t life;                                   /* net_device_life; 0 on the host */
+    uint64_t life;                                   /* net_device_life; host: 0 */
     net_memory_t *memory[ALG_PIECES];                /* this rank's; NULL: not made */
-    net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL: this rank, or not opened */
-    net_range_t
-        *range[ALG_MAX_RANKS]; /* holds the pieces; NULL for a scratch of one piece, and for peers of this process */
-    uint32_t grown;            /* bits, atomic: pieces that all ranks have */
-    void *arming[ALG_PIECES];  /* a piece's arming in progress, or NULL */
-    uint8_t *own;              /* alg_team_t.own of ALG_MEMORY_SHM; else NULL */
+    net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL: self, or not opened */
+    net_range_t *range[ALG_MAX_RANKS];               /* holds the pieces; NULL: one piece, or a peer of this process */
+    uint32_t grown;                                  /* bits, atomic: pieces that all ranks have */
+    void *arming[ALG_PIECES];                        /* of a piece, in progress; or NULL */
+    uint8_t *own;                                    /* alg_team_t.own of ALG_MEMORY_SHM, or NULL */
     alg_control_t *control;
     alg_team_t team;
     bool suspended;
@@ -48,27 +46,27 @@ typedef struct alg_probe {
     uint64_t word[ALG_MAX_RANKS];
 } alg_probe_t;
 
-/* Functions that return int return 0 or a negative errno, unless noted, and are complete on return. */
+/* Functions that return int: 0 or a negative errno, unless noted; complete on return. */
 struct alg_scratch_ops {
-    /* Zeroed control words, as the host and as the device address them. */
+    /* Zeroed, as the host and as the device address them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);
     void (*control_destroy)(int ordinal, alg_control_t *host);
-    /* ALG_OWN_BYTES of device memory, not yet set: `arm` does that. */
+    /* ALG_OWN_BYTES of device memory; `arm` sets it. */
     int (*own_create)(int ordinal, uint8_t **own);
     void (*own_destroy)(int ordinal, uint8_t *own);
-    /* Whether kernels may use dependent launch. NULL: no. */
+    /* Whether kernels may use it. NULL: no. */
     bool (*dependent_launch)(int ordinal);
-    /* The highest launch priority (cudaStreamCreateWithPriority). NULL: none. */
+    /* The highest (cudaStreamCreateWithPriority). NULL: none. */
     int (*priority)(int ordinal);
-    /* Set alg_map_armed's spans of all existing pieces to all-ones, the rest to zero. */
+    /* Sets alg_map_armed's spans of existing pieces to all-ones, the rest to zero. */
     int (*arm)(const alg_scratch_t *scratch);
-    /* The same for one piece, without waiting. `armed` returns 1: done; 0: in progress, with *arming not NULL; or an
+    /* The same for one piece, without waiting. `armed` returns 1 (done), 0 (in progress; *arming is not NULL) or an
      * error. `forget` clears *arming. */
     int (*arm_piece)(const alg_scratch_t *scratch, uint32_t piece, void **arming);
     int (*armed)(const alg_scratch_t *scratch, void **arming, bool forget);
-    /* Store as an algorithm's kernel would. */
+    /* Stores as an algorithm's kernel would. */
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);
-    /* Copy this rank's mailboxes out and zero them. */
+    /* Copies own mailboxes out and zeroes them. */
     int (*collect)(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS]);
 };
 
@@ -79,16 +77,16 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* Whether the current device's kernels were compiled for sm_90 or newer. The driver's code from older PTX lacks the
- * wait of a dependent launch. */
+/* The current device's kernels were compiled for sm_90 or newer: the driver's code from older PTX lacks the wait of a
+ * dependent launch. */
 bool alg_probe_dependent(void);
 
-/* End a scratch outside the pool: free it now, or retire it for alg_scratch_reap. */
+/* Ends a scratch outside the pool: frees it now, or retires it for alg_scratch_reap. */
 void alg_scratch_free(alg_scratch_t *scratch);
 void alg_pool_put(alg_scratch_t *scratch);
-/* NULL: not in the pool. */
+/* NULL: not there. */
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank);
-/* Give up idle scratches whose peers' processes are gone. */
+/* Gives up idle scratches whose peers' processes are gone. */
 void alg_pool_sweep(void);
 
 #ifdef __cplusplus

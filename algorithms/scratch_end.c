@@ -2,10 +2,10 @@
 /*
  * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
- * The driver's frees and unmaps wait for every kernel of the device, and such a kernel may wait for a dead peer until
- * its communicator is aborted, maybe later by this very thread. So on CUDA a list of retired scratches owns a released
- * one until alg_scratch_reap, whose caller knows that no kernel runs. Mappings of peers' memory are closed first, which
- * the peers can see; transport keeps this rank's memory until they have done the same.
+ * The driver's frees and unmaps wait for every kernel of the device, and one may wait for a dead peer until an abort,
+ * maybe by this very thread. So on CUDA a list of retired scratches owns released ones until alg_scratch_reap, whose
+ * caller knows that no kernel runs. Mappings of peers' memory are closed first; transport keeps own memory until the
+ * peers have done the same.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 static net_lock_t retired_lock = NET_LOCK_INITIALIZER;
 static alg_scratch_t *retired;
 
-/* After a fork the driver's memory is the parent's; after a reset of the device it is nobody's. */
+/* After a fork the driver's memory is the parent's, after a device reset nobody's. */
 static bool is_ours(const alg_scratch_t *scratch)
 {
     return scratch->device == ALG_DEVICE_HOST ||
@@ -40,7 +40,7 @@ static void free_now(alg_scratch_t *scratch)
     free(scratch);
 }
 
-/* Whether freeing makes driver calls that wait for every kernel of the device. */
+/* Whether freeing waits for every kernel of the device. */
 static bool can_block(const alg_scratch_t *scratch)
 {
     return scratch->device == ALG_DEVICE_CUDA && scratch->pid == getpid();

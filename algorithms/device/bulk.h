@@ -1,34 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk.h - the vocabulary of bulk copies: an engine of the multiprocessor moves whole chunks through the block's shared
+ * bulk.h - the vocabulary of bulk copies: an engine of the multiprocessor moves chunks through the block's shared
  * memory while the lanes do other work.
  *
- * A block has rings of stages. One role fills a ring's stages in order, another empties them. A role is a struct with
- *   WARPS          its warps
- *   LANES          the lanes of each warp that work: 1 or BULK_ALL
- *   step_t step()  a piece of work, or none; never waits for another role or rank
- *   void end()     waits, even after a failed call, until none of the role's copies is under way
- * bulk_roles runs all roles until they are done or the wait is broken: side by side, on the host device in turn.
+ * One role fills a ring's stages in order, another empties them. A role is a struct:
+ *   WARPS, LANES   its warps; the lanes of each that work: 1 or BULK_ALL
+ *   step()         a piece of work, or none; never waits for another role or rank
+ *   end()          waits, even after a failed call, until none of its copies is under way
+ * bulk_roles runs a block's roles, on the host device in turn, until all are done or the wait is broken.
  *
- *   bulk_make           a block's words and two rings. The second has as many stages as memory allows, at most `depth`;
- *                       the first `parts` times as many, of a `parts`-th of the size. Then bulk_init and lane_sync
- *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
- *   bulk_free, bulk_filled    the stage may be filled again; its data has arrived
- *   bulk_load           fill a stage, or a part from `offset` on, from global memory; addresses and bytes are multiples
- *                       of 16; a load of 0 bytes counts
- *   bulk_store          copy a stage to global memory, likewise; a group is the caller's stores up to bulk_commit
- *   bulk_read<N>        wait until all but the last N groups have read their stages
- *   bulk_done<N>        wait until their data is written, too; a later lane_fence covers it
- *   bulk_release        the stage is free: by each warp that empties it
+ *   bulk_make        the block's words and two rings: the second of as many stages as fit, at most `depth`; the first
+ *                    of `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
+ *   bulk_free, bulk_filled    the stage may be filled; its data has arrived
+ *   bulk_load        fill a stage from `offset` on, from global memory, in multiples of 16 bytes; 0 bytes count, too
+ *   bulk_store       copy a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
+ *   bulk_read<N>     wait until all but the last N groups have read their stages
+ *   bulk_done<N>     until their data is written, too; other GPUs see it after a lane_fence
+ *   bulk_release     the stage is free: by each warp that empties it, after its last use and lane_warp_sync
  *   bulk_stage_store    a lane's store of 16 bytes into a stage
- *   bulk_stored         after it and lane_warp_sync, copies by the warp's lanes read such stores
- *   bulk_change, bulk_changed    by each warp after its stores into a filled stage; whether all warps did
- *   bulk_vector, bulk_byte    16 bytes of a stage from a multiple of 16 on; one byte
- *   bulk_vector_from<W> 16 bytes from any byte of word W of a multiple of 16 on
- *   bulk_settle         wait until all loads before that place have arrived; waits for no rank
- *   bulk_word           word `index` of those behind `first`
- *   bulk_tell, bulk_told     release and acquire a word for other roles of the block
- *   bulk_seen           between a lane_flag and copies of the data that it guards
+ *   bulk_stored      after such stores, then lane_warp_sync: copies by the warp's lanes read them
+ *   bulk_change, bulk_changed    by each warp after its stores into a filled stage; whether all did
+ *   bulk_vector, bulk_byte    of a stage: 16 bytes from a multiple of 16 on; one byte
+ *   bulk_vector_from<W>    16 bytes from any byte of word W after a multiple of 16 on
+ *   bulk_settle      wait until all loads before that place have arrived; waits for no rank
+ *   bulk_tell, bulk_told    release, acquire a word, between roles of the block
+ *   bulk_seen        between a lane_flag and copies of its data
  */
 #ifndef SHUNT_BULK_H
 #define SHUNT_BULK_H
@@ -36,7 +32,7 @@
 #include "algorithms/device/buffers.h"
 
 typedef enum bulk_step { BULK_IDLE, BULK_MOVED, BULK_ENDED } bulk_step_t;
-/* BULK_WORDS: words of a block, 0 at its start. BULK_MOST_PARTS: limit of `parts`. */
+/* BULK_WORDS: a block's words, 0 at its start. BULK_MOST_PARTS: of `parts`. */
 enum { BULK_ALL = 32, BULK_WORDS = 72, BULK_MOST_PARTS = 4 };
 
 #ifdef __CUDACC__

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_cuda.cuh - bulk.h on CUDA: each stage has mbarriers. Shared memory holds the roles' words, then all barriers,
- * then all stages. PTX: bulk_ptx.cuh.
+ * bulk_cuda.cuh - bulk.h on CUDA, with mbarriers (bulk_ptx.cuh). Shared memory: words, barriers, stages.
  */
 #ifndef SHUNT_BULK_CUDA_CUH
 #define SHUNT_BULK_CUDA_CUH
@@ -13,7 +12,7 @@ typedef struct bulk_ring {
     uint32_t depth, bytes;
 } bulk_ring_t;
 
-/* round: the number of rounds through the ring, modulo 2. */
+/* round: rounds through the ring, modulo 2. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;
@@ -78,7 +77,6 @@ template <int N> LANE_FN void bulk_done(const bulk_ring_t &)
     bulk_wait_done<N>();
 }
 
-/* After this warp's last use of the stage, and lane_warp_sync. */
 LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_arrive(r.free + 8 * at.stage);
@@ -102,7 +100,7 @@ LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t 
     return bulk_shared_vector(bulk_stage(r, at) + byte);
 }
 
-/* Loads two aligned vectors: unlike loads of single words, they have no bank conflicts. */
+/* Two aligned vectors: loads of words would have bank conflicts. */
 template <int WORD> LANE_FN vec16_t bulk_vector_from(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
     const vec16_t low = bulk_vector(r, at, byte / VEC * VEC), high = bulk_vector(r, at, byte / VEC * VEC + VEC);
@@ -120,7 +118,7 @@ LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t by
     return (uint8_t)(bulk_shared_word(from / 4 * 4) >> 8 * (from % 4));
 }
 
-/* A block that exits with loads under way would let them overwrite its successor's shared memory. */
+/* Loads under way after the block's exit would overwrite its successor's shared memory. */
 LANE_FN void bulk_settle(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
 {
     for (uint32_t i = 0; i < r.depth && i < issued; i++) {
@@ -139,14 +137,14 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 768 }; /* the words, and the barriers of all stages */
+enum { BULK_HEAD = 768 }; /* words, then barriers */
 
 LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
 {
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
 }
 
-/* first, second: bytes of a stage of each ring, before bulk_make cuts the first into parts. */
+/* first, second: bytes of a stage, before bulk_make cuts the first ring's into parts. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);
@@ -156,7 +154,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
 {
     const uint32_t at = bulk_base(), room = (bulk_room() - BULK_HEAD) / (first + second);
     if (depth > room)
-        depth = room / 2 * 2; /* even: two groups of warps may take the stages in turn (bulk_add.cu) */
+        depth = room / 2 * 2; /* even: two groups of warps may take turns (bulk_add.cu) */
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
@@ -167,8 +165,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Arrivals per stage of the second ring: loads that fill it, warps that change it, warps that release it. The first
- * ring has one each. */
+/* Arrivals per stage of the second ring: loads that fill, warps that change, warps that release it. First ring: one
+ * each. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

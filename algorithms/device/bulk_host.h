@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_host.h - bulk.h on the host: plain copies, as late as the contract allows, so that a missing wait, which a GPU
- * shows now and then, always shows here. A load copies when bulk_filled is called for the second time. A store reads
- * its stage in bulk_read and writes in bulk_done.
+ * bulk_host.h - bulk.h on the host: plain copies, as late as the contract allows, so that a missing wait always shows.
+ * A load copies at the second bulk_filled; a store reads its stage in bulk_read and writes in bulk_done.
  */
 #ifndef SHUNT_BULK_HOST_H
 #define SHUNT_BULK_HOST_H
 
 enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
-enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, each with up to a granule more */
+enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two ranks' chunks, each up to a granule longer */
 
 typedef struct bulk_stage {
     const uint8_t *from[ALG_MAX_RANKS]; /* sources of pending loads */
@@ -56,8 +55,8 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
     return r.stage[at.stage].released >= at.round;
 }
 
-/* The first and last 16 bytes may include bytes of neighbouring chunks that other blocks are storing, hence the
- * atomics; readers ignore these bytes. */
+/* Other blocks may be storing neighbouring chunks in the first and last 16 bytes, hence the atomics; readers ignore
+ * those bytes. */
 LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     const uint32_t ends = bytes < 2 * VEC ? bytes : (uint32_t)VEC;
@@ -69,8 +68,8 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Two blocks may store into one slot in turn. The peer's credit orders them, but may come from another process,
- * which the thread sanitizer does not see; so the stores are atomic. */
+/* Atomic for the thread sanitizer: two blocks may store into one slot in turn, ordered by a credit that may come from
+ * another process. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {

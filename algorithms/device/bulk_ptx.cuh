@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_ptx.cuh - the instructions of bulk copies: shared memory, its mbarriers, cp.async.bulk. A 32-bit address is one
- * in shared memory. tests/emulator/ has the same functions for emulated GPUs.
+ * bulk_ptx.cuh - PTX of bulk.h: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/ has the
+ * same functions.
  *
- * Copies access memory by the async proxy of PTX. A lane that has seen that a copy is complete also sees what the copy
- * wrote, and the copy has read its source. Before a copy can read what lanes stored, a proxy fence is needed.
- *
- * Before sm_90 the lane makes each copy itself: correct but slow, and no row uses it there.
+ * Copies use the async proxy. A lane that sees a copy complete sees its data. Before copies read what lanes stored or
+ * acquired, a proxy fence is needed (bulk_stored, bulk_seen). Before sm_90 the lane copies by itself: right but slow,
+ * and no row uses it.
  */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
@@ -69,14 +68,14 @@ LANE_FN uint32_t bulk_told(uint32_t word)
     return value;
 }
 
-/* ---- Barriers: a phase ends when all have arrived and all announced bytes are there ---- */
+/* ---- Barriers: a phase ends when all have arrived and all announced bytes are there */
 
 LANE_FN void bulk_barrier_make(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After this lane's bulk_barrier_make calls, before lane_sync: copies see the barriers, too. */
+/* Makes them visible to copies; after this lane's bulk_barrier_make, before lane_sync. */
 LANE_FN void bulk_barriers_made()
 {
 #if __CUDA_ARCH__ >= 900
@@ -85,14 +84,14 @@ LANE_FN void bulk_barriers_made()
 #endif
 }
 
-/* Release within the block. */
+/* Releases within the block. */
 LANE_FN void bulk_arrive(uint32_t barrier)
 {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether the phase of this parity is over; acquires. try_wait may suspend the lane for a moment; a time hint would
- * make it wait that long. */
+/* Whether this parity's phase is over; acquires. try_wait may suspend the lane briefly; a time hint would make it wait
+ * that long. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;
@@ -110,9 +109,9 @@ LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
     return over;
 }
 
-/* ---- Copies: addresses and bytes are multiples of 16 ---- */
+/* ---- Copies: addresses and bytes are multiples of 16 */
 
-/* Counts as this lane's arrival and announces the bytes. */
+/* Arrives, and announces the bytes. */
 LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -154,7 +153,6 @@ template <int N> LANE_FN void bulk_wait_read()
 #endif
 }
 
-/* This lane then sees what the copies wrote; other GPUs see it after a fence. */
 template <int N> LANE_FN void bulk_wait_done()
 {
 #if __CUDA_ARCH__ >= 900
@@ -162,9 +160,6 @@ template <int N> LANE_FN void bulk_wait_done()
 #endif
 }
 
-/* ---- Fences ---- */
-
-/* Orders this lane's stores into shared memory before later copies from there. */
 LANE_FN void bulk_stored()
 {
 #if __CUDA_ARCH__ >= 900
@@ -172,7 +167,6 @@ LANE_FN void bulk_stored()
 #endif
 }
 
-/* Orders what this lane has acquired before its later copies from global memory. */
 LANE_FN void bulk_seen()
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert_host.h - 8- and 16-bit floats to fp32 and back, for the host device, with the bits of CUDA's conversion
- * instructions: round to nearest even; 8-bit types saturate to their largest finite value; 16-bit types overflow to
- * infinity; one NaN.
+ * convert_host.h - 8- and 16-bit floats to fp32 and back on the host device, with the bits of CUDA's conversions: to
+ * nearest even; 8-bit types saturate, 16-bit types overflow to infinity; one NaN.
  */
 #ifndef SHUNT_CONVERT_HOST_H
 #define SHUNT_CONVERT_HOST_H
@@ -24,13 +23,13 @@ static inline uint32_t convert_to_bits(float f)
     return bits;
 }
 
-/* A float format of at most 16 bits: sign, exponent, mantissa. */
+/* A format of at most 16 bits: sign, exponent, mantissa. */
 typedef struct small_float {
     int exponent, mantissa, bias;
-    uint32_t nan;              /* the NaN that is written, without sign */
-    uint32_t largest;          /* the largest finite value, without sign */
-    bool infinity;             /* infinity follows `largest`; false: saturates */
-    bool all_ones_is_nan_only; /* e4m3: the top exponent also has finite values */
+    uint32_t nan;              /* as written, without sign */
+    uint32_t largest;          /* finite value, without sign */
+    bool infinity;             /* follows `largest`; false: saturates */
+    bool all_ones_is_nan_only; /* e4m3: the top exponent has finite values, too */
 } small_float_t;
 
 inline constexpr small_float_t FORMAT_F16 = {5, 10, 15, 0x7fff, 0x7bff, true, false};
@@ -69,7 +68,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const int exponent = (int)(magnitude >> 23) - 127 + format.bias;
     if (exponent > (1 << format.exponent))
         return sign | (format.infinity ? format.largest + 1 : format.largest);
-    /* Drop bits of the 24-bit significand, more of them below the normal range. */
+    /* Fewer bits are kept below the normal range. */
     const uint32_t significand = (magnitude & 0x7fffff) | (magnitude >= 0x800000 ? 0x800000 : 0);
     const int drop = 23 - format.mantissa + (exponent > 0 ? 0 : 1 - exponent);
     if (drop > 25)
@@ -78,7 +77,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const uint32_t rest = significand & ((1u << drop) - 1), half = 1u << (drop - 1);
     if (rest > half || (rest == half && (kept & 1)))
         kept++;
-    /* A carry out of the significand increments the exponent. */
+    /* A carry increments the exponent. */
     const uint32_t result = exponent > 0 ? ((uint32_t)(exponent - 1) << format.mantissa) + kept : kept;
     if (result > format.largest)
         return sign | (format.infinity ? format.largest + 1 : format.largest);

@@ -2,10 +2,9 @@
 /*
  * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
- * Fetching code is part of a short message's latency. So there are kernels for 2, 3, 4 and up to 8 ranks, for whole and
- * other buffers (kernel_call_is_whole), and to reduce, for each ops_kind and type, where signed and unsigned integers
- * share one. Reductions of lists and parts have kernels for 2 and up to 8 ranks. The host device has fewer, enough to
- * test all code.
+ * To fetch little code, kernels differ by ranks (2, 3, 4, up to 8; lists and parts that reduce: 2, up to 8), by whole
+ * or other buffers, and to reduce by ops_kind and type, where signed and unsigned share. The host device has fewer,
+ * enough to test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
@@ -18,17 +17,15 @@
 #include "algorithms/device/launch_host.h"
 #endif
 
-/* A has kernels only for this number of ranks; 0: any. */
+/* The only number of ranks of A's kernels; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
-/* The most bytes of a block in A's kernels. */
+/* Most bytes of a block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
 
 template <class A> constexpr int move_kernel_ranks(int nranks)
 {
     return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks;
 }
-
-/* ---- Kernels that move data: for any type ------------------------------------------------ */
 
 template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kernel_of_ranks(uint32_t nranks)
 {
@@ -51,19 +48,16 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* Call load(kernel) for each kernel of this number of ranks, until an error (not 0). */
+/* Calls load(kernel) for each kernel of this number of ranks, until an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
     return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
 
-/* ---- Kernels that reduce ------------------------------------------------------------------ */
-
-/* The most ranks for which A has kernels of the exact number, with argument type P. */
+/* Most ranks for which A has kernels of the exact number, with argument type P. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
-/* N of the kernel for nranks. */
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
 {
     return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks <= REDUCE_EXACT_RANKS<A, P> ? nranks : ALG_MAX_RANKS;
@@ -92,9 +86,8 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 }
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
-/* CUDA: one compilation of all kernels would take minutes. So a file that reduces is compiled once without
- * ALG_ONE_TYPE, and once for each type with it, which defines this function for that type. The preset quick does not
- * optimise, and compiles a file once, with ALG_FEW_KERNELS. */
+/* One compilation of all would take minutes. So a file that reduces is compiled without ALG_ONE_TYPE, and with it for
+ * each type, which defines this function for that type. The preset quick compiles it once (ALG_FEW_KERNELS). */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)

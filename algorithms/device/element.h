@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.h - conversion between a vector and the type in which its elements are reduced, and the arithmetic.
+ * element.h - a vector's elements as numbers, and their arithmetic.
  *
- * element<TYPE>: `acc` is the type reduced in, COUNT the number in a vector, BYTES the size of one value. Types below
- * 32 bits are reduced as floats, but 8-bit integers as four in a word.
+ * element<TYPE>: `acc` is the type reduced in, COUNT their number in a vector, BYTES a value's size. Types below 32
+ * bits are reduced as floats, 8-bit integers as four in a word.
  */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
@@ -164,7 +164,7 @@ template <> struct element<ALG_FLOAT8_E4M3> : element_quad<pair_e4m3> {
 template <> struct element<ALG_FLOAT8_E5M2> : element_quad<pair_e5m2> {
 };
 
-/* ---- Operators. Integers wrap, so they add and multiply as unsigned. ---- */
+/* ---- Operators. Integers wrap: they add and multiply as unsigned */
 
 template <class T> struct wrapping {
     typedef T type;
@@ -193,7 +193,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* In each byte: the sign bit; the other bits, whose sums do not carry into the next byte; the value 1. */
+/* In each byte: the sign bit; the other bits, whose sums do not carry out; the value 1. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
@@ -210,7 +210,7 @@ LANE_FN bytes4_t op_prod(bytes4_t a, bytes4_t b)
 }
 LANE_FN bytes4_t op_max(bytes4_t a, bytes4_t b)
 {
-    const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: the lower bits of a are >= those of b */
+    const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: a's lower bits >= b's */
     const uint32_t first = ((b.w & ~a.w) | (~(a.w ^ b.w) & low)) & BYTES_TOP;
     const uint32_t mask = (first << 1) - (first >> 7); /* 0xff where the top bit is set */
     return {(a.w & mask) | (b.w & ~mask)};
@@ -239,7 +239,7 @@ template <class F> LANE_FN F op_max_float(F a, F b)
 LANE_FN double op_max(double a, double b)
 {
 #ifdef __CUDACC__
-    return fmax(a, b); /* the same rules, fewer instructions */
+    return fmax(a, b);
 #else
     return op_max_float(a, b);
 #endif
@@ -253,7 +253,7 @@ LANE_FN float op_max(float a, float b)
 #endif
 }
 
-/* Flip the sign, even of a NaN, if bit 31 of `sign` is set. */
+/* Flips the sign, even of a NaN, if bit 31 of `sign` is set. */
 LANE_FN float op_mirror(float a, uint32_t sign)
 {
     uint32_t w;
@@ -271,8 +271,8 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* All NaN become one pattern, all ones except the sign: the only one that a GPU's fp32 arithmetic and its
- * conversions to shorter types give. */
+/* All NaN become all ones except the sign, the only NaN of a GPU's fp32 arithmetic and of its conversions to shorter
+ * types. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;
@@ -300,7 +300,7 @@ LANE_FN double op_fma(double a, double x, double y)
     return __builtin_fma(x, y, a);
 }
 
-/* a + x * scale, with the product rounded; EXACT: it needs no rounding. Integers ignore scale. */
+/* a + x * scale, with the product rounded. EXACT: it needs no rounding. Integers ignore scale. */
 template <bool EXACT, class A> LANE_FN A op_add(A a, A x, float)
 {
     return op_sum(a, x);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * epoch.h - the number of a call, kept on the device because a captured graph replays its arguments unchanged. Every
- * lane reads the counter in its own scratch; ranks agree because they issue the same calls in the same order.
+ * epoch.h - the number of a call, on the device because a graph replays its arguments unchanged. Ranks agree because
+ * they make the same calls in the same order.
  */
 #ifndef SHUNT_EPOCH_H
 #define SHUNT_EPOCH_H
 
 #include "algorithms/device/lane.h"
 
-/* The counter at ALG_EPOCH_OFFSET:
+/* The word at ALG_EPOCH_OFFSET:
  *   bit 0      ALG_EPOCH_STOPPED
  *   bits 1-15  shares: blocks that have left this call
- *   bits 16-63 the number of this call
- * It may wrap around after 2^48 calls: only low bits of a number and differences of neighbours are used. The staged
- * algorithms number their chunks within a unit (staged.cu, hostmem/chunks.h). */
+ *   bits 16-63 this call's number; it may wrap: only low bits and differences of neighbours count
+ * The staged algorithms number chunks within a unit (staged.cu, hostmem/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
 LANE_FN uint64_t epoch_read(const alg_team_t &team)
@@ -31,23 +30,21 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
-/* After lane_sync: add the block's share to a counter. */
+/* After lane_sync. */
 LANE_FN void epoch_add_share_to(const lane_t &lane, uint64_t *counter)
 {
     if (lane.thread == 0)
         lane_add_own(counter, lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* For epoch_leave and series_leave, after lane_sync. */
 LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
 {
     epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* Not the kernel's end: the block no longer needs the call's number. Call once per lane, after its epoch_read. Each
- * block adds its share when all its lanes have read; all shares add up to a unit. So no lane of this call reads the
- * next number, and no lane waits for the others. The next call's kernel begins after this one ends, so it reads the new
- * number. Shares are even, so bit 0 stays. */
+/* Once by each lane, when the block no longer needs the number. A block adds its share when all its lanes have read it,
+ * and all shares add up to a unit. So no lane of this call reads the next number, and none waits for other blocks. The
+ * next kernel begins after this one ends. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid.h - the number of blocks and threads of a launch.
+ * grid.h - blocks and threads of a launch.
  */
 #ifndef SHUNT_GRID_H
 #define SHUNT_GRID_H
 
 #include "algorithms/device/reduce.h"
 
-/* The values of more than EXACT_RANKS ranks need more registers than blocks of 1024 threads leave. */
+/* More than EXACT_RANKS ranks need more registers than 1024 threads leave. */
 static const uint32_t GRID_MOST_THREADS = 1024, GRID_USUAL_THREADS = 512;
 
 template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
@@ -16,11 +16,11 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* Blocks per multiprocessor for which the registers must suffice: without this bound the compiler spilled in some
- * kernels of 1024 threads to make room for two. Algorithms may specialise it. */
+/* Blocks for which registers must suffice: without this bound the compiler may spill to make room for two. Algorithms
+ * may specialise it. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
-/* alg_algorithm_t.block_room of kernels that need only registers. */
+/* alg_algorithm_t.block_room where registers are the limit. */
 template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint32_t threads)
 {
     const uint32_t blocks = nranks == 2 ? BLOCKS_A_MULTIPROCESSOR<A, 2> : 1;
@@ -31,8 +31,8 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* One vector per lane; as many blocks as allowed, with as few threads as suffice, but 64 or more: warps of one block
- * delay each other, blocks on other multiprocessors do not. */
+/* A vector per lane, in as many blocks as allowed, of as few threads as suffice, at least 64: warps of one block delay
+ * each other. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -47,7 +47,7 @@ static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t 
         *blocks = filled > 0 ? (uint32_t)filled : 1;
 }
 
-/* Fewer than the call's blocks where this rank's share of its GPU has no room for all. Ranks may differ. */
+/* Fewer than the call's where this rank's share of its GPU has no room. Ranks may differ. */
 static inline uint32_t grid_blocks(const alg_call_t *call)
 {
     const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.h - the arguments of a kernel that reduces, prepared once per lane: buffers as vectors, the pre-multiplier, the
- * order of values.
+ * input.h - a reducing kernel's arguments, prepared once per lane: buffers, pre-multiplier, order of values.
  */
 #ifndef SHUNT_INPUT_H
 #define SHUNT_INPUT_H
@@ -10,8 +9,7 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the number of ranks, or above EXACT_RANKS its upper bound. WHOLE: all vectors are aligned and complete, so a
- * load is one instruction, and several are in flight at once. */
+/* N, WHOLE: launch.h. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
@@ -19,7 +17,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
-    uint8_t *kept; /* KEEPS: address of the output vector that keep prepared */
+    uint8_t *kept; /* KEEPS: address of the output vector, from keep */
     vec16_t scalar;
     ordering_t order;
     const uint8_t *readable; /* any memory of this device */
@@ -73,7 +71,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return buffer_vectors(input.bytes);
     }
 
-    /* This rank's contribution: the same bits each time, and, except integers, ready to send. */
+    /* This rank's value: the same bits each time, and ready to send, except integers. */
     LANE_FN vec16_t load(uint32_t v) const
     {
         return load_from(input, v);
@@ -128,14 +126,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* The values of all ranks, joined in rank order and rounded once. x: the other ranks' values, overwritten. The
-     * result is ready to send. NaN has one pattern, so an element's bits depend only on the ranks' values for it. */
+    /* All ranks' values, joined in rank order and rounded once; ready to send. x: the others' values, overwritten. NaN
+     * has one pattern, so an element's bits depend on its values alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* For values that are already results of several ranks: an integer average divides by `all`. */
+    /* For values that are results of several ranks: an integer average divides by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;

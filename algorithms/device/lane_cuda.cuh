@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_cuda.cuh - lane.h on CUDA; PTX is in lane_ptx.cuh.
+ * lane_cuda.cuh - lane.h on CUDA, except PTX (lane_ptx.cuh).
  */
 #ifndef SHUNT_LANE_CUDA_CUH
 #define SHUNT_LANE_CUDA_CUH
@@ -11,13 +11,12 @@
 #define LANE_HOST_FN __host__ __device__ __forceinline__
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
-/* Fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
-/* PTX ISA: add, fma, mul and max of f32 return the NaN 0x7fffffff, and the maximum of +0 and -0 is +0. */
+/* PTX ISA: add, fma, mul, max of f32 give the NaN 0x7fffffff; max of +0 and -0 is +0. */
 #define LANE_ANY_ORDER true
 
-/* One suffices, as many lanes put at once. Push between two ranks uses SLOTS_ROWS. */
+/* One suffices: many lanes put at once. Push between two ranks uses SLOTS_ROWS. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
@@ -27,8 +26,8 @@ static const uint32_t LANE_ROWS = 4;
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
-    uint32_t polls;    /* of all waits: a count per wait makes the compiler spill */
-    uint64_t deadline; /* ns of globaltimer; 0: not set yet */
+    uint32_t polls;    /* of all waits: a count per wait would spill */
+    uint64_t deadline; /* ns of globaltimer; 0: not set */
     uint32_t grid_block, grid_blocks;
 } lane_t;
 
@@ -81,14 +80,13 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
     return __reduce_add_sync(0xffffffffu, x);
 }
 
-/* The abort word is a PCIe read away, and such reads, up to five million per second, delay data on the link. So one
- * waiting lane per scratch reads it, every LANE_LOOK_NS. The word at ALG_LOOK_OFFSET is the time of the last read,
- * or LANE_STOP: kernels must stop, and the scratch is not used again (scratch_end.c). A warp reads that word every
- * LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
+/* One waiting lane per scratch reads the host's words, every LANE_LOOK_NS, since such reads delay data on the link.
+ * ALG_LOOK_OFFSET has the time, or LANE_STOP: kernels leave, and the scratch is not reused (scratch_end.c). A warp
+ * reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* tell: make the peers leave, too, because they will not get this rank's data; after an abort the program aborts them.
- * These stores need no fence. */
+/* tell: peers leave, too, since they will not get this rank's data; after an abort their programs abort them. These
+ * stores need no fence. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -134,7 +132,7 @@ LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t c
     control->wait_beat = now;
 }
 
-/* Returns the deadline, 0 for none, or LANE_STOP. `own`: alg_team_t.own. */
+/* Returns the deadline, 0 (none) or LANE_STOP. `own`: alg_team_t.own. */
 LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
@@ -166,7 +164,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane acts for all lanes of the warp that arrived together. Arguments by value: a team's address would slow the
+/* One lane acts for those of its warp that came together. Arguments by value: a team's address would slow the
  * caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {

@@ -2,8 +2,8 @@
 /*
  * lane_host.h - lane.h on the host: a block is a thread with one lane, scratch is shared memory.
  *
- * Puts and re-arming release, polls acquire. This gives the order that kernel boundaries give on CUDA (algorithm.h), in
- * a form that the thread sanitizer can follow. Words of 8 or 4 bytes are always whole.
+ * Puts and re-arming release, polls acquire. So the thread sanitizer sees the order that kernel boundaries give on CUDA
+ * (algorithm.h). Words of 8 or 4 bytes are whole.
  */
 #ifndef SHUNT_LANE_HOST_H
 #define SHUNT_LANE_HOST_H
@@ -18,10 +18,10 @@
 #define LANE_UNROLL
 #define LANE_ROLL
 
-/* The sum of two NaN is the first one, the maximum of two zeros the second. */
+/* The sum of two NaN is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
-/* Ranks may outnumber cores: one vector at a time would cost two switches between ranks per vector. */
+/* Ranks may outnumber cores: one vector at a time would cost two switches per vector. */
 static const uint32_t LANE_AHEAD = 1024;
 static const uint32_t LANE_ROWS = 32;
 
@@ -32,11 +32,11 @@ static const uint32_t LANE_MOST_BLOCKS = 16, LANE_MOST_THREADS = 1;
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;
-    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: not set yet */
+    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: not set */
     uint32_t awaited;  /* ranks (bits) */
-    uint32_t lost;     /* ranks (bits) that the last check found gone or stopped */
+    uint32_t lost;     /* ranks (bits) found gone or stopped at the last check */
     bool counted;      /* the call is a collective */
-    uint64_t call;     /* number of collectives before it */
+    uint64_t call;     /* collectives before it */
     uint32_t grid_block, grid_blocks;
 } lane_t;
 
@@ -159,7 +159,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load(p);
 }
 
-/* The upper half, which holds the mark, is written last and read first. */
+/* The upper half holds the mark: written last, read first. */
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
@@ -287,8 +287,8 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
     return ranks;
 }
 
-/* Awaited ranks that were already lost at the previous check: all that they had sent has been polled since. A rank
- * that has ended this collective is not missed, because it has stored all of its part. */
+/* Awaited ranks that were lost at the previous check: what they sent has been polled since. A rank that has ended this
+ * collective is not missed: it has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;
@@ -307,7 +307,7 @@ LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
     return !missed ? ALG_STATUS_OK : missed & gone ? ALG_STATUS_PEER_DEAD : ALG_STATUS_PEER_LEFT;
 }
 
-/* Several lanes may write at once: all values are true. */
+/* Several lanes may write: all values are true. */
 LANE_FN void lane_tell(const alg_team_t &team)
 {
     alg_control_t *control = team.control;
@@ -317,7 +317,7 @@ LANE_FN void lane_tell(const alg_team_t &team)
     __atomic_store_n(&control->wait_beat, __atomic_load_n(&control->wait_beat, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
 }
 
-/* Yields early, because ranks may outnumber cores. */
+/* Yields early: ranks may outnumber cores. */
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     lane_land_one();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_late.h - for tests: delays and reorders stores into the host's memory, as far as PCIe allows and further. Only
- * lane_host.h includes it.
+ * lane_late.h - for tests, in lane_host.h: delays and reorders stores into the host's memory, as PCIe may and beyond.
  */
 #ifndef SHUNT_LANE_LATE_H
 #define SHUNT_LANE_LATE_H
@@ -32,7 +31,7 @@ LANE_FN void lane_land_one()
     lane_land((all.seed >> 8) % all.count);
 }
 
-/* A lane's store and its later access to the same place stay in order. */
+/* A lane's accesses to one place stay in order. */
 LANE_FN void lane_land_at(const void *p)
 {
     for (uint32_t i = 0; i < lane_posts.count; i++) {

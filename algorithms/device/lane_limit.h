@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_limit.h - unpacks alg_limit: a wait's limit and the call's id. A part of lane.h.
+ * lane_limit.h - unpacks alg_limit. A part of lane.h.
  */
 #ifndef SHUNT_LANE_LIMIT_H
 #define SHUNT_LANE_LIMIT_H

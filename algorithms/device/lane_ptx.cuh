@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - memory accesses on CUDA, and dependent launch: all PTX of the kernels except bulk copies
- * (bulk_ptx.cuh). lane.h states the contracts. tests/emulator/ has the same functions for emulated GPUs.
+ * lane_ptx.cuh - all PTX of kernels except bulk copies (bulk_ptx.cuh). Contracts: lane.h. tests/emulator/ has the same
+ * functions.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
-/* griddepcontrol.wait returns at once without the launch attribute. The assembler would move arithmetic after the
- * wait, to its use; the branch on `held`, which is never 0, keeps it before. */
+/* The wait returns at once without the launch attribute. The branch on `held`, never 0, stops the assembler from moving
+ * arithmetic behind the wait. */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -19,8 +19,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* The assembler computes addresses where they are used, after a wait. It cannot see that this shuffle returns the
- * lane's own value. */
+/* The assembler would compute the address at its use, after a wait. It cannot see that this shuffle returns the lane's
+ * own value. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -34,7 +34,7 @@ LANE_FN void lane_keep_same(uint32_t &x)
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
-/* The caller's input is constant while the kernel runs, except for this lane's own stores. */
+/* The input is constant while the kernel runs, except for this lane's stores. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;
@@ -52,9 +52,8 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* Relaxed to keep its place, not for order: the assembler would sink a plain load below its user's branch. It also
- * moves the use of an earlier load above a branch, and waits there, so a load behind a branch or predicate is not in
- * flight beside it. That cost 0.2 us of a short message. */
+/* Relaxed to keep its place: the assembler would sink a plain load below its user's branch. A load behind a branch or
+ * predicate would wait for earlier loads: 0.2 us of a short message. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
@@ -101,7 +100,7 @@ LANE_FN uint32_t lane_poll_word(const void *p)
     return w;
 }
 
-/* A plain store: the end of the kernel orders it before later puts of a peer (algorithm.h). */
+/* The kernel's end orders this plain store before a peer's next puts (algorithm.h). */
 LANE_FN void lane_rearm(void *p)
 {
     *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
@@ -112,7 +111,7 @@ LANE_FN void lane_rearm_word(void *p)
     *(uint32_t *)p = SENTINEL;
 }
 
-/* A weak store, and a load that bypasses L1, which a peer's stores do not invalidate. */
+/* A weak store; a load past L1, which peers' stores do not invalidate. */
 LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
@@ -124,7 +123,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* Cumulative over stores of the warp's other lanes before lane_warp_sync. One fence serves the flags to all peers. */
+/* Cumulative over the warp's stores before lane_warp_sync. One fence serves the flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -135,7 +134,7 @@ LANE_FN void lane_raise(void *p, uint64_t value)
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
 }
 
-/* A later lane_warp_sync extends the acquire to the warp's other lanes. */
+/* A later lane_warp_sync extends the acquire to the warp. */
 LANE_FN uint64_t lane_flag(const void *p)
 {
     uint64_t w;
@@ -143,9 +142,9 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
-/* The host's memory: 16 bytes with one mark arrive whole. For PTX a .b128 is one access, and a vector of two .b64 is
- * two; CUDA before 12.4 lacks .b128, but compiles the vector to the same instruction. PCIe carries it as one access
- * of 16 aligned bytes, which a processor does not split within a line of 64 (docs/limits.md). */
+/* 16 bytes with one mark must arrive whole. In PTX a .b128 is one access, a vector of two .b64 two; CUDA before 12.4
+ * lacks .b128, but compiles the vector alike. PCIe carries it as one access, which a processor does not split within a
+ * line of 64 bytes (docs/limits.md). */
 #if __CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {

@@ -2,22 +2,17 @@
 /*
  * launch.h - from an algorithm's `run` to its kernels and descriptors.
  *
- * An algorithm is a struct whose `run` is a kernel's code for one lane. If it reduces:
- *   template <int TYPE, int OPS, int N, bool WHOLE>
- *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
- * If it moves data, whose count is then in bytes:
- *   template <int N, bool WHOLE, bool EACH>
- *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
- * TYPE: an alg_type_t. OPS: an ops_kind. N: the number of ranks; above EXACT_RANKS, its upper bound. WHOLE:
- * kernel_call_is_whole. EACH: the input has a block per rank.
+ * An algorithm is a struct. Its `run(lane, team, call)` is a kernel's code for one lane: run<TYPE, OPS, N, WHOLE>
+ * reduces, run<N, WHOLE, EACH> moves data, whose count is in bytes.
+ *   TYPE, OPS   an alg_type_t; an ops_kind
+ *   N           the ranks; above EXACT_RANKS their upper bound
+ *   WHOLE       kernel_call_is_whole
+ *   EACH        the input has a block per rank
+ * Other members: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a block that one kernel takes;
+ * max_bytes and shape (alg_algorithm_t), which begin with the collective.
  *
- * Its other members are for the host:
- *   MOST_THREADS: limit of a block
- *   segment_bytes(team, call): the most bytes of a block that one kernel takes
- *   max_bytes(collective, ...), shape(collective, ...): alg_algorithm_t
- *
- * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. The compilation for CUDA defines the
- * functions NAME_launch and NAME_preload; that for the host defines the descriptors, which refer to them.
+ * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. Compiled for CUDA they define
+ * NAME_launch and NAME_preload, for the host the descriptors that refer to them.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -39,8 +34,8 @@ template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
-/* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The namespace
- * keeps the library's versions for CUDA and for the host apart. */
+/* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The namespace keeps
+ * the versions for CUDA and the host apart. */
 namespace
 {
 
@@ -97,9 +92,7 @@ template <class A> struct mover {
 
 } // namespace
 
-/* ---- Entries and descriptors ------------------------------------------------------------- */
-
-/* ALG_ENTRIES(name, K): K is for example reducer<A>. ALG_DESCRIBE defines a descriptor of registry.def. */
+/* ---- Entries and descriptors (registry.def). K: for example reducer<A> */
 
 #ifdef __CUDACC__
 

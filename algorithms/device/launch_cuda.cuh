@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_cuda.cuh - kernels and their launch on CUDA (host device: launch_host.h).
+ * launch_cuda.cuh - kernels and their launch on CUDA.
  */
 #ifndef SHUNT_LAUNCH_CUDA_CUH
 #define SHUNT_LAUNCH_CUDA_CUH
@@ -31,9 +31,8 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-/* Enqueue the kernel; a cudaError_t. Dependent launch saves 0.25 us per call (docs/lab/kernels.md): blocks may be
- * placed while the stream's previous kernel drains, or earlier if that kernel allows it (lane_begin). Priority:
- * beside matrix products, these blocks take the next free place. */
+/* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the stream's last kernel drains, or when that
+ * kernel allows it (lane_begin). Priority: beside matrix products, these blocks take the next free place. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
                        size_t shared_bytes, void *stream)
@@ -48,7 +47,7 @@ static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what
     return start_kernel(kernel, launch, *team, what);
 }
 
-/* `calls` is for the host device. */
+/* `calls`: for the host device. */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *stream)
@@ -57,7 +56,6 @@ static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P
     return launch_grid(kernel, team, what, grid.grid_blocks, grid.threads, 0, stream);
 }
 
-/* A cudaError_t. */
 template <class P> static int launch_preload(kernel_t<P> kernel)
 {
     cudaFuncAttributes attributes;

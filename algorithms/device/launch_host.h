@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_host.h - kernels and their launch on the host device, where a block is a thread (CUDA: launch_cuda.cuh).
+ * launch_host.h - kernels and their launch on the host device, where a block is a thread.
  */
 #ifndef SHUNT_LAUNCH_HOST_H
 #define SHUNT_LAUNCH_HOST_H
@@ -9,7 +9,6 @@
 
 #include "algorithms/device/kernel_call.h"
 
-/* P: one kernel_call_t or several. */
 template <class P> using kernel_t = void (*)(lane_t, const alg_team_t &, const P &);
 
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
@@ -38,12 +37,12 @@ template <class P> static void *launch_block_main(void *argument)
 {
     const launch_block<P> *b = (const launch_block<P> *)argument;
     b->kernel(b->lane, *b->team, *b->what);
-    lane_fence(); /* as at the end of a kernel */
+    lane_fence(); /* as at a kernel's end */
     return NULL;
 }
 
-/* Run block 0 here and the others in threads, to their end; an alg_status_t. If a thread cannot start, peers' blocks
- * would wait for its block, so the call is aborted. counted: a collective, with `call` collectives before it. */
+/* Runs block 0 here and the others in threads, to their end; an alg_status_t. Peers would wait for a block that has no
+ * thread, so the call is aborted. counted: a collective, after `call` others. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)
@@ -67,7 +66,7 @@ static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &w
     return status == ALG_STATUS_OK ? ALG_STATUS_ABORTED : (int)status;
 }
 
-/* `calls`: the number of collectives that the kernel serves. Peers read the sum after its end (lane_missed). */
+/* `calls`: the kernel's collectives, which peers read once it has ended (lane_missed). */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *)

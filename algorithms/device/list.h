@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective (alg_call_t.parts) in one kernel: push/list_reduce.cu,
- * push/list_move.cu. On the link they act like separate calls (places.h).
- *
- * A list saves launches, and all its calls cross the link at once. For a long message its kernels are slower than those
- * for one call.
+ * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_reduce.cu, list_move.cu),
+ * with one launch. On the link they act like separate calls (places.h).
  */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H
@@ -14,7 +11,7 @@
 #include "algorithms/device/places.h"
 
 typedef struct list {
-    kernel_call_t call; /* common to all parts */
+    kernel_call_t call;
     uint32_t count;
     alg_part_t part[PLACES_LIST];
 } list_t;
@@ -24,8 +21,8 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
     return list;
 }
 
-/* The number of the list's first call. Block 0 adds the units of all calls, less the other blocks' shares: until all
- * have left, the shares' top bit is set, and the number is list.count - 1 too high. */
+/* The first call's number. Block 0 adds all calls' units, less the other blocks' shares: until all have left, the
+ * shares' top bit is set, and the number is list.count - 1 too high. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
@@ -40,7 +37,7 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* Position of a warp. A row is a vector per lane of a warp; warps take the rows of all calls in turn. */
+/* A warp's position. A row is a vector per lane; warps take the rows of all calls in turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -82,8 +79,6 @@ LANE_FN kernel_call_t list_call(const list_t &list, const list_walk_t &w, uint32
 
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, list_t> = 2;
 
-/* ---- Launches ------------------------------------------------------------------------------ */
-
 extern "C" {
 int alg_list_reduce_launch(const alg_team_t *team, const alg_call_t *call, void *stream);
 int alg_list_reduce_preload(uint32_t nranks);
@@ -91,7 +86,7 @@ int alg_list_move_launch(const alg_team_t *team, const alg_call_t *call, void *s
 int alg_list_move_preload(uint32_t nranks);
 }
 
-/* The parts from `first` on. common, most_threads: as in parts_make. */
+/* The parts from `first` on. Arguments: parts_make. */
 static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                                uint32_t first, uint32_t most_threads)
 {
@@ -146,7 +141,7 @@ template <class A> struct list_reducer {
     }
 };
 
-/* These kernels (EACH) also serve an input of one block. */
+/* Its kernels (EACH) also serve an input of one block. */
 template <class A> struct list_mover {
     typedef A algorithm;
 
@@ -165,8 +160,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K: kernels for single calls (reducer or mover, launch.h). S: those for short calls of ONLY_RANKS ranks; K again if
- * there are none. LAUNCH, PRELOAD: lists. */
+/* K: for single calls (reducer or mover). S: for short calls of ONLY_RANKS ranks; K again if there are none. LAUNCH,
+ * PRELOAD: lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

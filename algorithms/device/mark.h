@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mark.h - how a reader recognizes that a value has arrived.
+ * mark.h - how a reader recognizes that a value has arrived. Scratch is all-ones before, so a value must not be:
  *
- * Scratch is all-ones before a peer's value lands there, so a value must never be all-ones:
- *   MARK_WORD    floats up to 32 bits: an all-ones word holds only NaN, and still does with its top bit cleared.
- *   MARK_DOUBLE  fp64: the same with 8 bytes.
- *   MARK_ESCAPE  integers and moved data use every pattern, so each word travels xor WHITE. A word that becomes
- *                all-ones travels as ESCAPED, and a separate escape word names such words.
+ *   MARK_WORD    floats up to 32 bits: an all-ones word holds only NaN, and still does without its top bit
+ *   MARK_DOUBLE  fp64: likewise, of 8 bytes
+ *   MARK_ESCAPE  integers and moved data: each word travels xor WHITE. One that becomes all-ones travels as ESCAPED,
+ *                and a separate escape word names it
  */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H
@@ -26,11 +25,8 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
-/* Masks, labels and padding of -1 are common, and data that needs escapes took up to 1.7 times as long
- * (docs/lab/results/ones-4-h200.csv). With WHITE only 0xff9d7fd3 and 0xff9d7fd2 need escapes, which programs do not
- * fill memory with: as two bf16 or fp16, two NaN; as fp32, a NaN whose payload no arithmetic gives; as the upper
- * half of an fp64, near the type's limit; as int32, -6455341 or its neighbour. Unlike fills with 8- or 16-bit
- * values, and the lower half of a fraction in fp64, they repeat no byte or half word. */
+/* Escapes cost up to 1.7 times (docs/lab/results/ones-4-h200.csv), and -1 is common. With WHITE only 0xff9d7fd3 and
+ * 0xff9d7fd2 need them, with which programs do not fill memory (docs/lab/proofs.md). */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)
@@ -40,15 +36,14 @@ LANE_FN void mark_whiten(vec16_t &v)
         v.w[i] ^= WHITE;
 }
 
-/* The greatest word: SENTINEL or ESCAPED if the vector has one. */
+/* The greatest word: SENTINEL or ESCAPED if there is one. */
 LANE_FN uint32_t mark_top(const vec16_t &v)
 {
     const uint32_t low = v.w[0] > v.w[1] ? v.w[0] : v.w[1], high = v.w[2] > v.w[3] ? v.w[2] : v.w[3];
     return low > high ? low : high;
 }
 
-/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit i: word i was all-ones;
- * bit 4: valid. */
+/* Makes a whitened vector fit to send. Returns the escape word: bit i: word i was all-ones; bit 4: valid. */
 LANE_FN uint32_t mark_escape(vec16_t &v)
 {
     uint32_t escape = 1u << 4;
@@ -90,7 +85,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* A vector that has arrived is first unescaped, if mark_escaped, then whitened. */
+/* If so, call mark_unescape; then, in any case, mark_whiten. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

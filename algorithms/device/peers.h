@@ -7,7 +7,7 @@
 
 #include "algorithms/device/lane.h"
 
-/* Peers in the order from rank + 1 on, so that not all ranks store to the same GPU at once. */
+/* From rank + 1 on, so that not all ranks store to one GPU at once. */
 LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
 {
     const uint32_t r = team.rank + step;
@@ -20,7 +20,7 @@ LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
     return j + (j >= team.rank);
 }
 
-/* The position of `rank` among all ranks except `owner`; inverse of other_rank. */
+/* Position of `rank` among all but `owner`; inverse of other_rank. */
 LANE_FN uint32_t other_place(uint32_t rank, uint32_t owner)
 {
     return rank - (rank > owner);

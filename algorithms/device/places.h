@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * places.h - where short calls lie in the scratch, so that one kernel can serve several of them.
+ * places.h - where short calls lie in the scratch, so that one kernel can serve several (list.h) while another rank
+ * makes them one by one.
  *
- * One rank may make the short calls of a group in one kernel (list.h), and another rank one by one. So each call has
- * its own number and uses the link as it would alone. A kernel sends all of its calls before it reads any, so each call
- * of up to places_room bytes per block uses one of PLACES places, in turn by its number. Longer calls and rooted ones
- * use the halves (algorithm.h).
- *
- * A rank never stores over data that a peer has yet to read. A kernel has at most PLACES_LIST calls. A rank that begins
- * a kernel with call a has ended call a-1, which each peer sent in a kernel that began behind call a-1-PLACES_LIST. So
- * the peers have ended all calls up to that one, and the place of call a+i, i < PLACES_LIST, was last used by call
- * a+i-PLACES or earlier. A call that uses a half is a kernel of its own on every rank: when it begins, all ranks have
- * ended the calls before its predecessor, and the predecessor, too, if that is a short call.
+ * A call of up to places_room bytes per block uses one of PLACES places, in turn by its number; longer and rooted ones
+ * use the halves. A kernel sends all of its calls, at most PLACES_LIST, before it reads any. There are at least twice
+ * as many places, so no rank stores over data that a peer has yet to read (docs/lab/proofs.md).
  */
 #ifndef SHUNT_PLACES_H
 #define SHUNT_PLACES_H
@@ -24,7 +18,7 @@ enum { PLACES = 32, PLACES_LIST = 16 };
 static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.mask is no mask");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
-/* The most bytes of a short call's block, with room for escapes of any type; 0: none. */
+/* Most bytes of a short call's block, with room for escapes; 0: none. */
 static inline uint64_t places_room(const alg_team_t *team)
 {
     const uint64_t vector = slots_bytes(MARK_ESCAPE, team->nranks - 1, 4) / 4;
@@ -47,7 +41,7 @@ static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t 
     return places_serve(team, call) ? places_turns(team) : turns_t{0, (uint32_t)(team->half_bytes / VEC), 1};
 }
 
-/* Offset of the call's slots from half 0. */
+/* The slots' offset from half 0. */
 LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
     return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.mask) * turns.step) * VEC;

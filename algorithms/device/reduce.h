@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reduce.h - joins the values of all ranks by an operator. 8- and 16-bit floats add in fp32 and round once. Values are
- * joined in rank order, so every algorithm gives the same bits.
+ * reduce.h - joins the ranks' values by an operator, in rank order, so that every algorithm gives the same bits. 8- and
+ * 16-bit floats add in fp32 and round once (docs/determinism.md).
  */
 #ifndef SHUNT_REDUCE_H
 #define SHUNT_REDUCE_H
@@ -9,11 +9,10 @@
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* A kernel for N ranks serves exactly N ranks if N <= EXACT_RANKS, else any number up to N. */
+/* A kernel for N ranks serves N ranks if N <= EXACT_RANKS, else up to N. */
 enum { EXACT_RANKS = 4 };
 
-/* Kinds of kernels, so that a short message fetches no code of unused operators: sum and avg; max and min; the
- * others, which switch on the operator. */
+/* Kinds of kernels: sum and avg; max and min; the others, by a switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -27,8 +26,7 @@ LANE_HOST_FN constexpr bool is_unsigned(int type)
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* An average of floats first divides each value by this power of two, so that the sum stays in range if the average
- * does. */
+/* An average first divides each float by this power of two, so that the sum is in range if the average is. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
@@ -38,8 +36,8 @@ LANE_FN uint32_t reduce_share(uint32_t nranks)
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* In fp32 a product of a shorter type with a power of two is exact. Elsewhere one rounding instead of two would
-     * make the order of two ranks matter. */
+    /* In fp32 a shorter type times a power of two is exact. Elsewhere one rounding instead of two would make the order
+     * of two ranks matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
@@ -50,7 +48,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* Selects words: to select vectors, the compiler would put both in memory. */
+/* Selects words: the compiler would put selected vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -60,9 +58,8 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* Xored with the words of a vector before and after max (even and odd words apart, for types of 8 bytes), this gives
- * the call's order. For floats the sign bit negates, and makes max a min. For integers the sign bit maps unsigned to
- * signed, and ~x makes max a min. */
+/* Xored with a vector's words before and after max (even and odd words apart, for types of 8 bytes), it gives the
+ * call's order. Floats: the sign bit makes max a min. Integers: it maps unsigned to signed, and ~x makes max a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -84,13 +81,12 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* a = the values of all ranks joined in rank order by OP. own: this rank's; x: the others' in rank order. Sums are
- * of values times `scale`. */
+/* Joins in rank order. own: this rank's value; x: the others', in rank order. Sums are of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
 {
-    /* Joining two values in any order is less code: 0.15 us of a short message. */
+    /* Less code: 0.15 us of a short message. */
     constexpr bool ANY_ORDER =
         N == 2 && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ANY_ORDER && mark_of(TYPE) != MARK_DOUBLE));
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
@@ -101,14 +97,14 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
-        /* rank r's value is x[r] if r < rank, x[r - 1] if r > rank */
+        /* x[r] if r < rank, x[r - 1] if r > rank */
         const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
         if (N <= EXACT_RANKS || r < nranks)
             reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other), scale);
     }
 }
 
-/* Undo the mirroring of a minimum; give NaN one pattern. */
+/* Undoes a minimum's mirroring; gives NaN one pattern. */
 template <int TYPE, int OPS>
 LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
 {
@@ -124,7 +120,7 @@ LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::
     const uint32_t n = N <= EXACT_RANKS ? N : nranks, share = reduce_share(n);
     if (n == share)
         return;
-    const A rest = (A)(share - n) / (A)n; /* a + a * rest stays in range where a * (1 + rest) may not */
+    const A rest = (A)(share - n) / (A)n; /* stays in range where a * (1 + rest) may not */
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
         a[i] = op_fma(a[i], a[i], rest);

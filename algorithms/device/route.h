@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - who sends to whom in each collective except all-reduce. Senders give each taker its own block, or all
- * takers the same. All other code is common to the collectives.
+ * route.h - who sends to whom in a collective, except all-reduce. Senders give each taker its own block, or all the
+ * same.
  */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 
 #include "algorithms/device/kernel_call.h"
 
-/* Bit r is rank r. */
+/* Ranks (bits). */
 typedef struct route {
     uint32_t senders, takers;
 } route_t;

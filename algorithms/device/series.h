@@ -1,43 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * series.h - consecutive broadcasts, or reduces, of rising roots share a half of scratch.
+ * series.h - consecutive broadcasts, or reduces, of rising roots have one number and one half of scratch, so that when
+ * the first may begin, all may. One rank may run them in one kernel (parts.h), another one by one.
  *
- * One rank may run such a group of calls side by side in one kernel (parts.h), and another rank one by one. So what a
- * call does on the link depends only on the order of calls. With a half of its own, the second call would have to wait
- * until the first has heard from every rank (algorithm.h), and the third until the first has ended. So the calls of a
- * series have one number and one half, and when the first may begin, all may. Their words in the half are disjoint:
+ * Their words in the half are disjoint: a broadcast uses the root's slot at the other ranks, of a length that no
+ * message changes (kernel_call_t.slot_vectors), a reduce the slots at its root; each root has its own notices (push.h).
  *
- * - A broadcast uses the root's slot at the other ranks. Slots are as long as a half allows, whatever the message
- *   (kernel_call_t.slot_vectors).
- * - A reduce uses the slots at its root.
- * - Each root has its own notices (push.h).
- *
- * In each call all ranks hear from each other. So when a rank begins the call after a series, every rank is in the
- * series or after it.
- *
- * A call continues the series of its predecessor if that has the same collective and a lower root. Graphs are replayed
- * in any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET. A call that continues a
- * series does not advance the epoch.
- *
- * Every block changes the word after all its lanes have read it, so a block must decide alike before and after others:
- *   a call that begins a series     block 0 stores this call's number, which no predecessor has
- *   a call that continues a series  each block adds its series_share; a word with shares belongs to this call
- *   another call                    no change
- * Kernel boundaries order the calls.
+ * A call continues its predecessor's series if that has the same collective and a lower root. Graphs are replayed in
+ * any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET. A call that continues a series
+ * does not advance the epoch. Each block changes the word after all its lanes have read it, and blocks decide alike
+ * before and after that (docs/lab/proofs.md):
+ *   begins a series   block 0 stores this call's number
+ *   continues one     each block adds its series_share; a word with shares belongs to this call
+ *   neither           no change
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
 
 #include "algorithms/device/epoch.h"
 
-/* Fields of kernel_call_t.series (0: another collective), of a kernel with several parts, whose roots rise:
+/* kernel_call_t.series (0: another collective), of a kernel with one or more parts:
  *   bits 0-2   % SERIES_BROADCAST   root of the last part
  *   bits 3-4   & SERIES_KIND        SERIES_BROADCAST or SERIES_REDUCE
  *   bits 5-7   / SERIES_FIRST       root of the first part
- * Fields of the word at ALG_SERIES_OFFSET:
+ * The word at ALG_SERIES_OFFSET:
  *   bits 0-10  % SERIES_SHARES      shares; not 0 while blocks leave a call that continues the series
  *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
- *   bits 16-63 epoch_base           number of the call that began the series, as in the epoch */
+ *   bits 16-63 epoch_base           of the call that began the series */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
 static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
@@ -67,20 +56,19 @@ LANE_FN uint32_t series_before(uint64_t word)
     return (uint32_t)(word % EPOCH_UNIT / SERIES_SHARES);
 }
 
-/* What series_before will read of this call, at its place in the word. */
+/* What series_before will read of this call. */
 LANE_FN uint64_t series_now(uint32_t series)
 {
     return series % SERIES_FIRST * SERIES_SHARES;
 }
 
-/* Shares of all blocks add up to the step from the call before to this one; so the word has no shares at its end. */
+/* All shares add up to the step from the last call to this one, so the word then has none. */
 LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
 {
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;
 }
 
-/* Set `continues`: the word has shares of this call, or is of a predecessor of the same collective with a lower
- * root. */
+/* Continues: the word has this call's shares, or the predecessor has the same collective and a lower root. */
 LANE_FN void series_compare(series_t &s, uint32_t series)
 {
     const uint64_t last = epoch_base(s.epoch) - EPOCH_UNIT;
@@ -90,7 +78,7 @@ LANE_FN void series_compare(series_t &s, uint32_t series)
                               before % SERIES_BROADCAST < series / SERIES_FIRST));
 }
 
-/* Call once per lane after series_compare, instead of epoch_leave. */
+/* By each lane after series_compare, instead of epoch_leave. */
 LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
@@ -106,7 +94,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
         lane_add_own(word, series_share(lane, s.word, now));
 }
 
-/* Offset of the call's half from half 0. */
+/* Offset from half 0. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));

@@ -2,9 +2,9 @@
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *
- * Every rank's scratch has, at the same place, nranks - 1 slots of `vectors` vectors, one per peer in rank order; a
- * second set may follow. A peer puts into its slot; the owner takes and re-arms. A lane computes addresses for half 0
- * before lane_begin, and moves them to the call's half when the epoch is known.
+ * Every scratch has, at the same place, nranks - 1 slots of `vectors` vectors, one per peer in rank order; a second set
+ * may follow. A peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`, when the
+ * epoch is known.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -14,23 +14,23 @@
 #include "algorithms/device/reduce.h"
 
 /* Vectors that a lane of N ranks loads and polls together. With two, 512 threads are as fast as 1024, and two such
- * blocks fit a multiprocessor. Not measured for more ranks. */
+ * blocks fit a multiprocessor. More ranks: not measured. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t SLOTS_ROWS = N == 2 ? 2 : 1;
 #else
 template <int N> constexpr uint32_t SLOTS_ROWS = 2;
 #endif
 
-/* Bytes of slots: all data, then for MARK_ESCAPE an escape word per vector. */
+/* Data, then for MARK_ESCAPE an escape word per vector. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-/* k, below: position after the lane's first vector; the second set is at k + second_set(). */
+/* k: position after the lane's first vector; the second set is at k + second_set(). */
 template <mark_t MARK, int N> struct slots {
-    uint8_t *to[N]; /* [i]: this rank's slot at the rank i places after it; [0] is unused */
+    uint8_t *to[N]; /* [i]: this rank's slot at the rank i places after; [0] is unused */
     uint8_t *from;
     uint8_t *to_word[N]; /* the same for escape words */
     uint8_t *from_word;
@@ -66,7 +66,7 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* With two ranks, registers are too few for the addresses of the rare escape words. */
+    /* With two ranks, registers are too few for the rare escape words' addresses. */
     LANE_FN uint64_t held()
     {
         if (N == 2)
@@ -76,7 +76,7 @@ template <mark_t MARK, int N> struct slots {
         return all;
     }
 
-    /* After move, by all lanes of a warp, so that polls compute no address. */
+    /* After move, by all lanes of a warp: polls then compute no address. */
     LANE_FN void keep()
     {
         lane_keep(from);
@@ -102,7 +102,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* To the rank i places after this one. Only integers are cleaned here; input.h cleans other values. */
+    /* To the rank i places after this one. input.h cleans all but integers. */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
@@ -131,15 +131,14 @@ template <mark_t MARK, int N> struct slots {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Wait for the vectors of the slots j with `wanted >> j & 1`, polled together so that loads overlap. False: the
-     * wait was broken. */
+    /* Waits for slots j with `wanted >> j & 1`, polled together so that loads overlap. False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
         return take_rows(lane, team, {wanted}, k, 0, row);
     }
 
-    /* ROWS vectors, `stride` apart, with a `wanted` each. */
+    /* ROWS vectors, `stride` apart, each with its `wanted`. */
     template <uint32_t ROWS, int WIDTH>
     LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, const uint32_t (&wanted)[ROWS], uint32_t k,
                            uint32_t stride, vec16_t (&x)[ROWS][WIDTH]) const
@@ -209,7 +208,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* Call after every take, which re-arms escape words itself. Last, since no rank waits for re-arming. */
+    /* After every take, which re-arms escape words itself. Last, since no rank waits for it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start_cuda.cuh - starts a kernel on a stream. tests/emulator/ has the same function for emulated GPUs.
+ * start_cuda.cuh - starts a kernel on a stream. tests/emulator/ has its own.
  */
 #ifndef SHUNT_START_CUDA_CUH
 #define SHUNT_START_CUDA_CUH
 
 #include "transport/transport.h"
 
-/* `launch` has all fields but the kernel. A cudaError_t. */
+/* `launch`: all but the kernel. A cudaError_t. */
 template <class P>
 static int start_kernel(kernel_t<P> kernel, net_launch_t launch, const alg_team_t &team, const P &what)
 {
