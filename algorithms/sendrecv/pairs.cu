@@ -2,8 +2,8 @@
 /*
  * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
- * Data path: buffer -> ring in the receiver's scratch, maybe in the host's memory -> buffer. A vector has arrived when
- * it is not all-ones, so messages need no flag; words that would be all-ones travel as escapes (mark.h).
+ * Data path: buffer -> ring in the receiver's scratch, maybe in the host's memory -> buffer. There is no flag: vectors
+ * show their arrival (mark.h).
  *
  * Row r of a message goes to channel r % channels, as that channel's next row, so both ends know each vector's place
  * from messages' lengths alone. An item, one warp's work, is one channel of one direction. A sender waits only for room
@@ -39,7 +39,7 @@ typedef struct pairs_plan {
 enum { PAIRS_MOST_GROUP = 4 };
 
 /* The fewest channels per item (a power of two) that give each item one of `workers` warps. A batch is at most half a
- * ring, since the other half may lack credit. */
+ * ring: the other half may lack credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
