@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers, and adds.
+ * oneshot.cu - all-reduce, one-shot push (docs/kernels.md).
  *
  * Data path: input -> this rank's slot at every peer -> each rank adds its own value and the slots in rank order ->
- * output. One step, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. Fastest while latency dominates: up to 160
- * KiB on four H200, 512 KiB on two. A vector's value shows that it has arrived (slots.h): no flag, no barrier. In place
- * is safe: a lane sends its value before it writes that vector.
+ * output. Fastest while latency dominates: up to 160 KiB on four H200, 512 KiB on two. In place is safe: a lane sends
+ * its value before it writes that vector.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"

@@ -5,10 +5,12 @@
  *
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> (proxy, relay.h) every
  * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
- * output. A host's sum is rounded to the type before it travels; for averages of floats the host's average travels,
- * since the sum may be out of range. The first and last parts are those of allreduce/twoshot.h. Between them the own
- * slice goes in steps, RELAY_AHEAD in flight at a time. This rank's sums wait in its staging, each for the lane that
- * made it. In place is safe: a lane posts or sends its input at a position before it stores there.
+ * output.
+ *
+ * A host's sum is rounded to the type before it travels; for averages of floats the host's average travels, since the
+ * sum may be out of range. Within a host: allreduce/twoshot.h. Between hosts the own slice goes in steps, RELAY_AHEAD
+ * in flight. This rank's sums wait in its staging, each for the lane that made it. In place is safe: a lane posts or
+ * sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -83,8 +85,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Posts step c of this rank's slice, summed over its host. Returns false if a lane's wait was broken; then no word
-     * reports the step. */
+    /* Posts step c of this rank's slice, summed over its host. False: a lane's wait was broken, and no word reports the
+     * step. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -190,7 +192,7 @@ struct exchange {
         }
     }
 
-    /* The most bytes of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
+    /* Of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

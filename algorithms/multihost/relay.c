@@ -207,7 +207,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Calls relay_look first, since it may find a further step. */
+/* relay_look may find a further step. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;
