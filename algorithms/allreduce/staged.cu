@@ -7,12 +7,11 @@
  * serve any length.
  *
  * A channel is a warp's work, independent of the others. Staging holds one chunk per channel and peer, without credit:
- * scatter chunk c+1 goes to owner o after o's gather chunk c has arrived, which o sent after reading scatter chunk c;
- * gather chunk c+1 goes to rank p after p's scatter chunk c+1 has arrived, which p sent after reading gather chunk c.
- * Calls may follow each other with any grids (docs/lab/proofs.md).
+ * each phase's flag for a chunk shows that the peer has read the other phase's previous one. Calls may follow each
+ * other with any grids (docs/lab/proofs.md).
  *
- * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag is new if it is at most two calls
- * ahead of the awaited number.
+ * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A new one is at most two calls ahead of the
+ * awaited number.
  *
  * Ranks have equally many channels, but maybe not warps. A warp serves its channels in increasing order, so the lowest
  * unfinished channel advances on every rank.

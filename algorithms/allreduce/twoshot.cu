@@ -5,9 +5,8 @@
  * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output slice o, and
  * rank o's gather slot at every peer -> output. It wins from where n/2 times fewer bytes pay for the second crossing.
  *
- * In place needs no copy: a lane writes a vector of the output after it has sent that of the input. The rule of the
- * halves (algorithm.h) holds for the shortest message too: slice 0 is never empty, its owner hears from every rank, and
- * every rank from it.
+ * In place needs no copy: a lane writes a vector of the output after it has sent that of the input. Slice 0 is never
+ * empty, so in the shortest message, too, every rank hears from every rank (algorithm.h).
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"

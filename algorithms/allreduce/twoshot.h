@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.h - what one lane does in two crossings: send slices to their owners, and take results from them. For
- * twoshot.cu, and multihost/exchange.cu, which visits the other hosts in between.
+ * twoshot.h - one lane's two crossings: slices to their owners, and results from them. For twoshot.cu, and
+ * multihost/exchange.cu, which visits the other hosts in between.
  */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H

@@ -3,19 +3,16 @@
  * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
- * output. Chunks and shared words: walk.h; the other roles: roles.h; no deadlock: move.h.
- *
- * The collector loads a chunk of every peer and of the own input into one stage. The adders, groups of warps that take
- * chunks in turn, put the sums in the first chunk's place. The keeper stores them.
+ * output. Beside the roles of roles.h there are the collector and the adder. No deadlock: move.h.
  *
  * Two ranks all-reduce in one step, exchanging whole inputs: as many bytes as in staged's two steps. More ranks
  * reduce-scatter into slices of the output, and a second kernel gathers them.
  *
- * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), and all add in rank order, unless
- * the order does not matter (reduce.h).
+ * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless the order does
+ * not matter (reduce.h).
  *
  * In place, an all-reduce of two ranks overwrites what it sends, so an adder waits until the sender of its block
- * reports the chunk complete at the peer. No deadlock: that sender waits only for credit, which lower chunks give.
+ * reports the chunk complete at the peer. That sender waits only for credit, which lower chunks give.
  */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
@@ -39,7 +36,7 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Loads each chunk's data of the peers, in rank order, then the own input. */
+/* Into one stage: each peer's chunk, in rank order, then the own input. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -73,7 +70,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Adds a stage's chunks into the first one's place. */
+/* Groups of warps in turn add a stage's chunks into the first one's place. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;

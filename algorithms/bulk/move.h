@@ -6,9 +6,8 @@
  * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores.
  *
  * The block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair of
- * ranks has a ring of slots; chunk c uses slot c modulo their number, whichever blocks serve it. A slot has two flags:
- * DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the sum of the call's and the chunk's
- * number, and are never cleared.
+ * ranks has a ring of slots, each with two flags: DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They
+ * hold the sum of the call's and the chunk's number, and are never cleared.
  *
  * No deadlock, whatever the numbers of blocks: blocks serve chunks in order, and a chunk waits for lower ones alone.
  *

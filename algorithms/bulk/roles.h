@@ -18,8 +18,8 @@
 
 #include "algorithms/bulk/walk.h"
 
-/* Lists a chunk when its first stage is free, so slow blocks take fewer. (With more pieces than stages, the check may
- * pass two rounds early.) Takes a number one chunk ahead: that is as slow as a load. */
+/* Lists a chunk when its first stage is free (with more pieces than stages, maybe two rounds early), so slow blocks
+ * take fewer. Takes a number one chunk ahead: that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -73,8 +73,8 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) of a chunk that lie wholly in its buffer; bulk copies reach no others. The chunk
- * begins at byte `shift` of its stage; granules hold its vectors first .. end - 1. */
+/* A chunk's granules (16 aligned bytes) inside its buffer; bulk copies reach no others. The chunk begins at byte
+ * `shift` of its stage; granules hold its vectors first .. end - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* offset: in the stage */
@@ -164,7 +164,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Tells how many of the block's chunks have flags from all peers. Each lane polls another chunk. */
+/* Tells how many of the block's chunks have flags from all peers; each lane polls another one. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -305,7 +305,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Loads each chunk from all peers, a stage each, beginning with the peer that sends to this rank first. */
+/* A stage for each peer's chunk, first of the peer that sends to this rank first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

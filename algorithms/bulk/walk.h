@@ -2,8 +2,8 @@
 /*
  * walk.h - the chunks of a call: their blocks, their slots in staging, and all words that ranks and roles share.
  *
- * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room: with equal
- * parts, 24 blocks on H100 ended after 0.87 to 1.26 times the mean, as multiprocessors share the link unequally.
+ * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
+ * multiprocessors share the link unequally (docs/lab/beside.md).
  *
  * One role writes a word (of TAKEN: the lister of every block). Words of a block count its chunks, in its list's order.
  *
@@ -39,11 +39,10 @@
  *   BULK_CHUNK       a slot, and the longest chunk between two ranks (more ranks: bulk_parts)
  *   BULK_STAGE       a stage, in which a chunk may begin inside a granule (roles.h)
  *   BULK_SHORT       least chunk of messages shorter than BULK_SHARE longest chunks
- *   BULK_BATCH       vectors that a thread reads at once (plain.h)
+ *   BULK_BATCH       vectors that a thread reads at once
  *   BULK_WARPS       warps of a group; BULK_TURNS: groups that take chunks in turn
  *   BULK_DEPTH       stages of each ring of a block (BULK_ADD_DEPTH: in bulk_add.cu)
- *   BULK_MOST_SLOTS  slots between two ranks; one slow block holds up the ring. All-reduce of 256 MB on two H100: 938,
- *                    842 and 836 us with 256, 512 and 768 slots (24 blocks)
+ *   BULK_MOST_SLOTS  slots between two ranks; one slow block holds up the ring (docs/lab/beside.md)
  *   BULK_PLACES      places of a block's list: its most chunks in flight
  *   BULK_PATIENCE    a spare block's polls of ENTRY, an estimated 1 ms */
 enum {
@@ -122,7 +121,7 @@ static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is
 /* Ends the list, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
-/* The chunks that a block has taken, the n-th at place n % BULK_PLACES, and how far its roles are. */
+/* The chunks that a block has taken, the n-th at place n % BULK_PLACES, and its roles' progress. */
 typedef struct bulk_list {
     bulk_word_t words;
 
@@ -147,8 +146,8 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether every role has passed what was in the place of chunk n, or of the BULK_TURNS ends in its stead. The
-     * herald is the last role that sends, the keeper the last that receives. */
+    /* Whether every role has passed the place of chunk n, or those of the BULK_TURNS ends in its stead. The herald is
+     * the last role that sends, the keeper the last that receives. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
@@ -164,7 +163,7 @@ typedef struct bulk_list {
     }
 } bulk_list_t;
 
-/* What else the roles of a block share; it never changes. */
+/* What else a block's roles share; constant. */
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
@@ -296,8 +295,8 @@ LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY). A flag of an earlier call does not
- * count; one of the next call does, since its rank has ended this call. */
+/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY), in this call or the next: its rank
+ * has then ended this one. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

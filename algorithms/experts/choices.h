@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * choices.h - all ranks' choices in a block's shared memory, and the place of each received row. Places follow from
- * choices alone, never from the order of arrival.
+ * choices.h - all ranks' choices in a block's shared memory. They alone determine the place of each received row,
+ * whatever the order of arrival.
  */
 #ifndef SHUNT_EXPERTS_CHOICES_H
 #define SHUNT_EXPERTS_CHOICES_H
@@ -135,7 +135,7 @@ LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place
     return has;
 }
 
-/* Tokens that chose the expert: all of the ranks before `source`, and the first `end` of `source`. Warp-wide. */
+/* Tokens that chose the expert, of the ranks before `source` and of its first `end`. Warp-wide. */
 LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t source, uint32_t end,
                              const share_t &s)
 {
@@ -157,7 +157,7 @@ LANE_FN bool table_token_is_here(const alg_team_t &team, const experts_call_t &c
     return here;
 }
 
-/* Tokens before `end` of a rank that have a choice here. Warp-wide. */
+/* Tokens before `end` of a rank with a choice here. Warp-wide. */
 LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                                     uint32_t end, const share_t &s)
 {
@@ -167,8 +167,8 @@ LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t
     return lane_warp_sum(count);
 }
 
-/* The row of `out` for a key of a token: expert-major a choice, rank-major 0. -1: none. A token that chose an expert
- * twice has one row there, so an expert's rows always suffice. Warp-wide. */
+/* The row of `out` for a token's key (expert-major a choice, rank-major 0); -1: none. A token that chose an expert
+ * twice has one row there, so an expert's rows suffice. Warp-wide. */
 LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                           uint32_t token, uint32_t key, const share_t &s)
 {

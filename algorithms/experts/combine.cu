@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine.cu - the experts' rows back to their tokens' ranks, weighed and added (experts.h).
+ * combine.cu - the experts' rows back to their tokens' ranks, weighed and added (docs/lab/experts.md).
  *
- * Two data paths. The number of a rank's tokens, which all ranks know, decides which one these take:
+ * The number of a rank's tokens, which all ranks know, chooses their data path:
  *
- *   rows   each expert's row -> a slot of its own at the token's rank -> weighed and added there in the order of
- *          choices, rounded once: the bits of NVIDIA's library. Rank-major the program has added a rank's rows: one row
- *          of each rank, in the order in which the token chose them
- *   sums   the token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank -> added
- *          there in the order of ranks. Fewer bytes for many tokens and few ranks (experts_most_rows), but one more
- *          trip: the weights, 4 bytes a choice, go ahead in the header
+ *   rows   each expert's row -> its slot at the token's rank -> weighed and added there in the order of choices,
+ *          rounded once: the bits of NVIDIA's library. Rank-major: one row of each rank, in the order in which the
+ *          token chose them
+ *   sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank -> added there
+ *          in the order of ranks. Fewer bytes (experts_most_rows), but one more trip: the weights go ahead in the
+ *          header
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,14 +17,14 @@
 #include "algorithms/experts/routes.h"
 #include "algorithms/experts/start.h"
 
-/* A term of a token's sum: row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
+/* Row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
 typedef struct term {
     int32_t row;
     uint32_t slot, rank;
     float weight;
 } term_t;
 
-/* Of one token, in shared memory, for each warp. */
+/* Of one token, in shared memory, per warp. */
 typedef struct terms {
     term_t *term;
     uint32_t count;
@@ -61,8 +61,6 @@ template <int TYPE> struct experts_combine {
         return terms_t{(term_t *)shared + s.warp * c.terms, 0};
     }
 
-    /* ---- Sending ---- */
-
     /* This rank's rows of a token of rank `home`. Warp-wide, as is the result. */
     LANE_FN static bool load_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   uint32_t home, uint32_t token, bool sums, const share_t &s, terms_t &t)
@@ -95,7 +93,6 @@ template <int TYPE> struct experts_combine {
         return t.term[first + b < t.count ? first + b : first];
     }
 
-    /* Vector v of up to BATCH rows. */
     LANE_FN static void load_batch(const experts_call_t &c, const terms_t &t, uint32_t first, uint32_t v,
                                    vec16_t (&x)[BATCH])
     {
@@ -150,8 +147,8 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* A sum has SUM_VECTORS for each vector of the row. All first ones lie before all second ones, so a warp's stores
-     * are contiguous. */
+    /* SUM_VECTORS for each vector of the row. All first ones lie before all second ones, so a warp's stores are
+     * contiguous. */
     LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
     {
         float sum[COUNT];
@@ -198,8 +195,6 @@ template <int TYPE> struct experts_combine {
         return true;
     }
 
-    /* ---- Receiving ---- */
-
     /* All terms of an own token. Warp-wide. */
     LANE_FN static void load_terms(const alg_team_t &team, const experts_call_t &c, uint32_t token, const share_t &s,
                                    terms_t &t)
@@ -221,7 +216,7 @@ template <int TYPE> struct experts_combine {
         lane_warp_sync();
     }
 
-    /* The ranks (bits) that have rows of an own token. */
+    /* The ranks (bits) with rows of an own token. */
     LANE_FN static uint32_t ranks_of(const alg_team_t &team, const experts_call_t &c, uint32_t token)
     {
         const route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;
@@ -278,7 +273,6 @@ template <int TYPE> struct experts_combine {
         return true;
     }
 
-    /* Adds vector v of a peer's sum. */
     LANE_FN static bool take_sum(lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint32_t rank,
                                  uint8_t *from, uint32_t v, float (&sum)[COUNT])
     {
@@ -357,7 +351,7 @@ template <int TYPE> struct experts_combine {
             if (lane_warp_any(broken))
                 return false;
         }
-        /* A call ends after hearing from every rank (algorithm.h), also from one without rows for this one. */
+        /* A call ends after hearing from every rank (algorithm.h), also from one without rows here. */
         uint32_t tokens;
         for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
             broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);

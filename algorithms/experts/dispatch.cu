@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.cu - each token's row to the experts that it chose (experts.h).
+ * dispatch.cu - each token's row to the experts that it chose (docs/lab/experts.md).
  *
- * Data path: own row -> its slot in the room of each rank that wants it -> its places in `out` there. A row crosses a
- * link once, however many experts of a rank want it. Choices go ahead in the header; from those of all ranks the
- * receiver finds the places (choices.h) while the rows are under way.
+ * Data path: own row -> its slot at each rank that wants it -> its places in `out` there. A row crosses a link once.
+ * Choices go ahead in the header; from those of all ranks the receiver finds the places (choices.h) while the rows are
+ * under way.
  *
  * A block sends its part before it receives, so no waiting block keeps another one from sending.
  */
@@ -93,7 +93,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The rows of `out` of the block's units in this round. Block-wide. */
+    /* This round's rows of `out`. Block-wide. */
     LANE_FN static void find_rows(const alg_team_t &team, const experts_call_t &c, const table_t &t, const share_t &s,
                                   uint32_t first, uint32_t units)
     {
@@ -113,7 +113,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
     }
 
-    /* Where an own token's choices have their rows, closed up. A lane has a choice. */
+    /* Where an own token's choices have their rows, closed up; a lane per choice. */
     LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                      const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -133,7 +133,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The same of its ranks, in the order in which it chose them. A lane has a term. */
+    /* The same of its ranks, in the order in which it chose them; a lane per term. */
     LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                    const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -152,7 +152,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* By the warp that has a unit's first piece: routes for combine, and rank-major the token's choices and weights. */
+    /* By the warp with a unit's first piece: routes for combine, and rank-major choices and weights. */
     LANE_FN static bool note_unit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   const table_t &t, const int32_t *rows, uint32_t source, uint32_t token,
                                   const share_t &s)
@@ -256,8 +256,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* How many rows there are, by a warp for each local expert or source rank. Rank-major, places without a row get no
-     * choices. */
+    /* A warp counts for each local expert or source rank. Rank-major, places without a row get no choices. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                    const table_t &t, const share_t &s)
     {

@@ -6,9 +6,9 @@
  * top_k choices, experts or -1. Dispatch copies its row to every expert chosen. Combine adds the experts' rows, each
  * times its weight, at the token's rank.
  *
- * A group has a scratch of its own (alg_experts_map). It has rooms, each for one call: two that calls take in turn, and
- * staged ones for calls that are sent and received separately, with other calls in between. All ranks make the same
- * calls of a group, in the same order.
+ * A group has a scratch of its own (alg_experts_map), with rooms, each for one call: two that calls take in turn, and
+ * staged ones for calls whose SEND and RECEIVE are launched separately. All ranks make the same calls of a group, in
+ * the same order.
  */
 #ifndef SHUNT_EXPERTS_H
 #define SHUNT_EXPERTS_H
@@ -47,7 +47,7 @@ enum {
     ALG_EXPERTS_THREADS = 512          /* of a block on a GPU; one on the host device */
 };
 
-/* The map of a rank's memory. False: the shape cannot be served. */
+/* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
 /* 1 to ALG_EXPERTS_STAGED. Staged calls take these rooms in turn: a rank may send call n when it has received call n -
  * rooms, replays included. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch, and how a rank
- * knows what has arrived there. Functions that wait return false when the wait was broken.
+ * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch. Functions that
+ * wait return false when the wait was broken.
  *
  *   headers   of each source rank: its number of tokens, their choices and weights. Half of each 8-byte word is the
- *             call's number, which shows arrival; a header is never armed again
+ *             call's number, which shows arrival; never armed again
  *   slots     of row_bytes each, all-ones until their vectors arrive (mark.h), armed again by the lane that takes them.
- *             Dispatch and rank-major: one for each token of each source rank; else see combine.cu
+ *             Dispatch and rank-major: one for each token of each source rank; else combine.cu
  *   escapes   a word for each vector that dispatch sends
  *
- * Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. In each of them a rank
- * hears from every rank, so the rule of two halves holds (algorithm.h). Staged calls have a count of their own and take
- * the other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in that room.
- * There a rank is its own peer, since the program may change its buffers before it receives.
+ * Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. In each, a rank hears
+ * from every rank, so the rule of two halves holds (algorithm.h). Staged calls have a count of their own and take the
+ * other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in that room. A rank
+ * is then its own peer, since the program may change its buffers before it receives.
  */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
@@ -23,8 +23,8 @@
 #include "algorithms/experts/experts.h"
 #include "algorithms/experts/share.h"
 
-/* Words of 8 bytes in the control page: the count of staged calls; for each staged room, its blocks that have received,
- * and each peer's credit. */
+/* 8-byte words in the control page: the count of staged calls; for each staged room, its blocks that have received, and
+ * each peer's credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
     ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,
@@ -58,7 +58,7 @@ enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
 enum { ROOM_USUAL_TOP_K = 8 }; /* exact sums of fp32 have slots for so many choices */
 
 /* Up to so many rows, a sum's extra trip (1.3 us) costs more than it saves: 32 of 128 rows with 8 choices on two ranks,
- * of 14 KiB at 360 GB/s. */
+ * of 14 KiB. */
 enum { ROOM_FEW_ROWS = 128 };
 
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
@@ -81,7 +81,6 @@ static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
     return map;
 }
 
-/* What kernels get. */
 typedef struct experts_call {
     alg_experts_call_t call;
     room_map_t map;
@@ -135,7 +134,6 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     return c;
 }
 
-/* A call's room, as one rank's kernel sees it. */
 typedef struct room {
     uint64_t at, number; /* of the call; if staged, in its room */
     uint32_t tag, staged;
@@ -222,8 +220,6 @@ LANE_FN void room_give_credit(const lane_t &lane, const alg_team_t &team, const 
         lane_raise(room_credit(team.scratch[ring_next(team, i)], room.staged, team.rank), room.number + 1);
 }
 
-/* ---- Headers ---- */
-
 LANE_FN uint64_t header_at(const experts_call_t &c, const room_t &room, uint32_t source)
 {
     return room.at + source * c.map.header_bytes;
@@ -267,8 +263,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* The number of tokens, and the weights if the call sends them. `first`, `stride`: this lane's part; `pair`: its
- * first. */
+/* The number of tokens, and the weights if sent. `first`, `stride`: this lane's part; `pair`: its first. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {
@@ -316,8 +311,6 @@ LANE_FN bool header_tokens(lane_t &lane, const alg_team_t &team, const experts_c
     tokens = v.w[0];
     return true;
 }
-
-/* ---- Rows ---- */
 
 LANE_FN uint64_t slot_at(const experts_call_t &c, const room_t &room, uint64_t slot)
 {

@@ -56,7 +56,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return (const uint8_t *)c.call.rows + (uint64_t)token * c.call.token_bytes * 2;
     }
 
-    /* Each lane finds its block's scale: the loads of lanes that share a block hit the first level cache. */
+    /* Each lane finds its block's scale: lanes that share a block hit the first level cache. */
     LANE_FN static row_scale_t scale(const experts_call_t &c, uint32_t token, uint32_t block)
     {
         float most = 1e-4f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.h - how a kernel's warps share rows, and the divisions that this and the choices need.
+ * share.h - how a kernel's warps share rows, and divisions for that.
  */
 #ifndef SHUNT_EXPERTS_SHARE_H
 #define SHUNT_EXPERTS_SHARE_H
@@ -28,7 +28,7 @@ LANE_FN uint32_t remainder_of(uint32_t n, divisor_t d)
     return n - divide(n, d) * d.by;
 }
 
-/* A warp's share of `units` rows. Each row is cut so that all warps have a piece, if there are enough vectors. */
+/* `units` rows, each cut so that all warps have a piece, if there are enough vectors. */
 typedef struct share {
     divisor_t pieces;         /* of a row; 0: it has no vectors */
     uint32_t vectors, length; /* of a row; of a piece, a multiple of the warp's lanes */
@@ -69,7 +69,7 @@ LANE_FN piece_t piece_of(const share_t &s, uint32_t item)
     return piece_t{unit, begin + s.in_warp, begin + s.length < s.vectors ? begin + s.length : s.vectors};
 }
 
-/* The source rank and token of a unit among `tokens[r]` of each rank. */
+/* The rank and token of a unit among `tokens[r]` of each rank. */
 LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
 {
     source = 0;

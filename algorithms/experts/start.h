@@ -11,7 +11,7 @@
 
 #ifdef __CUDACC__
 
-/* Two blocks fit a multiprocessor, so kernels of other communicators find places. */
+/* Two blocks fit a multiprocessor: kernels of other communicators find places. */
 template <class K>
 __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     ncclKernel_shunt_experts(const __grid_constant__ alg_team_t team, const __grid_constant__ experts_call_t call)
@@ -62,7 +62,7 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
 
 #endif
 
-/* The functions that experts.c calls. choose(c): the experts_start of a call's kernel. */
+/* For experts.c. choose(c): the experts_start of a call's kernel. */
 #ifdef __CUDACC__
 #define EXPERTS_ENTRIES(name, choose)                                                                  \
     extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, \

@@ -2,17 +2,16 @@
 /*
  * chunks.h - longer messages through the host's memory: chunk by chunk, raw data behind flags.
  *
- * All ranks' flags for a block lie in one line of the reader's scratch, so one warp reads them by one load and releases
- * the block. One fence and one flag per step serve all peers: flag c + 1 means that chunk c is posted and chunk c - 1
- * fetched. Chunk c + 1 is posted before the wait for flag c + 1, so a GPU stores while it loads.
+ * All ranks' flags for a block lie in one line of the reader's scratch, so one warp reads them by one load. One fence
+ * and one flag per step serve all peers: flag c + 1 means that chunk c is posted and chunk c - 1 fetched. Chunk c + 1
+ * is posted before the wait for flag c + 1, so a GPU stores while it loads.
  *
- * A block is a channel, and its flags order its memory. An outbox holds SHM_CHUNKS chunks (per peer, if each gets its
- * own): chunk c + 1 replaces c - 2 after flag c from all ranks, which have then fetched c - 2. Calls alternate between
- * two areas, as between halves (algorithm.h): every rank raises flags to all others in each call, even without data for
- * them.
+ * A block is a channel. An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own): chunk c + 1 replaces c - 2
+ * after flag c from all ranks, which have then fetched c - 2. Calls alternate between two areas, as between halves
+ * (algorithm.h): every rank raises flags to all others in each call, even without data for them.
  *
- * Flags hold the step's number over all calls, never cleared. A flag is new if it is at most two calls ahead of the
- * awaited number.
+ * Flags hold the step's number over all calls, never cleared. A new one is at most two calls ahead of the awaited
+ * number.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H

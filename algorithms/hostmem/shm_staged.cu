@@ -6,9 +6,8 @@
  * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2
  * (n-1)/n S read over each GPU's PCIe link. Step c adds scattered chunk c and fetches the sums of chunk c - 1.
  *
- * An outbox holds two chunks of sums, at the same place in all calls. The sums of chunk c replace those of c - 2 after
- * flag c + 1 from every rank, which has then fetched c - 2. A call's first sums follow a flag of that call from every
- * rank, which has then fetched all earlier sums.
+ * An outbox holds two chunks of sums, at the same place in all calls. Those of chunk c replace those of c - 2 after
+ * flag c + 1 from every rank, which has then fetched them; a call's first flag says so of earlier calls.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"

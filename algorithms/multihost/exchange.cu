@@ -7,10 +7,9 @@
  * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
  * output.
  *
- * A host's sum is rounded to the type before it travels; for averages of floats the host's average travels, since the
- * sum may be out of range. Within a host: allreduce/twoshot.h. Between hosts the own slice goes in steps, RELAY_AHEAD
- * in flight. This rank's sums wait in its staging, each for the lane that made it. In place is safe: a lane posts or
- * sends its input at a position before it stores there.
+ * What travels is rounded to the type; of averages of floats it is the host's average, since the sum may be out of
+ * range. Between hosts the own slice goes in steps, RELAY_AHEAD in flight. This rank's sums wait in its staging, each
+ * for the lane that made it. In place is safe: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"

@@ -5,8 +5,7 @@
  * Data path: a segment of the input -> the window of each peer that wants it -> output, where reducing ranks add all
  * values in rank order and round once: the same bits as on one host. A step sends one segment, possibly empty, to every
  * peer. It ends when every peer's segment has arrived and all own ones are written. Step s uses half s & 1 of the
- * windows. A peer sends step s + 1 after it has read step s, so a rank that has received s + 1 may reuse that half for
- * s + 2.
+ * windows: a peer sends step s + 1 after it has read step s.
  *
  * After a time-out or a peer's end, closing the connections informs the other ranks.
  */

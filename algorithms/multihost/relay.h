@@ -10,8 +10,8 @@
  * Tags grow with every step, so nothing is cleared; the proxy knows the next tag, so a replayed graph needs no call on
  * the host.
  *
- * A slot is free when it is used again: a kernel posts step c + RELAY_AHEAD after it has taken step c of every host.
- * Each host has then taken c - RELAY_AHEAD, which is RELAY_SLOTS steps earlier. Halves: algorithm.h.
+ * A kernel posts step c + RELAY_AHEAD after it has taken step c of every host, so a slot that it uses again is free
+ * (docs/lab/proofs.md). Halves: algorithm.h.
  */
 #ifndef SHUNT_RELAY_H
 #define SHUNT_RELAY_H

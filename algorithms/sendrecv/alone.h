@@ -3,9 +3,9 @@
  * alone.h - the kernels of common groups: at most one message in a list, and one item for a warp, for which it may
  * wait: a channel of one direction, or GROUP channels if there are fewer warps than channels.
  *
- * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. Rows
- * of whole vectors move without tests of single lanes, other rows in a separate function. All warps share the copy of a
- * message to this rank itself: receiving warps before their data can have arrived, sending warps after they have sent.
+ * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. All
+ * warps share the copy of a message to this rank itself: receiving warps before their data can have arrived, sending
+ * warps after they have sent.
  *
  * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
  * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.

@@ -49,8 +49,7 @@ LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t la
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* A link needs some 500 warps a direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with 512.
-     * The host device has few cores. */
+    /* A link needs some 500 warps a direction (docs/kernels.md). The host device has few cores. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
