@@ -3,12 +3,12 @@
  * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
  * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
- * every peer's gather staging -> flag -> output. Data is raw behind flags: nothing is re-armed, and a few MB of staging
- * serve any length.
+ * every peer's gather staging -> flag -> output. Data is raw: nothing is re-armed, and a few MB of staging serve any
+ * length.
  *
  * A channel is a warp's work, independent of the others. Staging holds one chunk per channel and peer, without credit:
- * each phase's flag for a chunk shows that the peer has read the other phase's previous one. Calls may follow each
- * other with any grids (docs/lab/proofs.md).
+ * gather flag c shows that scatter chunk c has been read, scatter flag c + 1 that gather chunk c has. Calls may follow
+ * each other with any grids (docs/lab/proofs.md).
  *
  * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A new one is at most two calls ahead of the
  * awaited number.
@@ -23,7 +23,7 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp, for which two ranks have room in 1024 channels */
+    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp; two ranks have room for 1024 channels */
     STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer messages get larger chunks */
 };
 
@@ -35,7 +35,7 @@ typedef struct staged_plan {
     uint32_t slice;
     uint32_t channels; /* of the call */
     uint32_t chunks;   /* of each slice and channel */
-    uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
+    uint32_t rows;     /* of a chunk; a slice's last may be shorter */
 } staged_plan_t;
 
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
@@ -140,7 +140,7 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        /* The warp leaves together, since its flags cover all its lanes' stores. */
+        /* The warp leaves together: its flags cover all lanes' stores. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
 
@@ -263,7 +263,7 @@ struct staged {
     }
 };
 
-/* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner
+/* 64 registers: two blocks a multiprocessor, 64 MB beside matrix products end 5% sooner
  * (docs/lab/results/few-blocks-2-h200.csv). More ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;

@@ -3,7 +3,7 @@
  * twoshot.cu - all-reduce, two-shot push (docs/kernels.md).
  *
  * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output slice o, and
- * rank o's gather slot at every peer -> output. It wins from where n/2 times fewer bytes pay for the second crossing.
+ * rank o's gather slot at every peer -> output.
  *
  * In place needs no copy: a lane writes a vector of the output after it has sent that of the input. Slice 0 is never
  * empty, so in the shortest message, too, every rank hears from every rank (algorithm.h).

@@ -21,16 +21,16 @@ static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_ty
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k: position after the lane's first vector of a slice; reduce and take need first + k < slice. ROWS: so many vectors,
- * `stride` apart, in one go. */
+/* k: position after the lane's first vector of a slice; reduce and take need first + k < slice. ROWS vectors, `stride`
+ * apart, go together. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
 
     R r;
-    slots_t s; /* the first set for scatter, the second for gather */
+    slots_t s; /* sets: scatter, gather */
     uint32_t vectors, slice, first;
-    uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after us */
+    uint32_t at[N]; /* first vector in the slice of the rank i places after us */
 
     LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
     {

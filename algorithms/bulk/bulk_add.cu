@@ -5,8 +5,8 @@
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
  * output. Beside the roles of roles.h there are the collector and the adder. No deadlock: move.h.
  *
- * Two ranks all-reduce in one step, exchanging whole inputs: as many bytes as in staged's two steps. More ranks
- * reduce-scatter into slices of the output, and a second kernel gathers them.
+ * Two ranks all-reduce in one step, exchanging whole inputs. More ranks reduce-scatter into slices of the output, and a
+ * second kernel gathers them.
  *
  * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless the order does
  * not matter (reduce.h).
@@ -75,7 +75,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     const R &r;
-    buffer_t input; /* the own block */
+    buffer_t input; /* own */
     walk w;
     bulk_at_t at;
     uint32_t thread;
@@ -138,7 +138,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* Only an all-reduce (of two ranks) may store where it sends from. Its chunks are one piece, so BULK_SENT counts
+    /* Only an all-reduce (of two ranks) may store where it sends from. Its chunks are one piece: BULK_SENT counts
      * them. */
     LANE_FN bool sent() const
     {
@@ -155,7 +155,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* The sender's copies in flight behind the newest: shorter pieces need more for the same bytes. */
+/* The sender's copies in flight behind the newest; shorter pieces need more. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -233,8 +233,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). An input that is multiplied takes the kernel for buffers that are not whole, since bulk
- * copies send it unchanged. Ranks may differ in that. */
+/* A reducer (device/launch.h). An input that is multiplied takes the kernel for buffers that are not whole: bulk copies
+ * send it unchanged. Ranks may differ in that. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -261,8 +261,8 @@ struct bulk_reducer {
         });
     }
 
-    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last ranks' may
-     * be shorter or empty. */
+    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last may be
+     * shorter or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

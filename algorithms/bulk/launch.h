@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Besides the members that
- * device/launch.h requires, their algorithm A has:
+ * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Beside the members for
+ * device/launch.h their algorithm has:
  *   WHOLE_THREADS   threads of a block if buffers are whole
  *   DEPTH           stages of each ring
  *   IN_CHUNKS       longest chunks that a stage of the second ring holds
@@ -18,11 +18,10 @@ enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
 
-/* The least that a GPU has for a block. */
+/* Of a block on any GPU, at least. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* A block's most shared memory on the current device (KiB: 227 on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89,
- * sm_120). A cudaError_t. */
+/* Of a block on the current device: 99 to 227 KiB. A cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;
@@ -32,7 +31,7 @@ static int bulk_most_room(int *bytes)
     return (int)error;
 }
 
-/* If memory is too small, bulk_make uses fewer stages. */
+/* With too little memory bulk_make uses fewer stages. */
 template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)
@@ -76,7 +75,7 @@ template <class P> static int bulk_preload(kernel_t<P>)
 
 #endif
 
-/* Whether bulk copies reach all but the buffers' last bytes. Ranks may differ. */
+/* Bulk copies reach all but the buffers' last bytes. Ranks may differ. */
 static inline bool bulk_is_whole(const kernel_call_t &call)
 {
     const bool blocks = alg_collective_blocks(call.collective, 2) > 1;
@@ -96,8 +95,8 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* A full ring holds what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. The
- * least ring still has a slot. */
+/* A full ring holds what the link carries until a chunk's credit returns (some 10 us): sending never stalls. The least
+ * ring has a slot. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 

@@ -5,17 +5,15 @@
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
  * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores.
  *
- * The block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair of
- * ranks has a ring of slots, each with two flags: DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They
- * hold the sum of the call's and the chunk's number, and are never cleared.
+ * The block that takes a chunk sends it to the peers and receives theirs of the same number. Each pair of ranks has a
+ * ring of slots, each with two flags: DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the
+ * sum of the call's and the chunk's number, and are never cleared.
  *
  * No deadlock, whatever the numbers of blocks: blocks serve chunks in order, and a chunk waits for lower ones alone.
  *
  * In the ring's first round ENTRY replaces CREDIT: a rank raises it when it begins the call, after its previous
  * kernel's last read. No call is empty, so each rank hears from every rank (algorithm.h). The rings share staging with
  * staged; either may follow the other (docs/lab/proofs.md).
- *
- * Roles: roles.h. Shared words, and what orders them: walk.h.
  *
  * A broken wait ends only its role. The others find the stop at their next poll; their data is still correct. Each role
  * waits for its own copies before it leaves.

@@ -3,8 +3,8 @@
  * plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
  * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
- * shifter moves the chunk to its stage's beginning, and loads by words what no granule holds at the buffer's ends. The
- * output is written in granules, and in bytes at a chunk's ends.
+ * shifter moves the chunk to its stage's beginning, and loads by words what no granule holds. The output is written in
+ * granules, and in bytes at a chunk's ends.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
@@ -21,7 +21,7 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and bytes a multiple of 16 away. The
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and bytes a multiple of 16 away. Its
  * shift is a template constant: found for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
@@ -94,7 +94,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* Warp-wide. Reads a batch before storing it, since vectors move to where earlier ones came from. */
+/* Warp-wide. Reads a batch before storing it: vectors move to where earlier ones were. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)
@@ -119,7 +119,7 @@ LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gr
     });
 }
 
-/* The vectors, three at most, that no bulk copy brings. begin: the chunk's place in its buffer. */
+/* The vectors, at most three, that no bulk copy brings. begin: the chunk's place in its buffer. */
 template <class MAKE>
 LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, const buffer_t &block,
                        uint64_t begin, uint32_t bytes, uint32_t lane, const MAKE &make_vector)
@@ -238,7 +238,7 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* Stages are refilled in order, after all readers' release: chunks `depth` or more stages back are stored. */
+        /* Stages are refilled in order, after all readers' release: chunks `depth` stages back are stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.list.tell(BULK_KEPT, w.n - behind);

@@ -47,7 +47,7 @@ template <int N> struct bulk_lister {
     }
 
     /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
-     * in the call. It leaves if they are late, since another communicator's call may wait for its place on the GPU. */
+     * in the call. If they are late it leaves: another communicator's call may wait for its place on the GPU. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -164,7 +164,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Tells how many of the block's chunks have flags from all peers; each lane polls another one. */
+/* Each lane polls another chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -202,7 +202,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w = {};
-    bulk_at_t at = {}, read = {}; /* the next stages to send and to release */
+    bulk_at_t at = {}, read = {}; /* to send, to release */
     uint32_t piece = 0, issued = 0, done = 0, credited = 0;
 
     LANE_FN bulk_step_t step()
@@ -251,7 +251,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.list.tell(BULK_SENT, done);
     }
 
-    /* Publishes complete copies before idling; otherwise ranks could wait for each other's last chunks. */
+    /* Publishes complete copies before idling; else ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -267,7 +267,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for chunks sent, each lane for another one. */
+/* Each lane raises DATA for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -295,7 +295,7 @@ struct bulk_herald {
     }
 };
 
-/* `arrived`: chunks from all peers, as last read. */
+/* `arrived`: as last read. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -337,19 +337,19 @@ struct bulk_taker {
     }
 };
 
-/* Stages of the second ring per chunk: one for each peer, or (SUM) one. */
+/* Stages of the second ring per chunk. */
 template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank whose data stage `piece` holds: peers in the taker's order, or (SUM) this rank. */
+/* The rank of stage `piece`: peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* Tells `peer`, or (SUM) all, that the chunk has left its slot. No fence, as the load has ended. Nobody awaits the last
+/* The chunk has left its slot: tells `peer`, or (SUM) all. No fence, as the load has ended. Nobody awaits the last
  * slots' credit. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
@@ -371,12 +371,12 @@ LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* SUM: a stage holds the sum of all ranks. LAG: see bulk_sender. */
+/* SUM: stages hold sums. LAG: see bulk_sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w = {};
-    bulk_at_t at = {}, read = {}; /* the next stages to empty and to release */
+    bulk_at_t at = {}, read = {}; /* to empty, to release */
     uint32_t piece = 0, issued = 0;
 
     LANE_FN bulk_step_t step()

@@ -5,7 +5,7 @@
  * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
  * multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * One role writes a word (of TAKEN: the lister of every block). Words of a block count its chunks, in its list's order.
+ * Words of a block count its chunks, in its list's order.
  *
  *   word            of         writer          readers                       meaning
  *   TAKEN           rank       listers         listers                       chunks taken, blocks finished
@@ -84,8 +84,7 @@ enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Parts of a slot, and of a stage on the way to peers. A sum's stage holds a chunk of every rank, so more ranks have
- * shorter chunks. */
+/* Parts of a slot, and of a stage on the way to peers: a sum's stage holds a chunk of every rank. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -135,7 +134,7 @@ typedef struct bulk_list {
         bulk_tell(bulk_word(words, word), value);
     }
 
-    /* The block's chunk n < told(BULK_LISTED), as numbered in the call. */
+    /* Chunk n < told(BULK_LISTED) of the block, as numbered in the call. */
     LANE_FN uint32_t chunk(uint32_t n) const
     {
         return told(BULK_LIST + n % BULK_PLACES);
@@ -170,13 +169,13 @@ typedef struct bulk_job {
     const bulk_ring_t *out, *in; /* stages on the way to peers, and from peers */
     bulk_list_t list;
     const uint8_t *input;
-    const uint8_t *own; /* bulk_add.cu: the part of the input that this rank adds itself */
+    const uint8_t *own; /* bulk_add.cu: what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t full; /* ranks with plan.bytes of data; rank `full` has `rest` bytes, later ranks none */
     uint64_t rest;
-    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk's place in a sum's stage */
-    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one for all */
+    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk in a sum's stage */
+    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one */
     bool keep;       /* the own block must be copied to the output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
@@ -224,7 +223,7 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
 struct walk {
     uint32_t n;     /* next chunk's number in the block */
     uint32_t known; /* chunks listed, as last read */
-    uint32_t chunk; /* next chunk's number in the call, set by `look` */
+    uint32_t chunk; /* next chunk's number in the call, from `look` */
 
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
@@ -252,7 +251,7 @@ LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
     return (uint64_t *)(team.own + ALG_TAKEN_OFFSET);
 }
 
-/* The next chunk's number; plan.chunks or more: none is left. */
+/* The next chunk; plan.chunks or more: none is left. */
 LANE_FN uint32_t bulk_take(const alg_team_t &team)
 {
     return (uint32_t)lane_take_own(bulk_taken(team), 1);
@@ -289,7 +288,7 @@ LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t c
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* Tells the peer that all its slots at this rank are free (move.h). */
+/* All the peer's slots at this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);

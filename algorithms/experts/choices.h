@@ -11,7 +11,7 @@
 enum { CHOICE_NONE = 0xffff };
 static const uint64_t QUAD_NONE = ~UINT64_C(0);
 
-/* An expert, or CHOICE_NONE. Without branches, so that the loads of several choices overlap. */
+/* An expert, or CHOICE_NONE. No branches: the loads of several choices overlap. */
 LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k)
 {
     const bool is = k < c.call.top_k;
@@ -98,7 +98,7 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
-    /* From the last lane on: the last ones have the fewest quads. */
+    /* The last lanes first: they have the fewest quads. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
         if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;
@@ -135,7 +135,7 @@ LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place
     return has;
 }
 
-/* Tokens that chose the expert, of the ranks before `source` and of its first `end`. Warp-wide. */
+/* Tokens that chose the expert, of ranks before `source` and of its first `end`. Warp-wide. */
 LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t source, uint32_t end,
                              const share_t &s)
 {

@@ -2,14 +2,13 @@
 /*
  * combine.cu - the experts' rows back to their tokens' ranks, weighed and added (docs/lab/experts.md).
  *
- * The number of a rank's tokens, which all ranks know, chooses their data path:
+ * A rank's number of tokens, which all ranks know, chooses their data path:
  *
  *   rows   each expert's row -> its slot at the token's rank -> weighed and added there in the order of choices,
- *          rounded once: the bits of NVIDIA's library. Rank-major: one row of each rank, in the order in which the
- *          token chose them
+ *          rounded once: the bits of NVIDIA's library. Rank-major: a row of each rank, in the order in which the token
+ *          chose them
  *   sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank -> added there
- *          in the order of ranks. Fewer bytes (experts_most_rows), but one more trip: the weights go ahead in the
- *          header
+ *          in rank order. Fewer bytes (experts_most_rows), but one more trip: the weights go ahead in the header
  */
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +86,7 @@ template <int TYPE> struct experts_combine {
         return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
     }
 
-    /* Past the last term the batch's first, so that every load is valid. */
+    /* Past the last term the batch's first, so every load is valid. */
     LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
     {
         return t.term[first + b < t.count ? first + b : first];
@@ -195,7 +194,7 @@ template <int TYPE> struct experts_combine {
         return true;
     }
 
-    /* All terms of an own token. Warp-wide. */
+    /* Warp-wide. */
     LANE_FN static void load_terms(const alg_team_t &team, const experts_call_t &c, uint32_t token, const share_t &s,
                                    terms_t &t)
     {
@@ -226,7 +225,7 @@ template <int TYPE> struct experts_combine {
         return ranks;
     }
 
-    /* Vector v of up to BATCH terms, polled together. */
+    /* Polled together. */
     LANE_FN static bool take_batch(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                    const terms_t &t, uint32_t first, uint32_t v, vec16_t (&x)[BATCH])
     {
@@ -351,7 +350,7 @@ template <int TYPE> struct experts_combine {
             if (lane_warp_any(broken))
                 return false;
         }
-        /* A call ends after hearing from every rank (algorithm.h), also from one without rows here. */
+        /* A call hears from every rank (algorithm.h), also from one without rows here. */
         uint32_t tokens;
         for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
             broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);
@@ -366,7 +365,7 @@ template <int TYPE> struct experts_combine {
         lane_begin((uintptr_t)team.own, 0);
         const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            /* These loads overlap that of the call's number. */
+            /* Loaded while the call's number is. */
             const header_pair_t pair = header_load(c, first);
             uint32_t tokens[ALG_MAX_RANKS];
             LANE_UNROLL

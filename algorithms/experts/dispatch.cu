@@ -26,7 +26,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     typedef row_source<RECIPE> source_t;
 
-    /* Loads that overlap that of the call's number. */
+    /* Loaded while the call's number is. */
     typedef struct early {
         uint64_t quad;
         header_pair_t pair;
@@ -113,7 +113,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
     }
 
-    /* Where an own token's choices have their rows, closed up; a lane per choice. */
+    /* Where an own token's choices have their rows, closed up; a lane a choice. */
     LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                      const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -133,7 +133,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The same of its ranks, in the order in which it chose them; a lane per term. */
+    /* The same of its ranks, in the order of its choices; a lane a term. */
     LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                    const int32_t *rows, uint32_t token, const share_t &s)
     {

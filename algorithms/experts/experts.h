@@ -40,19 +40,19 @@ typedef struct alg_experts_shape {
 enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
-    ALG_EXPERTS_STAGED = 4,            /* rooms */
+    ALG_EXPERTS_STAGED = 4,
     ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' fit in the 164 KiB of sm_80 */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless two rooms and one staged room need more */
-    ALG_EXPERTS_BLOCK_ELEMENTS = 128,  /* of a scale of ALG_EXPERTS_E4M3 */
-    ALG_EXPERTS_THREADS = 512          /* of a block on a GPU; one on the host device */
+    ALG_EXPERTS_BLOCK_ELEMENTS = 128,
+    ALG_EXPERTS_THREADS = 512 /* of a block on a GPU; host: one */
 };
 
 /* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* 1 to ALG_EXPERTS_STAGED. Staged calls take these rooms in turn: a rank may send call n when it has received call n -
+/* 1 to ALG_EXPERTS_STAGED. Staged calls take these rooms in turn: a rank may send call n after it has received call n -
  * rooms, replays included. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
-/* A handle's routes, which dispatch leaves for combine: 256-byte aligned device memory, any content. */
+/* A handle's routes, from dispatch to combine: 256-byte aligned device memory, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
 
 typedef enum alg_experts_phase {
@@ -87,10 +87,10 @@ typedef struct alg_experts_call {
     const float *weights;
     uint32_t token_bytes; /* of a row of `rows` as sent (E4M3: elements); a multiple of 16 */
     uint32_t scale_bytes; /* of a row's scales as sent; a multiple of 16; combine: 0 */
-    void *routes;       /* dispatch writes them, the handle's combine reads them; SEND leaves the call's number there */
-    const void *rows;   /* dispatch: [tokens]; combine: received rows, processed by the experts */
-    const void *scales; /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
-    void *out;          /* dispatch: received rows; combine: [tokens] */
+    void *routes;         /* dispatch writes them, the handle's combine reads them; SEND leaves the call's number */
+    const void *rows;     /* dispatch: [tokens]; combine: received rows, processed by the experts */
+    const void *scales;   /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
+    void *out;            /* dispatch: received rows; combine: [tokens] */
     /* Only dispatch: */
     alg_experts_recipe_t recipe;
     bool round_scales;    /* E4M3: scales are powers of two */
@@ -101,16 +101,16 @@ typedef struct alg_experts_call {
     int32_t *counters;    /* rows received: of each local expert, or rank-major of each source rank, or NULL */
     /* Only combine: */
     alg_type_t type; /* ALG_BFLOAT16, ALG_FLOAT16, ALG_FLOAT32; sums are fp32 (combine.cu) */
-    uint32_t blocks; /* must all be placed on the GPU at once (alg_experts_grid) */
+    uint32_t blocks; /* must all be on the GPU at once (alg_experts_grid) */
     uint64_t id;     /* as in alg_call_t */
 } alg_experts_call_t;
 
-/* Blocks for a GPU of so many multiprocessors, limited by `most` (0: no limit). Host device: any. */
+/* For a GPU of so many multiprocessors; `most`: limit, 0: none. Host device: any. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
 /* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; preload fails if the device's shared memory cannot
  * serve the shape. The team is that of the group's scratch, with its limit. A dispatch's SEND waits for a peer only if
- * its room's last call is still on its way. That of a combine that sends sums also waits for the peers' weights, which
- * they send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
+ * its room's last call is still on its way; that of a combine that sends sums also for the peers' weights, which they
+ * send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
 int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);

@@ -23,7 +23,7 @@
 #include "algorithms/experts/experts.h"
 #include "algorithms/experts/share.h"
 
-/* 8-byte words in the control page: the count of staged calls; for each staged room, its blocks that have received, and
+/* 8-byte words in the control page: count of staged calls; for each staged room, its blocks that have received, and
  * each peer's credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
@@ -46,7 +46,7 @@ LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
     return (top_k + 1) / 2;
 }
 
-/* Offsets in a room, from the group's shape alone. */
+/* Offsets in a room; the group's shape determines them. */
 typedef struct room_map {
     uint64_t header_bytes; /* of a source rank */
     uint64_t weights;      /* in a header */
@@ -55,7 +55,7 @@ typedef struct room_map {
 } room_map_t;
 
 enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
-enum { ROOM_USUAL_TOP_K = 8 }; /* exact sums of fp32 have slots for so many choices */
+enum { ROOM_USUAL_TOP_K = 8 }; /* fp32 rows have slots for so many choices */
 
 /* Up to so many rows, a sum's extra trip (1.3 us) costs more than it saves: 32 of 128 rows with 8 choices on two ranks,
  * of 14 KiB. */
@@ -98,7 +98,7 @@ typedef struct experts_call {
     uint32_t token_vectors;
 } experts_call_t;
 
-/* Sums are sent where they take fewer slots than rows, unless the shape wants the order of choices. */
+/* Sums are sent where they take fewer slots, unless the shape wants the order of choices. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const room_map_t *map,
                                          const alg_experts_call_t *call)
 {
@@ -151,8 +151,8 @@ LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_
     return source == team.rank && !room_is_staged(c);
 }
 
-/* `epoch`: the word of epoch_read. The routes begin with the number of the handle's staged call. False: an earlier call
- * was left; no store may follow. A kernel that sends calls room_leave next. */
+/* `epoch`: of epoch_read. The routes begin with the number of the handle's staged call. False: an earlier call was
+ * left; store nothing. A kernel that sends calls room_leave next. */
 LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint64_t epoch,
                         room_t &room)
 {
@@ -190,8 +190,8 @@ LANE_FN uint64_t *room_credit(uint8_t *scratch, uint32_t room, uint32_t rank)
     return (uint64_t *)(scratch + ROOM_CREDIT_OFFSET) + room * ALG_MAX_RANKS + rank;
 }
 
-/* Before a staged room's first store: its peers have received its last call. Block-wide; the lanes that wait acquire
- * for the others. */
+/* Before a staged room's first store: peers have received its last call. Block-wide; the lanes that wait acquire for
+ * the others. */
 LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
 {
     bool broken = false;
@@ -248,7 +248,7 @@ LANE_FN uint64_t header_weights(const experts_call_t &c, uint32_t token, uint32_
     return c.map.weights + ((uint64_t)token * room_weight_pairs(c.call.top_k) + pair) * VEC;
 }
 
-/* A lane's first pair of weights, loaded before the call's number is known. */
+/* A lane's first pair, loaded before the call's number is known. */
 typedef struct header_pair {
     uint32_t w[2];
 } header_pair_t;
@@ -263,7 +263,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* The number of tokens, and the weights if sent. `first`, `stride`: this lane's part; `pair`: its first. */
+/* The number of tokens, and weights if sent. `first`, `stride`: this lane's part; `pair`: its first. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of its staged call (room.h).
+ * routes.h - what dispatch leaves for combine in a handle's memory, behind its staged call's number (room.h).
  */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H
 
 #include "algorithms/experts/room.h"
 
-/* One of a token's rows: its row of `out`, or the peer that has it (route_of_rank), and its choice. A token's routes
- * are in the order of choices and end with ROUTE_NONE. */
+/* A row of a token: its row of `out`, or the peer that has it (route_of_rank), and its choice. A token's routes are in
+ * the order of choices, up to ROUTE_NONE. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;

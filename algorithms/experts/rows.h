@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rows.h - a token's row as vectors: loaded, sent to its slots at the peers, and taken there.
+ * rows.h - a token's row as vectors: loaded, sent to its slots, taken there.
  */
 #ifndef SHUNT_EXPERTS_ROWS_H
 #define SHUNT_EXPERTS_ROWS_H
@@ -8,7 +8,7 @@
 #include "algorithms/device/slots.h"
 #include "algorithms/experts/room.h"
 
-/* Vector v of an own row as it is sent: the token's vectors, then its scales. */
+/* Vector v of an own row as sent: the token's vectors, then its scales. */
 template <alg_experts_recipe_t RECIPE> struct row_source {
     LANE_FN static vec16_t load(const experts_call_t &c, uint32_t token, uint32_t v)
     {
@@ -24,8 +24,8 @@ template <alg_experts_recipe_t RECIPE> struct row_source {
     }
 };
 
-/* DeepSeek's scale for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest value, 448.
- * `inverse` is sent. */
+/* DeepSeek's scale for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest value. `inverse` is
+ * sent. */
 typedef struct row_scale {
     float scale, inverse;
 } row_scale_t;

@@ -7,8 +7,8 @@
 
 #include "algorithms/device/lane.h"
 
-/* Division as a multiplication, in place of some 30 instructions. Exact for n * by below 2^32, since inverse * by
- * exceeds 2^32 by less than `by`. */
+/* Division as a multiplication, in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds
+ * 2^32 by less than `by`. */
 typedef struct divisor {
     uint32_t by, inverse;
 } divisor_t;
@@ -37,7 +37,7 @@ typedef struct share {
     uint32_t in_warp, width;  /* lanes */
 } share_t;
 
-/* Blocks send from the first on and receive from the last on, so with few tokens different blocks do each. */
+/* Blocks send from the first on and receive from the last on: with few tokens different ones do each. */
 LANE_FN uint32_t share_back(const lane_t &lane)
 {
     return lane.blocks - 1 - lane.block;

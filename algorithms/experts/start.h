@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start.h - from an experts' call to its kernel, K::run(lane, team, call, shared) with K::shared_bytes of shared
- * memory.
+ * start.h - from a call to its kernel: K::run(lane, team, call, shared), with K::shared_bytes of shared memory.
  */
 #ifndef SHUNT_EXPERTS_START_H
 #define SHUNT_EXPERTS_START_H
@@ -19,8 +18,8 @@ __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     K::run(lane_here(), team, call, lane_shared());
 }
 
-/* Loads the kernel, and allows it all shared memory of the current device. A cudaError_t; cudaErrorInvalidValue: a call
- * of this shape needs more. */
+/* Loads the kernel, and allows it all of the device's shared memory. A cudaError_t; cudaErrorInvalidValue: the call
+ * needs more. */
 template <class K> static int experts_preload(const experts_call_t &call)
 {
     int device, most = 0;

@@ -2,16 +2,15 @@
 /*
  * chunks.h - longer messages through the host's memory: chunk by chunk, raw data behind flags.
  *
- * All ranks' flags for a block lie in one line of the reader's scratch, so one warp reads them by one load. One fence
- * and one flag per step serve all peers: flag c + 1 means that chunk c is posted and chunk c - 1 fetched. Chunk c + 1
- * is posted before the wait for flag c + 1, so a GPU stores while it loads.
+ * All ranks' flags for a block lie in one line of the reader's scratch, so one warp reads them by one load. One flag
+ * per step and peer says two things: flag c + 1, that chunk c is posted and chunk c - 1 fetched. Chunk c + 1 is posted
+ * before the wait for flag c + 1, so a GPU stores while it loads.
  *
  * A block is a channel. An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own): chunk c + 1 replaces c - 2
  * after flag c from all ranks, which have then fetched c - 2. Calls alternate between two areas, as between halves
  * (algorithm.h): every rank raises flags to all others in each call, even without data for them.
  *
- * Flags hold the step's number over all calls, never cleared. A new one is at most two calls ahead of the awaited
- * number.
+ * Flags hold the step's number over all calls, as in allreduce/staged.cu.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
@@ -61,7 +60,7 @@ static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *
 /* A row is one vector of every lane of a channel. */
 typedef struct shm_plan {
     uint32_t channels;
-    uint32_t sections; /* parts of a slot: one per peer if each gets its own chunk, else 1 */
+    uint32_t sections; /* parts of a slot: one per peer if each gets its own chunk */
     uint32_t chunks;
     uint32_t rows; /* of a chunk; the last one may be shorter */
 } shm_plan_t;
@@ -91,7 +90,7 @@ typedef struct shm_span {
 
 struct shm_channel {
     uint32_t index, lane, lanes;
-    uint64_t chunks, sums; /* offsets of the call's chunks and of the sums in every scratch */
+    uint64_t chunks, sums; /* offsets of the call's chunks, and of the sums */
     shm_plan_t plan;
 
     LANE_FN static shm_channel make(const lane_t &l, const alg_team_t &team, const shm_plan_t &plan)
@@ -142,7 +141,7 @@ struct shm_channel {
         return team.scratch[at] + team.flags_offset + (uint64_t)index * SHM_FLAGS_LINE + 8 * from;
     }
 
-    /* The flag's reader sees all that this block posted, and may overwrite what this block fetched. */
+    /* The flag's reader sees all that this block posted, and may overwrite what it fetched. */
     LANE_FN void raise(const lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         lane_sync();

@@ -139,8 +139,8 @@ template <int N> struct outbox {
         return (1u << peers()) - 1;
     }
 
-    /* Waits for tile `tile` + r * `step` of every other rank r whose place is in `missing`; all loads overlap. False:
-     * the wait was broken. */
+    /* Waits for tile `tile` + r * `step` of each other rank r whose place is in `missing`; loads overlap. False: the
+     * wait was broken. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -194,7 +194,7 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Waits until `ranks` are in this call, one lane each, in the warp with the least data. False: the wait was broken. */
+/* Waits until `ranks` are in this call, a lane each, in the warp with the least data. False: the wait was broken. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
@@ -213,7 +213,7 @@ LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint
     return true;
 }
 
-/* Clears a unit of the call's half, in turn; the call uses the first `used` bytes. */
+/* Clears a unit of the call's half, in turn, behind the `used` bytes. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
 {
     const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;

@@ -3,8 +3,8 @@
  * shm_staged.cu - all-reduce, reduce-scatter, reduce of longer messages through the host's memory (chunks.h).
  *
  * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; except for
- * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2
- * (n-1)/n S read over each GPU's PCIe link. Step c adds scattered chunk c and fetches the sums of chunk c - 1.
+ * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. Step c adds scattered chunk c
+ * and fetches the sums of chunk c - 1.
  *
  * An outbox holds two chunks of sums, at the same place in all calls. Those of chunk c replace those of c - 2 after
  * flag c + 1 from every rank, which has then fetched them; a call's first flag says so of earlier calls.
@@ -149,7 +149,7 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The block leaves together, since its flags cover all its lanes' stores. */
+        /* The block leaves together: its flags cover all lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.cu - all-reduce of ranks on several hosts, in one kernel: a reduce-scatter within each host, an exchange of
- * each slice among its owners on all hosts, an all-gather within each host.
+ * exchange.cu - all-reduce of ranks on several hosts, in one kernel.
  *
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> (proxy, relay.h) every
  * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
@@ -166,7 +165,7 @@ struct exchange {
         const uint64_t epoch = epoch_read(team);
         l.begin(team, call, epoch);
         epoch_leave(lane, team);
-        /* The block leaves together, since its words cover all its lanes' stores. */
+        /* The block leaves together: its words cover all lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {

@@ -3,9 +3,9 @@
  * network.cc - the collectives between hosts, except all-reduce (exchange.cu), on the host device.
  *
  * Data path: a segment of the input -> the window of each peer that wants it -> output, where reducing ranks add all
- * values in rank order and round once: the same bits as on one host. A step sends one segment, possibly empty, to every
- * peer. It ends when every peer's segment has arrived and all own ones are written. Step s uses half s & 1 of the
- * windows: a peer sends step s + 1 after it has read step s.
+ * values in rank order and round once: the same bits as on one host. A step sends one segment, maybe empty, to every
+ * peer. It ends when every peer's has arrived and all own ones are written. Step s uses half s & 1 of the windows: a
+ * peer sends step s + 1 after it has read step s.
  *
  * After a time-out or a peer's end, closing the connections informs the other ranks.
  */
@@ -21,7 +21,7 @@
 
 enum {
     NAP_MS = 10,                   /* between two checks of the abort */
-    ALG_HOSTS_SEGMENT = 256 << 10, /* most that a rank sends to a peer in one step */
+    ALG_HOSTS_SEGMENT = 256 << 10, /* most of a rank for a peer in one step */
     WINDOW = 2 * (int)ALG_HOSTS_SEGMENT
 };
 
@@ -55,7 +55,7 @@ static int fail(alg_hosts_t *hosts, int status)
     return status;
 }
 
-/* The peer's segment has arrived, and the one for it is written. */
+/* The peer's segment has arrived, and its own is written. */
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&

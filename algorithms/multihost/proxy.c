@@ -244,7 +244,7 @@ int proxy_add(alg_relay_t *relay)
     return running ? 0 : -EAGAIN;
 }
 
-/* A thread that finds the list empty ends. A relay that never connected is not in the list. */
+/* A thread that finds the list empty ends. A relay that never connected is not in it. */
 void proxy_remove(alg_relay_t *relay)
 {
     take(&g_proxy);

@@ -2,10 +2,10 @@
 /*
  * relay.h - the host's memory through which a rank's kernels and its process's proxy exchange data with other hosts.
  *
- * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e & 1, at every host. The kernel's blocks
- * post a step into its slot of the outbox; each then writes its word of that slot: the step's tag and bytes, and the
- * number of blocks. When all words are there, the proxy puts the step into the same slot of this host's inbox at each
- * other host, with the tag as the flag. The kernel waits for all hosts' flags.
+ * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e & 1, at every host. A kernel's blocks post
+ * a step into its slot of the outbox; each then writes its word of that slot. When all words are there, the proxy puts
+ * the step into the same slot of this host's inbox at each other host, with the tag as the flag. The kernel waits for
+ * all hosts' flags.
  *
  * Tags grow with every step, so nothing is cleared; the proxy knows the next tag, so a replayed graph needs no call on
  * the host.

@@ -4,8 +4,7 @@
  * (slots.h).
  *
  * A block larger than a half goes in segments, a launch each, which beats chunks behind flags (docs/lab/kernels.md).
- * The root of a broadcast or reduce carries the message n - 1 times, so these suit short messages or two ranks; rooted/
- * has the others.
+ * Long broadcasts and reduces of more than two ranks: rooted/.
  *
  * SHORT: less code, for short calls of two ranks without a root (places.h). A lane moves one vector at a time.
  */
@@ -19,8 +18,8 @@
 #include "algorithms/device/slots.h"
 
 typedef struct push {
-    uint32_t sends;    /* bit i: send to the rank i places after this one */
-    uint32_t takes;    /* bit j: receive from the rank at place j of the others */
+    uint32_t sends;    /* bit i: to the rank i places after this one */
+    uint32_t takes;    /* bit j: from the rank at place j of the others */
     bool keeps;        /* this rank keeps its own block */
     notices_t notices; /* for pairs that exchange no data */
     bool has_notices;
@@ -69,8 +68,8 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* The largest block for which SHORT is faster. Reduce-scatters on 2 H100 in a graph, SHORT and other: 1.89 and 1.94 us
- * with 8 KiB a block, 2.13 and 2.08 with 32 KiB. */
+/* Largest block for which SHORT is faster. Reduce-scatters on 2 H100 in a graph, SHORT and other: 1.89 and 1.94 us with
+ * 8 KiB, 2.13 and 2.08 with 32. */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;

@@ -129,7 +129,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* A lane's next vectors are in flight while it takes these. */
+        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
             w.load(true, first + k, x[0]);

@@ -48,7 +48,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* A lane's next vectors are in flight while it takes these. */
+        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
             load(r, s, p, in, true, first + k, x[0]);

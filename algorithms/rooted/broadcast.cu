@@ -18,7 +18,7 @@ struct rooted_broadcast {
         buffer_t in, out;
         const uint8_t *scratch; /* own */
         uint32_t first;
-        bool keeps; /* root: also stores what it sends in its output */
+        bool keeps; /* root: its output gets what it sends */
 
         LANE_FN void store(uint32_t v, const vec16_t &x) const
         {

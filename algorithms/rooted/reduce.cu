@@ -114,7 +114,7 @@ struct rooted_reduce {
         if (first < l.p.each)
             l.put(team, 0, x);
         epoch_leave(lane, team);
-        /* A lane's next vectors are in flight while it takes these. */
+        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = stride; k < ahead && first + k < l.p.each; k += stride) {
             l.load(team, true, k, x);

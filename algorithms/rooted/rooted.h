@@ -4,7 +4,7 @@
  *
  * Every rank but the root owns a slice. Broadcast: the root sends each owner its slice, and the owner relays it to the
  * other owners. Reduce: every rank sends each owner its part, and the owner sends the sum to the root. Each rank sends
- * another at most one slice, so one set of slots (slots.h) holds a call. Longer messages go in segments, a launch each.
+ * another at most one slice, so one set of slots (slots.h) holds a call.
  *
  * Slices may be empty, and the root of a broadcast gets no data, so in every call each pair of ranks exchanges a notice
  * (algorithm.h). Without it a root could overwrite slices that a slow owner still reads.
@@ -33,7 +33,7 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* The place in the message of position u of the slice of `owner`, not the root. */
+/* Where position u of the slice of `owner`, not the root, is in the message. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;

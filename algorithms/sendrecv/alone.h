@@ -20,7 +20,7 @@
 
 enum { SELF_BATCH = 4 }; /* vectors in flight in a lane */
 
-/* A message's rows that one warp moves, whole ones first. */
+/* What one warp moves of a message, whole rows first. */
 struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
     uint64_t step;  /* bytes between rows */
@@ -87,7 +87,7 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Channel j's part of the warp's next rows. */
+    /* Channel j's part of the next rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;
@@ -116,7 +116,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* On all channels at once: it falls due at the same time. */
+    /* On all channels at once: it falls due together. */
     LANE_FN void give()
     {
         receiver().give(count);
@@ -147,7 +147,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
         /* Short messages are faster if a block mixes sends and receives. LONG: a block takes neighbours in the list,
-         * mostly of one direction, since a receiver's fences wait for the block's sends. */
+         * mostly of one direction: a receiver's fences wait for the block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
@@ -256,7 +256,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
-    /* LONG: a lane whose wait broke goes on without work until all leave together. */
+    /* LONG: a lane whose wait broke goes on without work until all leave. */
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         bool broken = false;

@@ -12,7 +12,7 @@
 
 /* WHOLE: buffers of all long messages are aligned to 16 bytes. */
 struct bulk_messages {
-    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a GPU's link carries until a chunk's credit returns. */
+    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a link carries until a chunk's credit returns. */
     enum {
         DEPTH = BULK_DEPTH,
         LAG = 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill.h - fills a kernel's lists from a call; launches calls whose messages do not fit a kernel's arguments.
+ * fill.h - fills a kernel's lists from a call; launches calls too large for a kernel's arguments.
  */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
@@ -96,8 +96,8 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
 }
 
 /* Serves a call through a list in memory. launch(begin, share, done) launches a part, as messages_fill selects it;
- * `done`: its messages. A call too large for the list takes several launches, which may deadlock unless all ranks group
- * the same messages. */
+ * `done`: its messages. If the list is too small, several launches may deadlock unless all ranks group the same
+ * messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);

@@ -67,7 +67,7 @@ template <int MOST> struct long_messages : messages<MOST> {
     uint32_t slots;
     uint32_t blocks; /* with roles */
     uint32_t depth;  /* of each ring of a block */
-    uint32_t kept;   /* in shared memory: progress of messages in rings */
+    uint32_t kept;   /* in shared memory: progress of rings' messages */
 };
 
 LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
@@ -75,7 +75,7 @@ LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
     return (bytes + BULK_CHUNK - 1) / BULK_CHUNK;
 }
 
-/* An entry of a block's list: a peer and a chunk's number in this launch. */
+/* An entry of a block's list: peer, and chunk's number in this launch. */
 enum { LONG_CHUNK_BITS = 29 };
 
 LANE_FN uint32_t long_entry(uint32_t peer, uint32_t chunk)
@@ -148,14 +148,14 @@ template <int MOST> struct long_job {
 };
 
 typedef struct long_piece {
-    uint8_t *buffer, *other; /* other: destination of a message to this rank itself */
+    uint8_t *buffer, *other; /* other: a message's destination on this rank itself */
     uint64_t all, at;        /* bytes of the message, and before the chunk */
     uint32_t bytes;
 } long_piece_t;
 
 template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
-    uint32_t n, known;    /* the block's next chunk; chunks listed, when last read */
+    uint32_t n, known;    /* next chunk; chunks listed, when last read */
     uint32_t peer, chunk; /* of the next chunk; set by `look` */
     /* Peer and message of the last chunk; first chunks of that message and the next. */
     uint32_t last_peer, message, first, next;

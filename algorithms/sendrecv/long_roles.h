@@ -13,7 +13,7 @@
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction. Lists those that may move when their stage is free, so slow blocks take fewer. */
+/* Lists chunks of one direction that may move when their stage is free, so slow blocks take fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -121,7 +121,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate to end adds the launch's chunks to the counts, whose old values all gates have then read. */
+    /* The last gate to end adds the launch's chunks to the counts: all gates have then read these. */
     LANE_FN bulk_step_t finish()
     {
         lane_warp_sync(); /* all lanes' chunks are taken, and their entries published */
@@ -224,7 +224,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for chunks sent, each lane for another one. */
+/* Each lane raises LONG_DATA for another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -295,7 +295,6 @@ template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint3
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* LAG: see bulk_sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;

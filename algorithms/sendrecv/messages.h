@@ -62,7 +62,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     return r;
 }
 
-/* A message's rows go to the first channels in turn. */
+/* Rows go to the first channels in turn. */
 LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
 {
     return rows < r.channels ? (uint32_t)rows : r.channels;
@@ -86,11 +86,11 @@ struct messages_head {
     rings_t rings;
     uint32_t early;
     uint32_t shared_self; /* the message to this rank itself has no items: all warps share it (alone.h) */
-    uint16_t message_end[MESSAGES_LISTS]; /* end of each list, where the next begins */
+    uint16_t message_end[MESSAGES_LISTS]; /* of each list */
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: messages in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
+/* MOST: in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };

@@ -13,7 +13,7 @@
 
 enum { PAIRS_HOST_ITEMS = 64 };
 
-/* Of an item: the same on all lanes of its warp, kept between steps. */
+/* Of an item: equal on all lanes of its warp, kept between steps. */
 typedef struct progress {
     uint64_t count; /* rows that have passed through the ring */
     uint32_t row;   /* the channel's next row of the message */
@@ -38,7 +38,7 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: progress of the block's items, the same number for each warp. */
+    /* kept: progress of the block's items, as many for each warp. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
@@ -198,7 +198,7 @@ struct pairs_mixed {
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* After a poll that found nothing, only the first row, to save bandwidth. */
+        /* After a poll that found nothing, one row, to save bandwidth. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);

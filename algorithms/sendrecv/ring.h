@@ -21,7 +21,7 @@ struct item {
     uint32_t list, channel, peer, end; /* end: of its messages */
     bool sends;
     uint32_t lane, rows;   /* rows of the ring */
-    uint8_t *data, *words; /* this lane's, in row 0 of the ring; NULL: a copy within this rank */
+    uint8_t *data, *words; /* this lane's, in row 0; NULL: a copy within this rank */
     uint8_t *count;        /* own COUNT_SENT or COUNT_RECEIVED */
     uint8_t *seen;         /* own COUNT_SEEN */
     uint8_t *credit;       /* COUNT_CREDIT: own, or for the receiver the peer's */
@@ -239,8 +239,7 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of vectors with has(b); the sender has already stored them. False: the wait
- * was broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b); they are already sent. False: the wait was broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -289,7 +288,7 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* Rows between credits, a power of two. Credits are rare, since a fence waits for its multiprocessor's stores. */
+/* Rows between credits, a power of two; rare, since a fence waits for its multiprocessor's stores. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
