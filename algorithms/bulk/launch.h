@@ -18,10 +18,10 @@ enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
 
-/* Of a block on any GPU, at least. */
+/* Every GPU has so many bytes for a block. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* Of a block on the current device: 99 to 227 KiB. A cudaError_t. */
+/* For a block on the current device: 99 to 227 KiB. A cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;
@@ -100,7 +100,7 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
-/* One rank's data: a ring that is not full must hold the whole message. */
+/* Of one rank's data: a ring that is not full must hold the whole message. */
 static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 {
     const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);

@@ -305,7 +305,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* A stage for each peer's chunk, first of the peer that sends to this rank first. */
+/* A stage for each peer's chunk, beginning with the peer that sends to this rank first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

@@ -113,7 +113,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
     }
 
-    /* Where an own token's choices have their rows, closed up; a lane a choice. */
+    /* Where an own token's choices have their rows, closed up; one lane per choice. */
     LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                      const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -133,7 +133,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The same of its ranks, in the order of its choices; a lane a term. */
+    /* The same of its ranks, in the order of its choices; one lane per term. */
     LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                    const int32_t *rows, uint32_t token, const share_t &s)
     {

@@ -35,7 +35,7 @@ uint32_t alg_experts_staged(const alg_experts_shape_t *shape)
     return staged;
 }
 
-/* One block a multiprocessor, half its places: kernels of other communicators fit beside it. */
+/* One block per multiprocessor takes half its places: kernels of other communicators fit beside it. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most)
 {
     return most > 0 && most < multiprocessors ? most : multiprocessors;

@@ -44,7 +44,7 @@ enum {
     ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' fit in the 164 KiB of sm_80 */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless two rooms and one staged room need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
-    ALG_EXPERTS_THREADS = 512 /* of a block on a GPU; host: one */
+    ALG_EXPERTS_THREADS = 512 /* of a block on a GPU; host device: 1 */
 };
 
 /* False: the shape cannot be served. */

@@ -37,7 +37,7 @@ typedef struct share {
     uint32_t in_warp, width;  /* lanes */
 } share_t;
 
-/* Blocks send from the first on and receive from the last on: with few tokens different ones do each. */
+/* Blocks send from the first on and receive from the last on: with few tokens, different blocks do each. */
 LANE_FN uint32_t share_back(const lane_t &lane)
 {
     return lane.blocks - 1 - lane.block;

@@ -10,7 +10,7 @@
  * after flag c from all ranks, which have then fetched c - 2. Calls alternate between two areas, as between halves
  * (algorithm.h): every rank raises flags to all others in each call, even without data for them.
  *
- * Flags hold the step's number over all calls, as in allreduce/staged.cu.
+ * Flags hold the step's number over all calls, never cleared (as in allreduce/staged.cu).
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H

@@ -7,7 +7,8 @@
  * and fetches the sums of chunk c - 1.
  *
  * An outbox holds two chunks of sums, at the same place in all calls. Those of chunk c replace those of c - 2 after
- * flag c + 1 from every rank, which has then fetched them; a call's first flag says so of earlier calls.
+ * flag c + 1 from every rank, which has then fetched them. A call's first flag shows that all sums of earlier calls are
+ * fetched.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"

@@ -21,7 +21,7 @@
 
 enum {
     NAP_MS = 10,                   /* between two checks of the abort */
-    ALG_HOSTS_SEGMENT = 256 << 10, /* most of a rank for a peer in one step */
+    ALG_HOSTS_SEGMENT = 256 << 10, /* most that a rank sends a peer in one step */
     WINDOW = 2 * (int)ALG_HOSTS_SEGMENT
 };
 

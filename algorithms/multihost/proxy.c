@@ -19,7 +19,7 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* after the last step; then naps, if a call may begin unannounced or late */
+    POLL_MS = 2, /* after the last step; then naps, if a graph or a late launch may begin a call */
     NAP_NS = 50000,
     LONG_NAP_NS = 500000,
     IDLE_MS = 100

@@ -116,7 +116,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* On all channels at once: it falls due together. */
+    /* On all channels at once: it falls due at the same time. */
     LANE_FN void give()
     {
         receiver().give(count);
