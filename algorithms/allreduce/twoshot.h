@@ -57,7 +57,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return all;
     }
 
-    /* From every other slice that has a vector k, all loads in flight at once. */
+    /* From every other slice; all loads in flight at once. */
     LANE_FN void load(bool exists, uint32_t k, vec16_t x[N]) const
     {
         LANE_UNROLL

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps (bulk.h), each with its own walk through the block's chunks. They wait for
- * each other by the words of walk.h. In the order of a chunk's way:
+ * roles.h - the roles of a block's warps (bulk.h), each with its own walk through the block's chunks. In the order of a
+ * chunk's way (waits: walk.h):
  *   lister           takes the chunk
  *   loader           input -> stage of `out`
  *   shifter          if buffers are not whole (plain.h): to the stage's beginning

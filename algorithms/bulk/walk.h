@@ -166,7 +166,7 @@ typedef struct bulk_list {
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
-    const bulk_ring_t *out, *in; /* stages on the way to peers, and from peers */
+    const bulk_ring_t *out, *in; /* stages to peers, from peers */
     bulk_list_t list;
     const uint8_t *input;
     const uint8_t *own; /* bulk_add.cu: what this rank adds itself */

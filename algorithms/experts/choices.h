@@ -157,7 +157,7 @@ LANE_FN bool table_token_is_here(const alg_team_t &team, const experts_call_t &c
     return here;
 }
 
-/* Tokens before `end` of a rank with a choice here. Warp-wide. */
+/* Of a rank, those before `end` with a choice here. Warp-wide. */
 LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                                     uint32_t end, const share_t &s)
 {

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine.cu - the experts' rows back to their tokens' ranks, weighed and added (docs/lab/experts.md).
- *
- * A rank's number of tokens, which all ranks know, chooses their data path:
+ * combine.cu - the experts' rows back to their tokens' ranks, weighed and added. Two data paths; a rank's number of
+ * tokens, which all ranks know, chooses one (experts_most_rows; why: docs/lab/experts.md).
  *
  *   rows   each expert's row -> its slot at the token's rank -> weighed and added there in the order of choices,
- *          rounded once: the bits of NVIDIA's library. Rank-major: a row of each rank, in the order in which the token
- *          chose them
+ *          rounded once. Rank-major: a row of each rank, in the order in which the token chose them
  *   sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank -> added there
- *          in rank order. Fewer bytes (experts_most_rows), but one more trip: the weights go ahead in the header
+ *          in rank order. One more trip: the weights go ahead in the header
  */
 #include <math.h>
 #include <stdlib.h>

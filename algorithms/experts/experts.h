@@ -2,13 +2,12 @@
 /*
  * experts.h - dispatch and combine of a mixture of experts, between ranks of one host with peer access.
  *
- * Of all experts, rank r has those from r * local to (r + 1) * local - 1, where local = experts / nranks. A token has
- * top_k choices, experts or -1. Dispatch copies its row to every expert chosen. Combine adds the experts' rows, each
- * times its weight, at the token's rank.
+ * Rank r has experts r * local to (r + 1) * local - 1, where local = experts / nranks. A token has top_k choices,
+ * experts or -1. Dispatch copies its row to every expert chosen. Combine adds the experts' rows, each times its weight,
+ * at the token's rank.
  *
- * A group has a scratch of its own (alg_experts_map), with rooms, each for one call: two that calls take in turn, and
- * staged ones for calls whose SEND and RECEIVE are launched separately. All ranks make the same calls of a group, in
- * the same order.
+ * A group has a scratch of its own (alg_experts_map), with rooms, each for one call. A staged call has a separate
+ * launch for SEND and RECEIVE. All ranks make the same calls of a group, in the same order.
  */
 #ifndef SHUNT_EXPERTS_H
 #define SHUNT_EXPERTS_H
@@ -49,8 +48,8 @@ enum {
 
 /* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* 1 to ALG_EXPERTS_STAGED. Staged calls take these rooms in turn: a rank may send call n after it has received call n -
- * rooms, replays included. */
+/* 1 to ALG_EXPERTS_STAGED. Staged calls take their own rooms in turn: a rank may send call n after it has received call
+ * n - rooms, replays included. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
 /* A handle's routes, from dispatch to combine: 256-byte aligned device memory, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);

@@ -235,7 +235,6 @@ LANE_FN bool header_arrived(const room_t &room, const vec16_t &v)
     return v.w[1] == room.tag && v.w[3] == room.tag;
 }
 
-/* To all peers, at `offset` in this rank's header. */
 LANE_FN void header_put(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint64_t offset,
                         const vec16_t &v)
 {

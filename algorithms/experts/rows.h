@@ -104,7 +104,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
     }
 };
 
-/* To the slots of `ranks` (bits), at the same offsets. */
+/* `ranks`: bits. */
 LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t ranks, uint64_t to, uint64_t words,
                      uint32_t v, vec16_t x)
 {

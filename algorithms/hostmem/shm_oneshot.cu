@@ -18,7 +18,6 @@ struct shm_oneshot {
         uint64_t stride; /* of the input's blocks; 0: one for all ranks */
         uint32_t vectors, tiles;
 
-        /* The section for the rank i places after this one. */
         LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const
         {
             return stride ? ring_next(team, i) : 0;

@@ -21,7 +21,7 @@ extern "C" {
  *
  * One thread per process, the proxy, serves all relays: it sends what kernels post to the ranks of the same number on
  * other hosts. It makes no CUDA call, polls while calls are in flight, and otherwise sleeps. Graphs begin calls unknown
- * to the host, so an idle relay that has been captured is polled every 50 us, after 0.1 s every 0.5 ms.
+ * to the host, so a captured relay is polled even when idle (proxy.c).
  */
 typedef struct alg_relay alg_relay_t;
 

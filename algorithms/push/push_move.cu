@@ -30,7 +30,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
             return (uint64_t)(KEPT ? v - first : v) * VEC;
         }
 
-        /* Vector v of each wanted in[i] into x[i], all loads in flight at once. */
+        /* All loads in flight at once. */
         LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL

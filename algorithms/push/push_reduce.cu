@@ -92,7 +92,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             put(s, p, b == 0 || v + b * stride < vectors, k + b * stride, x[b]);
     }
 
-    /* The vectors for all peers, all loads in flight at once. */
+    /* All loads in flight at once. */
     template <class R, class S, int N>
     LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool exists, uint32_t v,
                              vec16_t (&x)[N])

@@ -28,7 +28,7 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: a vector of every slice, all loads in flight at once. */
+        /* Root: all loads in flight at once. */
         LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL

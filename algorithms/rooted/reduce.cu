@@ -28,7 +28,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* A vector of every other rank's slice, all loads in flight at once. */
+    /* All loads in flight at once. */
     LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rooted.h - broadcast and reduce in two steps, so that no link carries the message more than once.
+ * rooted.h - broadcast and reduce in two steps, so that no link carries the message more than once. Data paths:
+ * broadcast.cu, reduce.cu.
  *
- * Every rank but the root owns a slice. Broadcast: the root sends each owner its slice, and the owner relays it to the
- * other owners. Reduce: every rank sends each owner its part, and the owner sends the sum to the root. Each rank sends
- * another at most one slice, so one set of slots (slots.h) holds a call.
+ * Every rank but the root owns a slice of the message. Each rank sends another at most one slice, so one set of slots
+ * (slots.h) holds a call.
  *
  * Slices may be empty, and the root of a broadcast gets no data, so in every call each pair of ranks exchanges a notice
  * (algorithm.h). Without it a root could overwrite slices that a slow owner still reads.
