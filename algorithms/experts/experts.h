@@ -6,8 +6,8 @@
  * experts or -1. Dispatch copies its row to every expert chosen. Combine adds the experts' rows, each times its weight,
  * at the token's rank.
  *
- * A group has a scratch of its own (alg_experts_map), with rooms, each for one call. A staged call has a separate
- * launch for SEND and RECEIVE. All ranks make the same calls of a group, in the same order.
+ * A group has a scratch of its own (alg_experts_map), with rooms, each for one call. Staged calls launch SEND and
+ * RECEIVE separately, with other calls in between. All ranks make the same calls of a group, in the same order.
  */
 #ifndef SHUNT_EXPERTS_H
 #define SHUNT_EXPERTS_H
@@ -86,7 +86,8 @@ typedef struct alg_experts_call {
     const float *weights;
     uint32_t token_bytes; /* of a row of `rows` as sent (E4M3: elements); a multiple of 16 */
     uint32_t scale_bytes; /* of a row's scales as sent; a multiple of 16; combine: 0 */
-    void *routes;         /* dispatch writes them, the handle's combine reads them; SEND leaves the call's number */
+    void *routes;         /* alg_experts_routes_bytes; dispatch writes, the handle's combine reads; SEND leaves the
+                           * call's number */
     const void *rows;     /* dispatch: [tokens]; combine: received rows, processed by the experts */
     const void *scales;   /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
     void *out;            /* dispatch: received rows; combine: [tokens] */

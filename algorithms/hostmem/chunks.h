@@ -21,8 +21,8 @@
 
 enum {
     SHM_CHUNKS = 3,
-    SHM_SUMS = 2,           /* of sums (shm_staged.cu), in their own area */
-    SHM_LANES = 8192,       /* of a call: 512 each in 16 blocks */
+    SHM_SUMS = 2,           /* chunks of sums (shm_staged.cu), in their own area */
+    SHM_LANES = 8192,       /* of a call, at most: 512 each in 16 blocks */
     SHM_BATCH = 4,          /* rows that a lane copies at once */
     SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; longer messages get larger chunks */
     SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
