@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers, and adds.
+ * oneshot.cu - all-reduce, one-shot push (docs/kernels.md).
  *
  * Data path: input -> this rank's slot at every peer -> each rank adds its own value and the slots in rank order ->
- * output. One step, (n-1) S bytes out of each rank: time = t0 + (n-1) S / B. Fastest while latency dominates: up to 160
- * KiB on four H200, 512 KiB on two. A vector's value shows that it has arrived (slots.h): no flag, no barrier. In place
- * is safe: a lane sends its value before it writes that vector.
+ * output. In place is safe: a lane sends its value before it writes that vector.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
@@ -26,7 +24,7 @@ struct oneshot {
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        /* Most messages of this size have one lane per vector, which keeps it in registers. */
+        /* Mostly a lane has one vector, which stays in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;

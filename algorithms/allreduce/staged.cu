@@ -3,22 +3,18 @@
  * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
  * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
- * every peer's gather staging -> flag -> output. 2 (n-1)/n S bytes leave each rank, as in two-shot, but raw and behind
- * flags: nothing is re-armed, and a few MB of staging serve any length.
+ * every peer's gather staging -> flag -> output. Data is raw: nothing is re-armed, and a few MB of staging serve any
+ * length.
  *
  * A channel is a warp's work, independent of the others. Staging holds one chunk per channel and peer, without credit:
- * scatter chunk c+1 goes to owner o after o's gather chunk c has arrived, which o sent after reading scatter chunk c;
- * gather chunk c+1 goes to rank p after p's scatter chunk c+1 has arrived, which p sent after reading gather chunk c.
+ * gather flag c shows that scatter chunk c has been read, scatter flag c + 1 that gather chunk c has. Calls may follow
+ * each other with any grids (docs/lab/proofs.md).
  *
- * Consecutive calls: a rank ends when it has every owner's last gather chunk, so every owner has read all its scatter
- * staging. A rank writes gather staging only after a scatter flag that the reader raised in the new call. The two
- * stagings are fixed halves, so this holds for any grids.
+ * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A new one is at most two calls ahead of the
+ * awaited number.
  *
- * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag is new if it is at most two calls
- * ahead of the awaited number.
- *
- * All ranks have the same number of channels, but maybe not of warps. A warp serves its channels in increasing order,
- * so the lowest unfinished channel advances on every rank.
+ * Ranks have equally many channels, but maybe not warps. A warp serves its channels in increasing order, so the lowest
+ * unfinished channel advances on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -27,11 +23,11 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp, for which two ranks have room in 1024 channels */
+    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp; two ranks have room for 1024 channels */
     STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer messages get larger chunks */
 };
 
-/* Vectors are counted in 32 bits; this bound leaves room for sums of positions. */
+/* Vectors are counted in 32 bits, with room for sums of positions. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
 /* A row is one vector of every lane of a channel. */
@@ -39,7 +35,7 @@ typedef struct staged_plan {
     uint32_t slice;
     uint32_t channels; /* of the call */
     uint32_t chunks;   /* of each slice and channel */
-    uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
+    uint32_t rows;     /* of a chunk; a slice's last may be shorter */
 } staged_plan_t;
 
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
@@ -47,7 +43,7 @@ LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t la
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
 }
 
-/* As few chunks as the staging allows, all of one size. */
+/* As few chunks as staging allows, all of one size. */
 LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
                                        uint32_t lanes)
 {
@@ -144,7 +140,7 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        /* The warp leaves together, since its flags cover all its lanes' stores. */
+        /* The warp leaves together: its flags cover all lanes' stores. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
 
@@ -267,7 +263,7 @@ struct staged {
     }
 };
 
-/* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
+/* 64 registers: two blocks a multiprocessor, 64 MB beside matrix products end 5% sooner
  * (docs/lab/results/few-blocks-2-h200.csv). More ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.cu - all-reduce, two-shot push: scatter slices to their owners, which add and send the result to all.
+ * twoshot.cu - all-reduce, two-shot push (docs/kernels.md).
  *
  * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output slice o, and
- * rank o's gather slot at every peer -> output. Two crossings, 2 (n-1)/n S bytes out of each rank: time = t0 + one
- * crossing + 2 (n-1)/n S / B. It wins from where n/2 times fewer bytes pay for the second crossing. A message that does
- * not fit a half goes in up to four segments, one kernel each.
+ * rank o's gather slot at every peer -> output.
  *
- * The data itself shows that it arrived (slots.h), so there is no barrier. In place needs no copy: a lane writes a
- * vector of the output after it has sent that of the input. The rule of the halves (algorithm.h) holds for the shortest
- * message too: slice 0 is never empty, its owner hears from every rank, and every rank from it.
+ * In place needs no copy: a lane writes a vector of the output after it has sent that of the input. Slice 0 is never
+ * empty, so in the shortest message, too, every rank hears from every rank (algorithm.h).
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -59,7 +56,7 @@ struct twoshot {
         return twoshot_room(team->half_bytes, team->nranks, call->type);
     }
 
-    /* Up to four segments, since each costs a start. */
+    /* Each segment costs a start. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         return 4 * twoshot_room(map->half_bytes, nranks, type);

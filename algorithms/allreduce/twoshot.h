@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.h - what one lane does in two crossings: send slices to their owners, and take results from them. For
- * twoshot.cu, and for multihost/exchange.cu, which visits the other hosts in between.
+ * twoshot.h - one lane's two crossings: slices to their owners, and results from them. For twoshot.cu, and
+ * multihost/exchange.cu, which visits the other hosts in between.
  */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H
@@ -14,23 +14,23 @@ LANE_HOST_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
     return (vectors + nranks - 1) / nranks;
 }
 
-/* Bytes of the longest message that fits a half. */
+/* Bytes that fit a half. */
 static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_type_t type)
 {
     const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* of a slice */
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k: position after the lane's first vector of a slice; reduce and take are called with first + k < slice alone. ROWS:
- * so many vectors, `stride` apart, in one go. */
+/* k: position after the lane's first vector of a slice; reduce and take need first + k < slice. ROWS vectors, `stride`
+ * apart, go together. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
 
     R r;
-    slots_t s; /* the first set for scatter, the second for gather */
+    slots_t s; /* sets: scatter, gather */
     uint32_t vectors, slice, first;
-    uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after us */
+    uint32_t at[N]; /* first vector in the slice of the rank i places after us */
 
     LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
     {
@@ -57,7 +57,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return all;
     }
 
-    /* Load from every other slice, if the lane has a vector k there. All loads are in flight at once. */
+    /* From every other slice; all loads in flight at once. */
     LANE_FN void load(bool exists, uint32_t k, vec16_t x[N]) const
     {
         LANE_UNROLL

@@ -3,19 +3,16 @@
  * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
- * output. Chunks, slots and shared words: walk.h; the other roles: roles.h; why there is no deadlock: move.h.
+ * output. Beside the roles of roles.h there are the collector and the adder. No deadlock: move.h.
  *
- * The collector loads a chunk of every peer and of the own input into one stage; the adders, groups of warps that take
- * chunks in turn, put the sums in the first chunk's place; the keeper stores them.
+ * Two ranks all-reduce in one step, exchanging whole inputs. More ranks reduce-scatter into slices of the output, and a
+ * second kernel gathers them.
  *
- * Two ranks all-reduce in one step: they exchange whole inputs, as many bytes as in staged's two steps. More ranks
- * reduce-scatter into slices of the output, and a second kernel gathers them.
+ * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless the order does
+ * not matter (reduce.h).
  *
- * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), and all add in rank order, unless
- * the order does not matter (reduce.h).
- *
- * In place, an all-reduce between two ranks overwrites what it sends, so an adder waits until the sender of its block
- * has reported the chunk complete at the peer. No deadlock: that sender waits only for credit, which lower chunks give.
+ * In place, an all-reduce of two ranks overwrites what it sends, so an adder waits until the sender of its block
+ * reports the chunk complete at the peer. That sender waits only for credit, which lower chunks give.
  */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
@@ -39,7 +36,7 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Loads each chunk's data of the peers, in rank order, then the own input. */
+/* Into one stage: each peer's chunk, in rank order, then the own input. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -73,12 +70,12 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Adds a stage's chunks into the first one's place. */
+/* Groups of warps in turn add a stage's chunks into the first one's place. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     const R &r;
-    buffer_t input; /* the own block */
+    buffer_t input; /* own */
     walk w;
     bulk_at_t at;
     uint32_t thread;
@@ -141,8 +138,8 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* Only an all-reduce (of two ranks) may store where it sends from. Its chunks are one piece, so BULK_SENT counts
-     * chunks. */
+    /* Only an all-reduce (of two ranks) may store where it sends from. Its chunks are one piece: BULK_SENT counts
+     * them. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
@@ -158,7 +155,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* The sender's copies in flight behind the newest: shorter pieces need more for as many bytes. */
+/* The sender's copies in flight behind the newest; shorter pieces need more. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -236,8 +233,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). An input that is multiplied first takes the kernel for buffers that are not whole, since
- * bulk copies send the input unchanged. Ranks may differ in that. */
+/* A reducer (device/launch.h). An input that is multiplied takes the kernel for buffers that are not whole: bulk copies
+ * send it unchanged. Ranks may differ in that. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -264,8 +261,8 @@ struct bulk_reducer {
         });
     }
 
-    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last ranks' may
-     * be shorter or empty. */
+    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last may be
+     * shorter or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Beside the members that
- * device/launch.h requires, their algorithm A has:
+ * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Beside the members for
+ * device/launch.h their algorithm has:
  *   WHOLE_THREADS   threads of a block if buffers are whole
  *   DEPTH           stages of each ring
  *   IN_CHUNKS       longest chunks that a stage of the second ring holds
- *   PARTS           the most parts of the first ring's stages (bulk_make)
+ *   PARTS           most parts of the first ring's stages (bulk_make)
  */
 #ifndef SHUNT_BULK_LAUNCH_H
 #define SHUNT_BULK_LAUNCH_H
@@ -18,11 +18,10 @@ enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
 
-/* A block's shared memory on the GPUs with the least. */
+/* Every GPU has so many bytes for a block. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* A block's most shared memory on the current device (KiB: 227 on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89,
- * sm_120). Returns a cudaError_t. */
+/* For a block on the current device: 99 to 227 KiB. A cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;
@@ -32,7 +31,7 @@ static int bulk_most_room(int *bytes)
     return (int)error;
 }
 
-/* bulk_make uses fewer stages if memory is too small. */
+/* With too little memory bulk_make uses fewer stages. */
 template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)
@@ -50,7 +49,7 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
                                     all < (uint32_t)most ? all : (uint32_t)most, stream);
 }
 
-/* Returns a cudaError_t. */
+/* A cudaError_t. */
 template <class P> static int bulk_preload(kernel_t<P> kernel)
 {
     int most = 0;
@@ -76,18 +75,17 @@ template <class P> static int bulk_preload(kernel_t<P>)
 
 #endif
 
-/* Whether bulk copies reach all but the buffers' last bytes. Ranks may differ. */
+/* Bulk copies reach all but the buffers' last bytes. Ranks may differ. */
 static inline bool bulk_is_whole(const kernel_call_t &call)
 {
     const bool blocks = alg_collective_blocks(call.collective, 2) > 1;
     return ((uintptr_t)call.input | (uintptr_t)call.output | (blocks ? call.stride : 0)) % VEC == 0;
 }
 
-/* An all-reduce of 64 MB on two H100 with 20, 24 and 32 blocks: 345, 289 and 234 us unaligned, 198, 203 and 208 us
- * aligned. */
+/* Source: docs/lab/beside.md. */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* At most one block per KiB of rank_bytes, one rank's data; a GPU's chunks have at least 2 KiB. */
+/* At most one block per KiB of one rank's data; a GPU's chunks have at least 2 KiB. */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
     const uint64_t most = rank_bytes / 1024 + 1;
@@ -97,12 +95,12 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* A full ring holds what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. The
- * least ring still has a slot. */
+/* A full ring holds what the link carries until a chunk's credit returns (some 10 us): sending never stalls. The least
+ * ring has a slot. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
-/* The most bytes of one rank's data: a ring that is not full must hold the whole message. */
+/* Of one rank's data: a ring that is not full must hold the whole message. */
 static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 {
     const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);

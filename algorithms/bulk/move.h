@@ -5,25 +5,18 @@
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
  * multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores.
  *
- * The block that takes a chunk (walk.h) sends it to the peers and receives theirs of the same number. Each pair of
- * ranks has a ring of slots; chunk c uses slot c modulo their number, whichever blocks serve it. A slot has two flags:
- * DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the sum of the call's and the chunk's
- * number, and are never cleared.
+ * The block that takes a chunk sends it to the peers and receives theirs of the same number. Each pair of ranks has a
+ * ring of slots, each with two flags: DATA (the chunk has arrived) and CREDIT (the chunk may be sent). They hold the
+ * sum of the call's and the chunk's number, and are never cleared.
  *
- * No deadlock, whatever the numbers of blocks: blocks serve chunks in order, so the lowest chunk that a rank has not
- * received is the first unfinished one of its block at either end. Its slot is free, since the slot's previous chunk is
- * lower.
+ * No deadlock, whatever the numbers of blocks: blocks serve chunks in order, and a chunk waits for lower ones alone.
  *
- * Consecutive calls: in place of CREDIT the ring's first round needs ENTRY, which a rank raises when it begins the
- * call. Its previous kernel, with all its reads, has then ended, so no rank waits for its peers' reads at the end. No
- * call is empty, so a rank ends only after every rank's chunk 0 has arrived (algorithm.h). The rings use the half of
- * staging where staged gathers, and staged stores there only after a flag that the reader raised in the same call; so
- * either may follow the other.
+ * In the ring's first round ENTRY replaces CREDIT: a rank raises it when it begins the call, after its previous
+ * kernel's last read. No call is empty, so each rank hears from every rank (algorithm.h). The rings share staging with
+ * staged; either may follow the other (docs/lab/proofs.md).
  *
- * Roles: roles.h. Shared words, and what orders them: walk.h.
- *
- * A broken wait ends only its role. The others find the stop when they next poll; their data is still correct. Each
- * role waits for its own copies before it leaves.
+ * A broken wait ends only its role. The others find the stop at their next poll; their data is still correct. Each role
+ * waits for its own copies before it leaves.
  */
 #ifndef SHUNT_BULK_MOVE_H
 #define SHUNT_BULK_MOVE_H

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps, each with its own walk through the block's chunks. The words by which they
- * wait for each other: walk.h. What a role is: bulk.h. In the order of a chunk's way:
+ * roles.h - the roles of a block's warps (bulk.h), each with its own walk through the block's chunks. In the order of a
+ * chunk's way (waits: walk.h):
  *   lister           takes the chunk
  *   loader           input -> stage of `out`
- *   shifter          only if buffers are not whole (plain.h): to the stage's beginning
+ *   shifter          if buffers are not whole (plain.h): to the stage's beginning
  *   credit watcher   polls CREDIT of all peers
  *   sender           stage -> slot at each peer (the own block -> output)
- *   herald           raises DATA, since the fence before it takes microseconds
+ *   herald           raises DATA; apart, since its fence takes microseconds
  *   data watcher     polls DATA of all peers
  *   taker            slot -> stage of `in`; in a sum the collector (bulk_add.cu), all peers' slots into one stage
- *   adder            only in a sum (bulk_add.cu): stage -> the same stage
+ *   adder            in a sum (bulk_add.cu): stage -> the same stage
  *   keeper           gives CREDIT, stage -> output
  */
 #ifndef SHUNT_BULK_ROLES_H
@@ -18,8 +18,8 @@
 
 #include "algorithms/bulk/walk.h"
 
-/* Lists a chunk when its first stage is free, so slow blocks take fewer. (With more pieces than stages, the check may
- * pass two rounds early.) Takes a number one chunk ahead, since that is as slow as a load. */
+/* Lists a chunk when its first stage is free (with more pieces than stages, maybe two rounds early), so slow blocks
+ * take fewer. Takes a number one chunk ahead: that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -47,8 +47,7 @@ template <int N> struct bulk_lister {
     }
 
     /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
-     * in the call, and leaves if they are late, since another communicator's call may wait for its place on the GPU.
-     * Then the call ends whatever else waits. */
+     * in the call. If they are late it leaves: another communicator's call may wait for its place on the GPU. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -74,8 +73,8 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) of a chunk that lie wholly in its buffer; bulk copies reach no others. The chunk
- * begins at byte `shift` of its stage; granules hold its vectors first .. end - 1. */
+/* A chunk's granules (16 aligned bytes) inside its buffer; bulk copies reach no others. The chunk begins at byte
+ * `shift` of its stage; granules hold its vectors first .. end - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* offset: in the stage */
@@ -108,7 +107,7 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* Loads these bytes to byte `offset` of a stage. */
+/* To byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
@@ -165,7 +164,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Publishes how many of the block's chunks have flags from all peers; each lane polls another chunk. */
+/* Each lane polls another chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -198,13 +197,12 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* WHOLE: also stores the own block, which otherwise the shifter does. LAG: the most copies in flight behind the
- * newest. */
+/* WHOLE: also stores the own block, else the shifter's work. LAG: most copies in flight behind the newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w = {};
-    bulk_at_t at = {}, read = {}; /* the next stages to send and to release */
+    bulk_at_t at = {}, read = {}; /* to send, to release */
     uint32_t piece = 0, issued = 0, done = 0, credited = 0;
 
     LANE_FN bulk_step_t step()
@@ -253,7 +251,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.list.tell(BULK_SENT, done);
     }
 
-    /* Publishes complete copies before idling; otherwise ranks could wait for each other's last chunks. */
+    /* Publishes complete copies before idling; else ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -269,7 +267,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Raises DATA for chunks sent, each lane for another chunk. */
+/* Each lane raises DATA for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -297,7 +295,7 @@ struct bulk_herald {
     }
 };
 
-/* `arrived`: chunks from all peers, as last read. */
+/* `arrived`: as last read. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -307,7 +305,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* Loads each chunk's data from all peers, a stage each, beginning with the peer that sends to this rank first. */
+/* A stage for each peer's chunk, beginning with the peer that sends to this rank first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -339,20 +337,20 @@ struct bulk_taker {
     }
 };
 
-/* Stages of the second ring per chunk: one for each peer, or (SUM) one. */
+/* Stages of the second ring per chunk. */
 template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank whose data stage `piece` holds: peers in the taker's order, or (SUM) this rank. */
+/* The rank of stage `piece`: peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* Tells `peer`, or (SUM) all, that the chunk has left its slot. Needs no fence, as the load has ended. Nobody awaits
- * the last slots' credit. */
+/* The chunk has left its slot: tells `peer`, or (SUM) all. No fence, as the load has ended. Nobody awaits the last
+ * slots' credit. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)
@@ -363,7 +361,7 @@ template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t 
         bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
 }
 
-/* `to` is aligned to 16 bytes; `bytes` is any number. */
+/* `to`: aligned to 16 bytes. `bytes`: any number. */
 LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
 {
     const uint32_t whole = bytes / VEC * VEC;
@@ -373,12 +371,12 @@ LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &
         lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
-/* SUM: a stage holds the sum of all ranks. LAG: see bulk_sender. */
+/* SUM: stages hold sums. LAG: see bulk_sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w = {};
-    bulk_at_t at = {}, read = {}; /* the next stages to empty and to release */
+    bulk_at_t at = {}, read = {}; /* to empty, to release */
     uint32_t piece = 0, issued = 0;
 
     LANE_FN bulk_step_t step()

@@ -2,23 +2,23 @@
 /*
  * walk.h - the chunks of a call: their blocks, their slots in staging, and all words that ranks and roles share.
  *
- * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room: with equal
- * parts, 24 blocks on H100 ended after 0.87 to 1.26 times the mean, as multiprocessors share the link unequally.
+ * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
+ * multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * One role writes a word (of TAKEN: the lister of every block). Words of a block count its chunks, in its list's order.
+ * Words of a block count its chunks, in its list's order.
  *
  *   word            of         writer          readers                       meaning
  *   TAKEN           rank       listers         listers                       chunks taken, blocks finished
- *   ENTRY           pair       lister          credit watcher, spare lister  the writer's rank has begun this call
+ *   ENTRY           pair       lister          credit watcher, spare lister  the writer's rank is in this call
  *   CREDIT          pair, slot keeper          credit watcher                the chunk may be stored into its slot
  *   DATA            pair, slot herald          data watcher                  the chunk is in its slot
- *   BULK_LIST...    block      lister          all roles                     numbers of its chunks, then BULK_NONE
+ *   BULK_LIST...    block      lister          all roles                     its chunks' numbers, then BULK_NONE
  *   BULK_LISTED     block      lister          all roles                     chunks in the list
  *   BULK_CREDITED   block      credit watcher  sender                        chunks with CREDIT from all peers
  *   BULK_SENT       block      sender          herald, adder                 pieces complete at their destination
  *   BULK_ANNOUNCED  block      herald          lister                        chunks with DATA raised at all peers
  *   BULK_ARRIVED    block      data watcher    taker, collector              chunks with DATA from all peers
- *   BULK_KEPT       block      keeper          lister                        chunks whose entry the keeper is done with
+ *   BULK_KEPT       block      keeper          lister                        chunks that the keeper is done with
  *
  * Flags (ENTRY, CREDIT, DATA) and words of a block are written by release and read by acquire. TAKEN is atomic, and
  * guards no data. Bulk copies need more (bulk_ptx.cuh):
@@ -38,13 +38,12 @@
 /* Sizes; bytes unless said otherwise.
  *   BULK_CHUNK       a slot, and the longest chunk between two ranks (more ranks: bulk_parts)
  *   BULK_STAGE       a stage, in which a chunk may begin inside a granule (roles.h)
- *   BULK_SHORT       the least chunk of messages shorter than BULK_SHARE longest chunks
- *   BULK_BATCH       vectors that a thread reads at once (plain.h)
+ *   BULK_SHORT       least chunk of messages shorter than BULK_SHARE longest chunks
+ *   BULK_BATCH       vectors that a thread reads at once
  *   BULK_WARPS       warps of a group; BULK_TURNS: groups that take chunks in turn
  *   BULK_DEPTH       stages of each ring of a block (BULK_ADD_DEPTH: in bulk_add.cu)
- *   BULK_MOST_SLOTS  slots between two ranks. One slow block holds up the whole ring: on two H100 an all-reduce of
- *                    256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks)
- *   BULK_PLACES      places of a block's list: the most chunks that the block has in flight
+ *   BULK_MOST_SLOTS  slots between two ranks; one slow block holds up the ring (docs/lab/beside.md)
+ *   BULK_PLACES      places of a block's list: its most chunks in flight
  *   BULK_PATIENCE    a spare block's polls of ENTRY, an estimated 1 ms */
 enum {
 #ifdef __CUDACC__
@@ -80,14 +79,12 @@ enum {
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
 /* Bulk shares staged's flag words: scatter's for CREDIT (the last one for ENTRY), gather's for DATA, with slots as
- * channels. If a peer is already in the next call, a staged one, its scatter flag may read as credit: harmless, as that
- * peer has all of this rank's data. Its gather flags follow this rank's scatter flag, so none reads as DATA. */
+ * channels. A peer's flags of a staged call that follows do no harm (docs/lab/proofs.md). */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* How many parts a slot is cut into, and likewise a stage on the way to peers. A sum's stage holds a chunk of every
- * rank, so more ranks have shorter chunks. */
+/* Parts of a slot, and of a stage on the way to peers: a sum's stage holds a chunk of every rank. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -123,7 +120,7 @@ static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is
 /* Ends the list, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
-/* The chunks that a block has taken, the n-th at place n % BULK_PLACES, and how far its roles are. */
+/* The chunks that a block has taken, the n-th at place n % BULK_PLACES, and its roles' progress. */
 typedef struct bulk_list {
     bulk_word_t words;
 
@@ -137,7 +134,7 @@ typedef struct bulk_list {
         bulk_tell(bulk_word(words, word), value);
     }
 
-    /* The block's chunk n < told(BULK_LISTED), as numbered in the call. */
+    /* Chunk n < told(BULK_LISTED) of the block, as numbered in the call. */
     LANE_FN uint32_t chunk(uint32_t n) const
     {
         return told(BULK_LIST + n % BULK_PLACES);
@@ -148,8 +145,8 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether the list has room for chunk n, or for the BULK_TURNS ends in its stead: every role has passed what was
-     * there. The herald is the last role that sends, the keeper the last that receives. */
+    /* Whether every role has passed the place of chunk n, or those of the BULK_TURNS ends in its stead. The herald is
+     * the last role that sends, the keeper the last that receives. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
@@ -165,20 +162,20 @@ typedef struct bulk_list {
     }
 } bulk_list_t;
 
-/* What the roles of a block share besides: equal in all roles, and unchanged. */
+/* What else a block's roles share; constant. */
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
-    const bulk_ring_t *out, *in; /* stages on the way to peers, and from peers */
+    const bulk_ring_t *out, *in; /* stages to peers, from peers */
     bulk_list_t list;
     const uint8_t *input;
-    const uint8_t *own; /* bulk_add.cu: the part of the input that this rank adds itself */
+    const uint8_t *own; /* bulk_add.cu: what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t full; /* ranks with plan.bytes of data; rank `full` has `rest` bytes, later ranks none */
     uint64_t rest;
-    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk's place in a sum's stage */
-    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one for all */
+    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk in a sum's stage */
+    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one */
     bool keep;       /* the own block must be copied to the output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
@@ -222,11 +219,11 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     return j;
 }
 
-/* A role's walk through its block's chunks, in the list's order. */
+/* A role's walk through its block's list. */
 struct walk {
     uint32_t n;     /* next chunk's number in the block */
     uint32_t known; /* chunks listed, as last read */
-    uint32_t chunk; /* next chunk's number in the call, set by `look` */
+    uint32_t chunk; /* next chunk's number in the call, from `look` */
 
     LANE_FN bulk_step_t look(const bulk_job_t &j)
     {
@@ -238,7 +235,7 @@ struct walk {
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* Called by all lanes of a warp. */
+    /* Warp-wide. */
     LANE_FN bulk_step_t look_together(const bulk_job_t &j)
     {
         const bulk_step_t found = look(j);
@@ -254,13 +251,13 @@ LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
     return (uint64_t *)(team.own + ALG_TAKEN_OFFSET);
 }
 
-/* Takes the next chunk's number; plan.chunks or more: none is left. */
+/* The next chunk; plan.chunks or more: none is left. */
 LANE_FN uint32_t bulk_take(const alg_team_t &team)
 {
     return (uint32_t)lane_take_own(bulk_taken(team), 1);
 }
 
-/* Called once by each block, after its last bulk_take. */
+/* Once by each block, after its last bulk_take. */
 LANE_FN void bulk_finish(const alg_team_t &team, uint32_t blocks)
 {
     if (lane_take_own(bulk_taken(team), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
@@ -291,14 +288,14 @@ LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t c
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* Tells the peer that all its slots at this rank are free (move.h). */
+/* All the peer's slots at this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY). Flags of earlier calls do not
- * count; a flag of the next call does, since its rank has ended this call. */
+/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY), in this call or the next: its rank
+ * has then ended this one. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * choices.h - the choices of all ranks' tokens in a block's shared memory, and what follows from them: the place of
- * each received row. Places depend on choices alone, so they do not change with the order of arrival.
+ * choices.h - all ranks' choices in a block's shared memory. They alone determine the place of each received row,
+ * whatever the order of arrival.
  */
 #ifndef SHUNT_EXPERTS_CHOICES_H
 #define SHUNT_EXPERTS_CHOICES_H
@@ -11,7 +11,7 @@
 enum { CHOICE_NONE = 0xffff };
 static const uint64_t QUAD_NONE = ~UINT64_C(0);
 
-/* An expert, or CHOICE_NONE. Without branches, so that the loads of several choices are under way together. */
+/* An expert, or CHOICE_NONE. No branches: the loads of several choices overlap. */
 LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k)
 {
     const bool is = k < c.call.top_k;
@@ -21,7 +21,7 @@ LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k
     return is && e < c.experts && (!c.call.wide || above == 0) ? e : (uint32_t)CHOICE_NONE;
 }
 
-/* Quad i of the own tokens, or of places behind them. */
+/* QUAD_NONE behind the own tokens. */
 LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t i)
 {
     const uint32_t token = divide(i, c.by_quads), quad = i - token * c.quads;
@@ -44,7 +44,7 @@ LANE_FN uint32_t choice_rank(const experts_call_t &c, uint32_t expert)
     return (uint32_t)(expert * c.local_inverse >> 32);
 }
 
-/* The ranks (bits) that want an own token. By all lanes of a warp. */
+/* The ranks (bits) that want an own token. Warp-wide. */
 LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token, const share_t &s)
 {
     uint32_t own = 0, ranks = 0;
@@ -79,7 +79,7 @@ LANE_FN table_t table_of(const experts_call_t &c, uint8_t *shared, uint32_t warp
     return t;
 }
 
-/* All ranks' choices, and how many tokens each has. By all lanes of the block; false: the wait was broken. */
+/* All ranks' choices and numbers of tokens. Block-wide. */
 LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                         const table_t &t)
 {
@@ -98,7 +98,7 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
-    /* The last lanes, which have the fewest quads: one lane of each block polls a rank's number of tokens. */
+    /* The last lanes first: they have the fewest quads. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
         if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;
@@ -135,7 +135,7 @@ LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place
     return has;
 }
 
-/* Tokens that chose the expert, of all ranks before `source` and of the first `end` of that. By all lanes of a warp. */
+/* Tokens that chose the expert, of ranks before `source` and of its first `end`. Warp-wide. */
 LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t source, uint32_t end,
                              const share_t &s)
 {
@@ -157,7 +157,7 @@ LANE_FN bool table_token_is_here(const alg_team_t &team, const experts_call_t &c
     return here;
 }
 
-/* Tokens before `end` of a rank that have a choice here. By all lanes of a warp. */
+/* Of a rank, those before `end` with a choice here. Warp-wide. */
 LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                                     uint32_t end, const share_t &s)
 {
@@ -167,8 +167,8 @@ LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t
     return lane_warp_sum(count);
 }
 
-/* The row of `out` for a key of a token: expert-major a choice, rank-major 0. -1: none. A token that chose an expert
- * twice has one row there, so an expert's rows always suffice. By all lanes of a warp. */
+/* The row of `out` for a token's key (expert-major a choice, rank-major 0); -1: none. A token that chose an expert
+ * twice has one row there, so an expert's rows suffice. Warp-wide. */
 LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                           uint32_t token, uint32_t key, const share_t &s)
 {

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine.cu - the experts' rows back to their tokens' ranks, weighed and added (experts.h).
+ * combine.cu - the experts' rows back to their tokens' ranks, weighed and added. Two data paths; a rank's number of
+ * tokens, which all ranks know, chooses one (experts_most_rows; why: docs/lab/experts.md).
  *
- * Two data paths; which one a token takes follows from its rank's number of tokens, which all ranks know:
- *
- *   rows   a token's row of each expert -> a slot of its own at the token's rank -> weighed and added there, in the
- *          order of choices, rounded once: the bits are those of NVIDIA's library. Rank-major, where the program has
- *          added a rank's rows itself: one row of each rank, in the order in which the token chose them
- *   sums   the token's rows on a rank, weighed and added -> the sum in fp32 in two slots at the token's rank -> added
- *          there in the order of ranks. Fewer bytes for many tokens and few ranks (experts_most_rows), but one more
- *          trip: the weights, 4 bytes a choice, go ahead in the header. Another order of the same fp32 sum
- *
- * In a staged call what a rank sends itself passes the room, too.
+ *   rows   each expert's row -> its slot at the token's rank -> weighed and added there in the order of choices,
+ *          rounded once. Rank-major: a row of each rank, in the order in which the token chose them
+ *   sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank -> added there
+ *          in rank order. One more trip: the weights go ahead in the header
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,14 +14,14 @@
 #include "algorithms/experts/routes.h"
 #include "algorithms/experts/start.h"
 
-/* A term of a token's sum: row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
+/* Row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
 typedef struct term {
     int32_t row;
     uint32_t slot, rank;
     float weight;
 } term_t;
 
-/* Of one token, in shared memory, for each warp. */
+/* Of one token, in shared memory, per warp. */
 typedef struct terms {
     term_t *term;
     uint32_t count;
@@ -53,7 +48,6 @@ template <int TYPE> struct experts_combine {
         return slot_at(c, room, ((uint64_t)sender * c.most_tokens + token) * ROOM_SUM_SLOTS);
     }
 
-    /* The slot of a term of a token, from a rank. */
     LANE_FN static uint32_t slot_of(const experts_call_t &c, uint32_t rank, uint32_t token, uint32_t choice)
     {
         return c.call.rank_major ? rank * c.most_tokens + token : token * c.call.top_k + choice;
@@ -64,16 +58,14 @@ template <int TYPE> struct experts_combine {
         return terms_t{(term_t *)shared + s.warp * c.terms, 0};
     }
 
-    /* ---- Sending ---- */
-
-    /* This rank's rows of a token of rank `home`. By all lanes of a warp; false in all of them: the wait was broken. */
+    /* This rank's rows of a token of rank `home`. Warp-wide, as is the result. */
     LANE_FN static bool load_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   uint32_t home, uint32_t token, bool sums, const share_t &s, terms_t &t)
     {
         const route_entry_t *const entries = routes_of_token(c, routes_of(c), home, token);
         uint32_t count = 0;
         bool broken = false;
-        lane_warp_sync(); /* the warp has used its last ones */
+        lane_warp_sync(); /* the warp has read its last ones */
         for (uint32_t k = s.in_warp; k < c.keys && !broken; k += s.width) {
             const route_entry_t e = entries[k];
             t.term[k] = term_t{e.row, slot_of(c, team.rank, token, e.choice), home, 1};
@@ -92,13 +84,12 @@ template <int TYPE> struct experts_combine {
         return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
     }
 
-    /* Past the last term: the batch's first again, so that every load is valid. */
+    /* Past the last term the batch's first, so every load is valid. */
     LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
     {
         return t.term[first + b < t.count ? first + b : first];
     }
 
-    /* Vector v of up to BATCH rows. */
     LANE_FN static void load_batch(const experts_call_t &c, const terms_t &t, uint32_t first, uint32_t v,
                                    vec16_t (&x)[BATCH])
     {
@@ -153,8 +144,8 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* For each vector of the row a sum has SUM_VECTORS. All first ones lie before all second ones, so that a warp's
-     * stores are contiguous. */
+    /* SUM_VECTORS for each vector of the row. All first ones lie before all second ones, so a warp's stores are
+     * contiguous. */
     LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
     {
         float sum[COUNT];
@@ -168,7 +159,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* What this rank has of the peers' tokens; in a staged call also of its own. False: the wait was broken. */
+    /* What this rank has of the peers' tokens; staged also of its own. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                              uint8_t *shared, const uint32_t (&tokens)[ALG_MAX_RANKS])
     {
@@ -201,9 +192,7 @@ template <int TYPE> struct experts_combine {
         return true;
     }
 
-    /* ---- Receiving ---- */
-
-    /* All terms of an own token. By all lanes of a warp. */
+    /* Warp-wide. */
     LANE_FN static void load_terms(const alg_team_t &team, const experts_call_t &c, uint32_t token, const share_t &s,
                                    terms_t &t)
     {
@@ -224,7 +213,7 @@ template <int TYPE> struct experts_combine {
         lane_warp_sync();
     }
 
-    /* The ranks (bits) that have rows of an own token. */
+    /* The ranks (bits) with rows of an own token. */
     LANE_FN static uint32_t ranks_of(const alg_team_t &team, const experts_call_t &c, uint32_t token)
     {
         const route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;
@@ -234,7 +223,7 @@ template <int TYPE> struct experts_combine {
         return ranks;
     }
 
-    /* Vector v of up to BATCH terms, all polled together. False: the wait was broken. */
+    /* Polled together. */
     LANE_FN static bool take_batch(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                    const terms_t &t, uint32_t first, uint32_t v, vec16_t (&x)[BATCH])
     {
@@ -281,7 +270,6 @@ template <int TYPE> struct experts_combine {
         return true;
     }
 
-    /* Vector v of a peer's sum, added. False: the wait was broken. */
     LANE_FN static bool take_sum(lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint32_t rank,
                                  uint8_t *from, uint32_t v, float (&sum)[COUNT])
     {
@@ -360,7 +348,7 @@ template <int TYPE> struct experts_combine {
             if (lane_warp_any(broken))
                 return false;
         }
-        /* A call ends only after hearing from every rank, also from one without rows for this one (algorithm.h). */
+        /* A call hears from every rank (algorithm.h), also from one without rows here. */
         uint32_t tokens;
         for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
             broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);
@@ -375,7 +363,7 @@ template <int TYPE> struct experts_combine {
         lane_begin((uintptr_t)team.own, 0);
         const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            /* Loaded while the call's number is under way; both take equally long. */
+            /* Loaded while the call's number is. */
             const header_pair_t pair = header_load(c, first);
             uint32_t tokens[ALG_MAX_RANKS];
             LANE_UNROLL

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.cu - each token's row to the experts that it chose (experts.h).
+ * dispatch.cu - each token's row to the experts that it chose (docs/lab/experts.md).
  *
- * Data path: own rows -> a row's slot in the room at each rank that wants it -> all its places in `out` there. A row
- * crosses a link once, however many experts of a rank want it. The choices go ahead in the header; from those of all
- * ranks the receiver finds each row's places (choices.h), while the rows are under way.
+ * Data path: own row -> its slot at each rank that wants it -> its places in `out` there. A row crosses a link once.
+ * Choices go ahead in the header; from those of all ranks the receiver finds the places (choices.h) while the rows are
+ * under way.
  *
- * A block first sends its part and then receives its part, so no block that waits keeps another one from sending.
+ * A block sends its part before it receives, so no waiting block keeps another one from sending.
  */
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     typedef row_source<RECIPE> source_t;
 
-    /* What a lane loads before the call's number is known, as its loads take as long as that one's. */
+    /* Loaded while the call's number is. */
     typedef struct early {
         uint64_t quad;
         header_pair_t pair;
@@ -93,7 +93,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The rows of `out` of the units that the block serves in this round. By all lanes. */
+    /* This round's rows of `out`. Block-wide. */
     LANE_FN static void find_rows(const alg_team_t &team, const experts_call_t &c, const table_t &t, const share_t &s,
                                   uint32_t first, uint32_t units)
     {
@@ -113,7 +113,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
     }
 
-    /* Where the rows of an own token's choices are, closed up: a lane has a choice. */
+    /* Where an own token's choices have their rows, closed up; one lane per choice. */
     LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                      const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -133,7 +133,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The same of its ranks, in the order in which it chose them: a lane has a term. */
+    /* The same of its ranks, in the order of its choices; one lane per term. */
     LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                    const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -152,8 +152,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* By the warp that has a unit's first piece: routes for combine, and rank-major the token's choices and weights.
-     * False: the wait was broken. */
+    /* By the warp with a unit's first piece: routes for combine, and rank-major choices and weights. */
     LANE_FN static bool note_unit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   const table_t &t, const int32_t *rows, uint32_t source, uint32_t token,
                                   const share_t &s)
@@ -201,7 +200,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* A piece of a row to its places. False: the wait was broken. */
     LANE_FN static bool receive_piece(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                       const int32_t *rows, uint32_t source, uint32_t token, const piece_t &p,
                                       const share_t &s)
@@ -234,7 +232,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return any;
     }
 
-    /* False: the wait was broken. By all lanes. */
+    /* Block-wide. */
     LANE_FN static bool receive_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                      const table_t &t, const share_t &s)
     {
@@ -258,8 +256,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* How many rows there are, by a warp for each local expert or source rank; rank-major, the places without a row
-     * have no choices. */
+    /* A warp counts for each local expert or source rank. Rank-major, places without a row get no choices. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                    const table_t &t, const share_t &s)
     {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.c - what the host needs of dispatch and combine: the memory of a group, and their launches.
+ * experts.c - a group's memory, and the launches of dispatch and combine.
  */
 #include "algorithms/experts/experts.h"
 
@@ -35,8 +35,7 @@ uint32_t alg_experts_staged(const alg_experts_shape_t *shape)
     return staged;
 }
 
-/* One block of 512 lanes on each multiprocessor: half of its places, so kernels of other communicators fit beside it.
- */
+/* One block per multiprocessor takes half its places: kernels of other communicators fit beside it. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most)
 {
     return most > 0 && most < multiprocessors ? most : multiprocessors;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.h - dispatch and combine of a mixture of experts, for ranks of one host with peer access.
+ * experts.h - dispatch and combine of a mixture of experts, between ranks of one host with peer access.
  *
- * Experts are numbered over all ranks; rank r has those from r * local to (r + 1) * local - 1, where local = experts /
- * nranks. Each token has top_k choices, experts or -1. Dispatch copies a token's row to every expert that it chose.
- * Combine adds the experts' rows, each times its weight, at the token's rank.
+ * Rank r has experts r * local to (r + 1) * local - 1, where local = experts / nranks. A token has top_k choices,
+ * experts or -1. Dispatch copies its row to every expert chosen. Combine adds the experts' rows, each times its weight,
+ * at the token's rank.
  *
- * A group has memory of its own, a scratch with the map of alg_experts_map: collectives beside it never share a slot.
- * It has rooms, each for one call: two that calls take in turn, and staged ones for calls that the program sends and
- * receives separately, with other calls in between. All ranks make the same calls of a group, in the same order.
+ * A group has a scratch of its own (alg_experts_map), with rooms, each for one call. Staged calls launch SEND and
+ * RECEIVE separately, with other calls in between. All ranks make the same calls of a group, in the same order.
  */
 #ifndef SHUNT_EXPERTS_H
 #define SHUNT_EXPERTS_H
@@ -19,11 +18,11 @@
 extern "C" {
 #endif
 
-/* Of which types combine always adds at the token's rank, in the order of choices (combine.cu). That takes a slot for
- * each choice; of fp32, where a token has at most 8. */
+/* Types that combine always adds at the token's rank, in the order of choices (combine.cu), with a slot for each
+ * choice. FP32: for tokens of up to 8 choices. */
 typedef enum alg_experts_exact {
     ALG_EXPERTS_EXACT_NONE,
-    ALG_EXPERTS_EXACT_FP32, /* in whose results another order of the sum shows more often */
+    ALG_EXPERTS_EXACT_FP32, /* where the order of a sum shows more often */
     ALG_EXPERTS_EXACT_ALL
 } alg_experts_exact_t;
 
@@ -40,19 +39,19 @@ typedef struct alg_experts_shape {
 enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
-    ALG_EXPERTS_STAGED = 4,            /* most staged rooms of a group */
-    ALG_EXPERTS_CHOICES = 38 << 10,    /* most choices of all ranks: two blocks' fit in the 164 KiB of sm_80 */
-    ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group's memory, unless two rooms and one staged room need more */
-    ALG_EXPERTS_BLOCK_ELEMENTS = 128,  /* elements of a scale of ALG_EXPERTS_E4M3 */
-    ALG_EXPERTS_THREADS = 512          /* of a block on a GPU; the host device's have one */
+    ALG_EXPERTS_STAGED = 4,
+    ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' fit in the 164 KiB of sm_80 */
+    ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless two rooms and one staged room need more */
+    ALG_EXPERTS_BLOCK_ELEMENTS = 128,
+    ALG_EXPERTS_THREADS = 512 /* of a block on a GPU; host device: 1 */
 };
 
-/* The map of a rank's memory. False: the shape cannot be served. */
+/* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* Staged rooms of the group, 1 to ALG_EXPERTS_STAGED. Staged calls take them in turn: call n may be sent when call n -
- * rooms has been received on this rank, replays included. */
+/* 1 to ALG_EXPERTS_STAGED. Staged calls take their own rooms in turn: a rank may send call n after it has received call
+ * n - rooms, replays included. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
-/* Bytes of a handle's routes: what dispatch leaves for combine. 256-byte aligned device memory, any content. */
+/* A handle's routes, from dispatch to combine: 256-byte aligned device memory, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
 
 typedef enum alg_experts_phase {
@@ -62,37 +61,36 @@ typedef enum alg_experts_phase {
 } alg_experts_phase_t;
 
 typedef enum alg_experts_recipe {
-    ALG_EXPERTS_BYTES = 0, /* rows, and scales if scale_bytes is not 0, travel as they are */
-    ALG_EXPERTS_E4M3 = 1   /* rows of bf16 are sent as e4m3 with an fp32 scale per ALG_EXPERTS_BLOCK_ELEMENTS */
+    ALG_EXPERTS_BYTES = 0, /* rows and scales travel as they are */
+    ALG_EXPERTS_E4M3 = 1   /* rows of bf16 travel as e4m3 with an fp32 scale per ALG_EXPERTS_BLOCK_ELEMENTS */
 } alg_experts_recipe_t;
 
 /*
- * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Inputs are read by the phase SEND
- * alone, but the weights of a combine by both; outputs are written by RECEIVE alone, which must come behind SEND.
+ * A call. Buffers are device memory, aligned to 16 bytes unless said otherwise. Only SEND reads inputs (a combine's
+ * weights: both phases). Only RECEIVE, which follows SEND, writes outputs.
  *
- * Received rows, by layout, where a row has token_bytes:
- *   expert-major   [local expert][nranks * most_tokens]; an expert's rows are in the order of source rank and token
- *   rank-major     [source rank][most_tokens]; a rank's rows are in the order of tokens
- * Rows beyond the number received are left as they are.
+ * Received rows, of token_bytes. Rows beyond those received stay as they are.
+ *   expert-major   [local expert][nranks * most_tokens]; an expert's rows by source rank and token
+ *   rank-major     [source rank][most_tokens]; a rank's rows by token
  */
 typedef struct alg_experts_call {
     bool combine;        /* false: dispatch */
     bool rank_major;     /* false: expert-major */
     uint32_t phases;     /* alg_experts_phase_t; BOTH unless staged */
-    uint32_t tokens;     /* of this rank; may be 0, then its buffers may be NULL */
+    uint32_t tokens;     /* of this rank; 0: its buffers may be NULL */
     uint32_t top_k;      /* equal on all ranks */
-    const void *choices; /* [tokens][top_k] int32_t or int64_t, any alignment of the type */
+    const void *choices; /* [tokens][top_k] int32_t or int64_t, aligned to the type */
     bool wide;           /* int64_t */
-    /* fp32 [tokens][top_k], aligned to 4. Dispatch, rank-major: sent with the tokens. Combine, expert-major: times each
-     * expert's row. Else NULL. */
+    /* fp32 [tokens][top_k], aligned to 4. Rank-major dispatch: sent with the tokens. Expert-major combine: multiplies
+     * the rows. Else NULL. */
     const float *weights;
-    uint32_t token_bytes; /* of a row of `rows` as it is sent (E4M3: elements); a multiple of 16 */
+    uint32_t token_bytes; /* of a row of `rows` as sent (E4M3: elements); a multiple of 16 */
     uint32_t scale_bytes; /* of a row's scales as sent; a multiple of 16; combine: 0 */
-    void *routes; /* alg_experts_routes_bytes; dispatch writes them, the handle's combine reads them, and SEND leaves
-                   * the call's number there */
-    const void *rows;   /* dispatch: [tokens]; combine: the received rows, processed by the experts */
-    const void *scales; /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
-    void *out;          /* dispatch: received rows; combine: [tokens] */
+    void *routes;         /* alg_experts_routes_bytes; dispatch writes, the handle's combine reads; SEND leaves the
+                           * call's number */
+    const void *rows;     /* dispatch: [tokens]; combine: received rows, processed by the experts */
+    const void *scales;   /* dispatch, ALG_EXPERTS_BYTES with scale_bytes: [tokens] */
+    void *out;            /* dispatch: received rows; combine: [tokens] */
     /* Only dispatch: */
     alg_experts_recipe_t recipe;
     bool round_scales;    /* E4M3: scales are powers of two */
@@ -103,16 +101,16 @@ typedef struct alg_experts_call {
     int32_t *counters;    /* rows received: of each local expert, or rank-major of each source rank, or NULL */
     /* Only combine: */
     alg_type_t type; /* ALG_BFLOAT16, ALG_FLOAT16, ALG_FLOAT32; sums are fp32 (combine.cu) */
-    uint32_t blocks; /* all of them must be placed on the GPU at once; alg_experts_grid */
+    uint32_t blocks; /* must all be on the GPU at once (alg_experts_grid) */
     uint64_t id;     /* as in alg_call_t */
 } alg_experts_call_t;
 
-/* Blocks for a GPU of this many multiprocessors, of which at most `most` may be used (0: all). Host device: any. */
+/* For a GPU of so many multiprocessors; `most`: limit, 0: none. Host device: any. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
-/* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; a shape that the device's shared memory cannot serve
- * fails to preload. The team is that of the group's scratch, with its limit. The phase SEND of a dispatch waits for no
- * peer, unless its room's last call is still on its way; that of a combine that sends sums waits for the peers'
- * weights, which they send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
+/* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; preload fails if the device's shared memory cannot
+ * serve the shape. The team is that of the group's scratch, with its limit. A dispatch's SEND waits for a peer only if
+ * its room's last call is still on its way; that of a combine that sends sums also for the peers' weights, which they
+ * send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
 int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);

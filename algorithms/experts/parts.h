@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts.h - what the kernels' files give to experts.c, which is C: launches, by file and device, and sizes.
+ * parts.h - what the kernels' files give to experts.c, which is C.
  */
 #ifndef SHUNT_EXPERTS_PARTS_H
 #define SHUNT_EXPERTS_PARTS_H

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch, and how a rank
- * knows what has arrived there.
+ * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch. Functions that
+ * wait return false when the wait was broken.
  *
- *   headers   from each source rank: how many tokens it has, the choices of all that it may have, their weights. Words
- *             of 8 bytes, half of each the call's number: a word is there when it has that, and is never armed again
+ *   headers   of each source rank: its number of tokens, their choices and weights. Half of each 8-byte word is the
+ *             call's number, which shows arrival; never armed again
  *   slots     of row_bytes each, all-ones until their vectors arrive (mark.h), armed again by the lane that takes them.
- *             Dispatch and rank-major: one for each token of each source rank; combine.cu has two more uses
+ *             Dispatch and rank-major: one for each token of each source rank; else combine.cu
  *   escapes   a word for each vector that dispatch sends
  *
- * Numbers. Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. Each rank hears
- * from every rank in each of them, so the rule of two halves holds (algorithm.h). Staged calls have a count of their
- * own and take the other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in
- * that room. In them a rank is a peer of itself, since the program may change its buffers before it receives.
+ * Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. In each, a rank hears
+ * from every rank, so the rule of two halves holds (algorithm.h). Staged calls have a count of their own and take the
+ * other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in that room. A rank
+ * is then its own peer, since the program may change its buffers before it receives.
  */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
@@ -23,8 +23,8 @@
 #include "algorithms/experts/experts.h"
 #include "algorithms/experts/share.h"
 
-/* In the control page, 8 bytes each: the count of staged calls; of a staged room, its blocks that have received, and
- * for each peer its credit. */
+/* 8-byte words in the control page: count of staged calls; for each staged room, its blocks that have received, and
+ * each peer's credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
     ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,
@@ -35,7 +35,7 @@ static_assert((int)ROOM_SENT_OFFSET >= (int)ALG_MAILBOX_OFFSET + 8 * (int)ALG_MA
               "words of the control page overlap");
 static_assert((int)ROOM_WORDS_END <= (int)ALG_CONTROL_BYTES, "rooms' words leave the control page");
 
-/* Choices travel four in a quad of 16 bytes, weights two. */
+/* 16 bytes carry four choices (a quad), or two weights. */
 LANE_HOST_FN uint32_t room_quads(uint32_t top_k)
 {
     return (top_k + 3) / 4;
@@ -46,7 +46,7 @@ LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
     return (top_k + 1) / 2;
 }
 
-/* Offsets in a room, of the group's shape alone. */
+/* Offsets in a room; the group's shape determines them. */
 typedef struct room_map {
     uint64_t header_bytes; /* of a source rank */
     uint64_t weights;      /* in a header */
@@ -55,10 +55,10 @@ typedef struct room_map {
 } room_map_t;
 
 enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
-enum { ROOM_USUAL_TOP_K = 8 }; /* choices up to which exact sums of fp32 have slots, whatever the group allows */
+enum { ROOM_USUAL_TOP_K = 8 }; /* fp32 rows have slots for so many choices */
 
-/* With so few rows one trip more costs more than their bytes. Source: 1.3 us of a trip, 32 rows of 14 KiB at 360 GB/s;
- * a row in four of 8 choices on two ranks is saved. */
+/* Up to so many rows, a sum's extra trip (1.3 us) costs more than it saves: 32 of 128 rows with 8 choices on two ranks,
+ * of 14 KiB at 360 GB/s. */
 enum { ROOM_FEW_ROWS = 128 };
 
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
@@ -81,7 +81,6 @@ static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
     return map;
 }
 
-/* What kernels get. */
 typedef struct experts_call {
     alg_experts_call_t call;
     room_map_t map;
@@ -93,13 +92,13 @@ typedef struct experts_call {
     divisor_t by_quads, by_keys, by_table; /* by_table: quads of a rank's tokens */
     uint32_t keys;                         /* received rows of a token on a rank: top_k, rank-major 1 */
     uint32_t terms;                        /* of a token's sum: top_k, rank-major nranks */
-    uint32_t most_rows; /* combine: choices of a rank's tokens up to which each row crosses by itself */
+    uint32_t most_rows; /* combine: up to so many choices of a rank's tokens, each row crosses by itself */
     bool sends_weights;
     uint32_t vectors; /* of a row with its scales */
     uint32_t token_vectors;
 } experts_call_t;
 
-/* Sums are sent where they take fewer slots than the rows, unless the shape wants the order of choices. */
+/* Sums are sent where they take fewer slots, unless the shape wants the order of choices. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const room_map_t *map,
                                          const alg_experts_call_t *call)
 {
@@ -135,9 +134,8 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
     return c;
 }
 
-/* A call's room, as one rank's kernel sees it. */
 typedef struct room {
-    uint64_t at, number; /* the call's, among those of the room if it is staged */
+    uint64_t at, number; /* of the call; if staged, in its room */
     uint32_t tag, staged;
     uint64_t *counter;
 } room_t;
@@ -147,14 +145,14 @@ LANE_FN bool room_is_staged(const experts_call_t &c)
     return c.call.phases != ALG_EXPERTS_BOTH;
 }
 
-/* Data of this rank for itself that does not pass the room. */
+/* Whether this rank's data for itself bypasses the room. */
 LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_t source)
 {
     return source == team.rank && !room_is_staged(c);
 }
 
-/* With the word of epoch_read, which kernels load first of all. The routes begin with the number of the handle's staged
- * call. False: an earlier call was left; no store may follow. A kernel that sends calls room_leave next. */
+/* `epoch`: of epoch_read. The routes begin with the number of the handle's staged call. False: an earlier call was
+ * left; store nothing. A kernel that sends calls room_leave next. */
 LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint64_t epoch,
                         room_t &room)
 {
@@ -180,7 +178,7 @@ LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const expert
     return true;
 }
 
-/* By all lanes (epoch_leave). */
+/* Block-wide (epoch_leave). */
 LANE_FN void room_leave(const lane_t &lane, const room_t &room)
 {
     lane_sync();
@@ -192,8 +190,8 @@ LANE_FN uint64_t *room_credit(uint8_t *scratch, uint32_t room, uint32_t rank)
     return (uint64_t *)(scratch + ROOM_CREDIT_OFFSET) + room * ALG_MAX_RANKS + rank;
 }
 
-/* Before a staged room's first store: its peers have received its last call. False: the wait was broken. By all lanes
- * of the block; the lanes that wait acquire for the others. */
+/* Before a staged room's first store: peers have received its last call. Block-wide; the lanes that wait acquire for
+ * the others. */
 LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
 {
     bool broken = false;
@@ -206,7 +204,7 @@ LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const exper
     return !lane_sync_any(broken);
 }
 
-/* The last block to receive a staged call tells the peers. By all lanes. */
+/* The last block to receive a staged call tells the peers. Block-wide. */
 LANE_FN void room_give_credit(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
 {
     lane_sync();
@@ -221,8 +219,6 @@ LANE_FN void room_give_credit(const lane_t &lane, const alg_team_t &team, const 
     for (uint32_t i = 0; i < c.nranks; i++)
         lane_raise(room_credit(team.scratch[ring_next(team, i)], room.staged, team.rank), room.number + 1);
 }
-
-/* ---- Headers ---- */
 
 LANE_FN uint64_t header_at(const experts_call_t &c, const room_t &room, uint32_t source)
 {
@@ -239,7 +235,6 @@ LANE_FN bool header_arrived(const room_t &room, const vec16_t &v)
     return v.w[1] == room.tag && v.w[3] == room.tag;
 }
 
-/* To all peers, at `offset` in this rank's header. */
 LANE_FN void header_put(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint64_t offset,
                         const vec16_t &v)
 {
@@ -252,7 +247,7 @@ LANE_FN uint64_t header_weights(const experts_call_t &c, uint32_t token, uint32_
     return c.map.weights + ((uint64_t)token * room_weight_pairs(c.call.top_k) + pair) * VEC;
 }
 
-/* A lane's first pair of weights, loaded before the call's number is known. */
+/* A lane's first pair, loaded before the call's number is known. */
 typedef struct header_pair {
     uint32_t w[2];
 } header_pair_t;
@@ -267,8 +262,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* The number of tokens, and all weights if the call sends them. `first`, `stride`: this lane's part, whose first pair
- * is there. */
+/* The number of tokens, and weights if sent. `first`, `stride`: this lane's part; `pair`: its first. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {
@@ -284,7 +278,6 @@ LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const 
     }
 }
 
-/* False: the wait was broken. */
 LANE_FN bool header_weight(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                            uint32_t source, uint32_t token, uint32_t k, float &weight)
 {
@@ -304,7 +297,6 @@ LANE_FN bool header_weight(lane_t &lane, const alg_team_t &team, const experts_c
     return true;
 }
 
-/* How many tokens a peer has. False: the wait was broken. */
 LANE_FN bool header_tokens(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                            uint32_t source, uint32_t &tokens)
 {
@@ -319,14 +311,12 @@ LANE_FN bool header_tokens(lane_t &lane, const alg_team_t &team, const experts_c
     return true;
 }
 
-/* ---- Rows ---- */
-
 LANE_FN uint64_t slot_at(const experts_call_t &c, const room_t &room, uint64_t slot)
 {
     return room.at + c.map.rows + slot * c.row_bytes;
 }
 
-/* Offset in a scratch of the first vector from `source` for a token; of the escape word of that vector. */
+/* Offset in a scratch of a token's first vector from `source`. */
 LANE_FN uint64_t row_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
 {
     return slot_at(c, room, (uint64_t)source * c.most_tokens + token);

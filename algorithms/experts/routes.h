@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * routes.h - what dispatch leaves for combine in a handle's memory, behind the number of the handle's staged call
- * (room.h): how many tokens each rank has, where each own token's rows are, and for each token of each rank where its
- * rows lie on this rank.
+ * routes.h - what dispatch leaves for combine in a handle's memory, behind its staged call's number (room.h).
  */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H
 
 #include "algorithms/experts/room.h"
 
-/* Where one of a token's rows is: its row of `out`, or the peer that has it (route_of_rank), and the choice that it is
- * for. ROUTE_NONE ends a token's routes, which are in the order of choices. */
+/* A row of a token: its row of `out`, or the peer that has it (route_of_rank), and its choice. A token's routes are in
+ * the order of choices, up to ROUTE_NONE. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;
@@ -30,8 +28,8 @@ LANE_FN uint32_t route_rank(const alg_team_t &team, int32_t row)
 }
 
 typedef struct routes {
-    uint32_t *tokens;       /* [ALG_MAX_RANKS] */
-    route_entry_t *origins; /* [own token][terms]: of each choice; rank-major of each rank, where it is chosen first */
+    uint32_t *tokens;       /* [ALG_MAX_RANKS]: of each rank */
+    route_entry_t *origins; /* [own token][terms]: of each choice; rank-major of each rank, at its first choice */
     route_entry_t *entries; /* [source rank][most_tokens][keys]: rows of this rank */
 } routes_t;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rows.h - a token's row as vectors: of the caller's memory, on the way to its slot at the peers, and out of it.
+ * rows.h - a token's row as vectors: loaded, sent to its slots, taken there.
  */
 #ifndef SHUNT_EXPERTS_ROWS_H
 #define SHUNT_EXPERTS_ROWS_H
@@ -8,7 +8,7 @@
 #include "algorithms/device/slots.h"
 #include "algorithms/experts/room.h"
 
-/* Vector v of an own row as it is sent: the token's vectors, then its scales. */
+/* Vector v of an own row as sent: the token's vectors, then its scales. */
 template <alg_experts_recipe_t RECIPE> struct row_source {
     LANE_FN static vec16_t load(const experts_call_t &c, uint32_t token, uint32_t v)
     {
@@ -24,8 +24,8 @@ template <alg_experts_recipe_t RECIPE> struct row_source {
     }
 };
 
-/* The scale of DeepSeek's recipe for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest
- * value, 448. `inverse` is sent. */
+/* DeepSeek's scale for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest value. `inverse` is
+ * sent. */
 typedef struct row_scale {
     float scale, inverse;
 } row_scale_t;
@@ -56,7 +56,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return (const uint8_t *)c.call.rows + (uint64_t)token * c.call.token_bytes * 2;
     }
 
-    /* Lanes that share a block each find its scale: the block's loads hit the first level cache. */
+    /* Each lane finds its block's scale: lanes that share a block hit the first level cache. */
     LANE_FN static row_scale_t scale(const experts_call_t &c, uint32_t token, uint32_t block)
     {
         float most = 1e-4f;
@@ -95,7 +95,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return x;
     }
 
-    /* Scales that dispatch makes are aligned to one of them. */
+    /* Aligned to one scale only. */
     LANE_FN static void store_scales(uint8_t *to, const vec16_t &x)
     {
         LANE_UNROLL
@@ -104,7 +104,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
     }
 };
 
-/* Puts x into the slots of `ranks` (bits), at the same offsets. */
+/* `ranks`: bits. */
 LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t ranks, uint64_t to, uint64_t words,
                      uint32_t v, vec16_t x)
 {
@@ -119,8 +119,8 @@ LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t r
     }
 }
 
-/* Wait for up to ROWS vectors from `source`, `stride` apart, of those before `end`. The caller arms them again; escape
- * words are armed here. False: the wait was broken. */
+/* Waits for up to ROWS vectors from `source`, `stride` apart and before `end`. Arms escape words again; the caller arms
+ * the vectors. */
 template <uint32_t ROWS>
 LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint32_t source, uint8_t *from, uint8_t *words, uint32_t v,
                       uint32_t stride, uint32_t end, vec16_t (&x)[ROWS])

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.h - how rows are shared out among a kernel's warps, and the divisions that this and the choices need.
+ * share.h - how a kernel's warps share rows, and divisions for that.
  */
 #ifndef SHUNT_EXPERTS_SHARE_H
 #define SHUNT_EXPERTS_SHARE_H
 
 #include "algorithms/device/lane.h"
 
-/* Division by a number that many divisions share: a multiplication in place of some 30 instructions. Exact for n * by
- * below 2^32, since inverse * by is less than `by` above that. */
+/* Division as a multiplication, in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds
+ * 2^32 by less than `by`. */
 typedef struct divisor {
     uint32_t by, inverse;
 } divisor_t;
@@ -28,7 +28,7 @@ LANE_FN uint32_t remainder_of(uint32_t n, divisor_t d)
     return n - divide(n, d) * d.by;
 }
 
-/* A warp's share of `units` rows: each is cut into pieces so that all warps have one, if there are enough vectors. */
+/* `units` rows, each cut so that all warps have a piece, if there are enough vectors. */
 typedef struct share {
     divisor_t pieces;         /* of a row; 0: it has no vectors */
     uint32_t vectors, length; /* of a row; of a piece, a multiple of the warp's lanes */
@@ -37,7 +37,7 @@ typedef struct share {
     uint32_t in_warp, width;  /* lanes */
 } share_t;
 
-/* Blocks send from the first on and receive from the last on: with few tokens, different ones do each. */
+/* Blocks send from the first on and receive from the last on: with few tokens, different blocks do each. */
 LANE_FN uint32_t share_back(const lane_t &lane)
 {
     return lane.blocks - 1 - lane.block;
@@ -69,7 +69,7 @@ LANE_FN piece_t piece_of(const share_t &s, uint32_t item)
     return piece_t{unit, begin + s.in_warp, begin + s.length < s.vectors ? begin + s.length : s.vectors};
 }
 
-/* The source rank and token of a unit among `tokens[r]` of each rank. */
+/* The rank and token of a unit among `tokens[r]` of each rank. */
 LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
 {
     source = 0;

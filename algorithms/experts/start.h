@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start.h - from an experts' call to its kernel. A kernel's code is K::run(lane, team, call, shared), where `shared`
- * are `bytes` of the block's shared memory.
+ * start.h - from a call to its kernel: K::run(lane, team, call, shared), with K::shared_bytes of shared memory.
  */
 #ifndef SHUNT_EXPERTS_START_H
 #define SHUNT_EXPERTS_START_H
@@ -11,7 +10,7 @@
 
 #ifdef __CUDACC__
 
-/* Two blocks fit a multiprocessor, so kernels of other communicators find places beside one. */
+/* Two blocks fit a multiprocessor: kernels of other communicators find places. */
 template <class K>
 __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     ncclKernel_shunt_experts(const __grid_constant__ alg_team_t team, const __grid_constant__ experts_call_t call)
@@ -19,8 +18,8 @@ __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     K::run(lane_here(), team, call, lane_shared());
 }
 
-/* Load the kernel, and allow it all of the current device's shared memory. A cudaError_t; cudaErrorInvalidValue: a call
- * of this shape needs more. */
+/* Loads the kernel, and allows it all of the device's shared memory. A cudaError_t; cudaErrorInvalidValue: the call
+ * needs more. */
 template <class K> static int experts_preload(const experts_call_t &call)
 {
     int device, most = 0;
@@ -62,8 +61,7 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
 
 #endif
 
-/* EXPERTS_ENTRIES(name, choose): the functions that experts.c calls. choose(c): the experts_start of a call's kernel.
- */
+/* For experts.c. choose(c): the experts_start of a call's kernel. */
 #ifdef __CUDACC__
 #define EXPERTS_ENTRIES(name, choose)                                                                  \
     extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, \

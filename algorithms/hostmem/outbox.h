@@ -2,9 +2,9 @@
 /*
  * outbox.h - short messages through the host's memory: a rank writes into its own outbox, where its peers read.
  *
- * Over PCIe a store is posted; a load is a round trip of some 1.5 us. A flag would cost two more, for its fence and its
- * load, so each unit of 16 bytes holds 12 bytes of data and the call's number as a mark. Nothing is re-armed, and every
- * type travels unchanged. Call e uses half e & 1 of the scratch (algorithm.h).
+ * A flag would cost two round trips over PCIe, for its fence and its load, so each unit of 16 bytes holds 12 bytes of
+ * data and the call's number as a mark. Nothing is re-armed, and every type travels unchanged. Call e uses half e & 1
+ * of the scratch (algorithm.h).
  *
  * Marks repeat after 2^31 calls, and a unit unused since then would seem new. So each call clears one unit, in turn,
  * unless it uses that unit. A rank's own section is never read.
@@ -37,13 +37,13 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* The most vectors, whatever the size of tiles. */
+/* Vectors, whatever the size of tiles. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
 }
 
-/* The most bytes and the grid of a call in one step. Each rank's block has a section. */
+/* Of a call in one step. Each rank's block has a section. */
 static inline uint64_t outbox_most_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks)
 {
     const uint32_t sections = route_input_has_blocks(collective) ? nranks : 1;
@@ -139,8 +139,8 @@ template <int N> struct outbox {
         return (1u << peers()) - 1;
     }
 
-    /* Waits for tile `tile` + r * `step` of every other rank r whose place is in `missing`, and puts it into x; all
-     * loads overlap. Returns false if the wait was broken. */
+    /* Waits for tile `tile` + r * `step` of each other rank r whose place is in `missing`; loads overlap. False: the
+     * wait was broken. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -185,9 +185,8 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank without data to send posts the first unit of its half as a notice; ranks without data from it wait for
- * that. So every rank hears from all others in each call (algorithm.h), and a root cannot overwrite what a peer
- * still reads. */
+/* A rank without data to send posts the first unit of its half as a notice; ranks without data from it wait for that.
+ * So every rank hears from all others (algorithm.h), and a root cannot overwrite what a peer still reads. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -195,8 +194,7 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Waits until `ranks` are in this call, one lane each, in the warp with the least data. Returns false if the wait was
- * broken. */
+/* Waits until `ranks` are in this call, a lane each, in the warp with the least data. False: the wait was broken. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
@@ -215,7 +213,7 @@ LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint
     return true;
 }
 
-/* Clears a unit of the call's half, in turn; the call uses the first `used` bytes. */
+/* Clears a unit of the call's half, in turn, behind the `used` bytes. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
 {
     const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;

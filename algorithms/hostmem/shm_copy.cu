@@ -122,7 +122,7 @@ struct shm_copy {
         lane_begin((uintptr_t)w.input | (uintptr_t)w.output, call.early);
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         epoch_leave(lane, team);
-        /* The block leaves together, since its flags cover all its lanes' stores. */
+        /* The block leaves together: its flags cover all lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

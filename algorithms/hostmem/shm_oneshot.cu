@@ -2,9 +2,8 @@
 /*
  * shm_oneshot.cu - all-reduce, reduce-scatter, reduce of short messages through the host's memory (outbox.h).
  *
- * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output.
- * All-reduce: 4/3 S written, 4/3 (n-1) S read over each GPU's PCIe link. In place is safe: a lane posts its vectors
- * before it stores at their positions.
+ * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output. In
+ * place is safe: a lane posts its vectors before it stores at their positions.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -19,7 +18,6 @@ struct shm_oneshot {
         uint64_t stride; /* of the input's blocks; 0: one for all ranks */
         uint32_t vectors, tiles;
 
-        /* The section for the rank i places after this one. */
         LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const
         {
             return stride ? ring_next(team, i) : 0;

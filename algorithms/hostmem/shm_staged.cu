@@ -3,12 +3,12 @@
  * shm_staged.cu - all-reduce, reduce-scatter, reduce of longer messages through the host's memory (chunks.h).
  *
  * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; except for
- * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. All-reduce: S written, 2
- * (n-1)/n S read over each GPU's PCIe link. Step c adds scattered chunk c and fetches the sums of chunk c - 1.
+ * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. Step c adds scattered chunk c
+ * and fetches the sums of chunk c - 1.
  *
- * An outbox holds two chunks of sums, at the same place in all calls. The sums of chunk c replace those of c - 2 after
- * flag c from every rank, which has then fetched c - 2. A call's first sums follow a flag of that call from every rank,
- * which has then fetched all earlier sums.
+ * An outbox holds two chunks of sums, at the same place in all calls. Those of chunk c replace those of c - 2 after
+ * flag c + 1 from every rank, which has then fetched them. A call's first flag shows that all sums of earlier calls are
+ * fetched.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -150,7 +150,7 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The block leaves together, since its flags cover all its lanes' stores. */
+        /* The block leaves together: its flags cover all lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

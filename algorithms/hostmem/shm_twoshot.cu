@@ -3,8 +3,7 @@
  * shm_twoshot.cu - all-reduce through the host's memory in two steps (outbox.h).
  *
  * Data path: input slice o -> section o of the own outbox -> rank o adds in rank order -> output, and section o of rank
- * o's outbox -> output of every peer. 4/3 S written, 8/3 (n-1)/n S read over each GPU's PCIe link (shm_oneshot.cu: 4/3
- * (n-1) S). In place is safe: a lane posts its input at a position before it stores there.
+ * o's outbox -> output of every peer. In place is safe: a lane posts its input at a position before it stores there.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"

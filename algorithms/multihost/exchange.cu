@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.cu - all-reduce of ranks on several hosts, in one kernel: a reduce-scatter within each host, an exchange of
- * each slice among its owners on all hosts, an all-gather within each host.
+ * exchange.cu - all-reduce of ranks on several hosts, in one kernel.
  *
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the relay -> (proxy, relay.h) every
  * other host's inbox -> rank o there adds the hosts' sums in host order -> output, and its peers' gather slots ->
- * output. A host's sum is rounded to the type before it travels; for averages of floats the host's average travels,
- * since the sum may be out of range. The first and last parts are those of allreduce/twoshot.h. Between them the own
- * slice goes in steps, RELAY_AHEAD in flight at a time. This rank's sums wait in its staging, each for the lane that
- * made it. In place is safe: a lane posts or sends its input at a position before it stores there.
+ * output.
+ *
+ * What travels is rounded to the type; of averages of floats it is the host's average, since the sum may be out of
+ * range. Between hosts the own slice goes in steps, RELAY_AHEAD in flight. This rank's sums wait in its staging, each
+ * for the lane that made it. In place is safe: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -83,8 +83,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Posts step c of this rank's slice, summed over its host. Returns false if a lane's wait was broken; then no word
-     * reports the step. */
+    /* Posts step c of this rank's slice, summed over its host. False: a lane's wait was broken, and no word reports the
+     * step. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -165,7 +165,7 @@ struct exchange {
         const uint64_t epoch = epoch_read(team);
         l.begin(team, call, epoch);
         epoch_leave(lane, team);
-        /* The block leaves together, since its words cover all its lanes' stores. */
+        /* The block leaves together: its words cover all lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {
@@ -190,7 +190,7 @@ struct exchange {
         }
     }
 
-    /* The most bytes of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
+    /* Of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

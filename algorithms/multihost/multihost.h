@@ -3,7 +3,7 @@
  * multihost.h - communication between ranks of several hosts: the relay, for all-reduce kernels on both devices, and on
  * the host device the network of all ranks, for the other collectives.
  *
- * Data of other hosts lands in memory of alg_relay_t or alg_hosts_t, so each is created before the network connects
+ * Data of other hosts lands in memory of alg_relay_t or alg_hosts_t. So each is created before the network connects
  * (alg_*_landing), and takes the network afterwards.
  */
 #ifndef SHUNT_MULTIHOST_H
@@ -20,30 +20,30 @@ extern "C" {
  * ---- The relay (relay.c) ----
  *
  * One thread per process, the proxy, serves all relays: it sends what kernels post to the ranks of the same number on
- * other hosts. It makes no CUDA call, polls while calls are in flight, and otherwise sleeps. Graphs begin calls without
- * notice to the host, so an idle relay that has been captured is polled every 50 us, after 0.1 s every 0.5 ms.
+ * other hosts. It makes no CUDA call, polls while calls are in flight, and otherwise sleeps. Graphs begin calls unknown
+ * to the host, so a captured relay is polled even when idle (proxy.c).
  */
 typedef struct alg_relay alg_relay_t;
 
 /* The rank's kernels run on `device`. */
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay);
 net_landing_t alg_relay_landing(const alg_relay_t *relay);
-/* Takes the connected network, whose ranks are the hosts. The proxy serves it at once, since the system ends
- * connections that nobody reads. -EAGAIN: no thread could be started; the caller keeps the network. */
+/* Takes the connected network, whose ranks are the hosts. The proxy serves it at once: the system ends connections that
+ * nobody reads. -EAGAIN: no thread could be started; the caller keeps the network. */
 int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
 /* For this team's calls. An abort or a timed-out wait ends the connections; a connection that ends while a call needs
  * it ends the call (ALG_STATUS_PEER_LEFT). `control` must outlive the relay. */
 void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
-/* Why other hosts were lost, if RDMA gave a reason; else NULL. */
+/* Why other hosts were lost, if RDMA told; else NULL. */
 const char *alg_relay_fault(const alg_relay_t *relay);
-/* Call before the launch or capture of `call`. */
+/* Before the launch or capture of `call`. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
-/* Waits until all that kernels posted is sent, maybe after the kernels' end; at most 5 s. */
+/* Waits until all that kernels posted is sent, maybe after their end; at most 5 s. */
 void alg_relay_flush(alg_relay_t *relay);
 /* Flushes. No call may be in flight. NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);
 
-/* Number of kernels of a call of alg_hosts_exchange. */
+/* Of a call of alg_hosts_exchange. */
 uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
 
 /* ---- The network of all ranks (network.cc), host device ---- */
@@ -52,7 +52,6 @@ typedef struct alg_hosts alg_hosts_t;
 
 int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts);
 net_landing_t alg_hosts_landing(const alg_hosts_t *hosts);
-/* Takes the connected network. */
 void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network);
 /* For alg_network's calls on `team`, with its abort and time limit. */
 void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team);

@@ -3,12 +3,11 @@
  * network.cc - the collectives between hosts, except all-reduce (exchange.cu), on the host device.
  *
  * Data path: a segment of the input -> the window of each peer that wants it -> output, where reducing ranks add all
- * values in rank order and round once: the same bits as on one host. A step sends one segment, possibly empty, to every
- * peer. It ends when every peer's segment has arrived and all own ones are written. Step s uses half s & 1 of the
- * windows. A peer sends step s + 1 after it has read step s from its windows, so a rank that has received s + 1 may
- * reuse that half for s + 2.
+ * values in rank order and round once: the same bits as on one host. A step sends one segment, maybe empty, to every
+ * peer. It ends when every peer's has arrived and all own ones are written. Step s uses half s & 1 of the windows: a
+ * peer sends step s + 1 after it has read step s.
  *
- * After a timed-out wait or a peer's end, closing the connections informs the other ranks.
+ * After a time-out or a peer's end, closing the connections informs the other ranks.
  */
 #include "algorithms/multihost/multihost.h"
 
@@ -22,7 +21,7 @@
 
 enum {
     NAP_MS = 10,                   /* between two checks of the abort */
-    ALG_HOSTS_SEGMENT = 256 << 10, /* the most bytes that a rank sends to a peer in one step */
+    ALG_HOSTS_SEGMENT = 256 << 10, /* most that a rank sends a peer in one step */
     WINDOW = 2 * (int)ALG_HOSTS_SEGMENT
 };
 
@@ -32,7 +31,7 @@ struct alg_hosts {
     uint64_t step;
     uint8_t *windows;
     uint64_t flags[ALG_MAX_RANKS];
-    uint8_t *staging; /* a segment per rank: contributions as they are sent */
+    uint8_t *staging; /* per rank a segment: contributions as they are sent */
     char fault[NET_WAY_TEXT];
 };
 
@@ -56,7 +55,7 @@ static int fail(alg_hosts_t *hosts, int status)
     return status;
 }
 
-/* The peer's segment has arrived, and the one for it is written. */
+/* The peer's segment has arrived, and its own is written. */
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&

@@ -2,9 +2,8 @@
 /*
  * proxy.c - the threads that serve all relays of a process (multihost.h). Callers own the relays.
  *
- * The proxy polls all relays, and sends what kernels post. With sockets each byte is copied into one and out of
- * another, which limits long messages, so while steps are long a second thread, the reader, receives. Otherwise it
- * sleeps, and the proxy receives.
+ * The proxy polls all relays, and sends what kernels post. Sockets copy each byte in and out, which limits long
+ * messages, so while steps are long a second thread, the reader, receives. Otherwise it sleeps, and the proxy receives.
  *
  * The list of relays changes only under both locks, the proxy's taken first. Each thread holds its own lock during one
  * pass through the list.
@@ -100,7 +99,7 @@ static void pause_between(server_t *server, long nap_ns)
     pthread_mutex_lock(&server->lock);
 }
 
-/* Called under the server's lock. */
+/* Under the server's lock. */
 static bool start(server_t *server, void *(*body)(void *))
 {
     server->running = server->running || net_thread_start(NULL, body, NULL) == 0;
@@ -121,8 +120,8 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Called under the lock. Sleeps until a call is launched, at most 1 s: a peer's data must be read in time, or its
- * system takes this host for dead (TCP_USER_TIMEOUT). */
+/* Under the lock. Sleeps until a call is launched, at most 1 s: a peer's data must be read in time, or its system takes
+ * this host for dead (TCP_USER_TIMEOUT). */
 static void sleep_until_call(void)
 {
     bool due = false;
@@ -245,7 +244,7 @@ int proxy_add(alg_relay_t *relay)
     return running ? 0 : -EAGAIN;
 }
 
-/* A thread that finds the list empty ends. A relay that never connected is not in the list. */
+/* A thread that finds the list empty ends. A relay that never connected is not in it. */
 void proxy_remove(alg_relay_t *relay)
 {
     take(&g_proxy);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.h - a relay's state, and functions that relay.c and proxy.c share.
+ * proxy.h - a relay's state, and what relay.c and proxy.c share.
  */
 #ifndef SHUNT_PROXY_H
 #define SHUNT_PROXY_H
@@ -22,14 +22,14 @@ struct alg_relay {
     uint32_t host, hosts;
     net_memory_t *memory;
     uint8_t *at;
-    net_network_t *network; /* NULL: ended. Changed under both of the proxy's locks */
-    bool copies;            /* this process copies the bytes: the network uses sockets */
-    alg_control_t *control; /* NULL until served. Under the proxy's lock */
+    net_network_t *network; /* NULL: ended; changed under both of proxy.c's locks */
+    bool copies;            /* sockets: this process copies the bytes */
+    alg_control_t *control; /* NULL until served; under the proxy's lock */
     step_t queue[RELAY_QUEUE];
     uint64_t laid;
-    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by host; own entry: the slowest host's */
+    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by host; own entry: the least */
     uint64_t call;               /* of the next step */
-    uint32_t step;               /* the next step's number in its call */
+    uint32_t step;               /* its number in the call */
     uint64_t last_tag;           /* of the last step found; 0: none */
     uint64_t kernels_begun;      /* kernels whose last step was found */
     _Atomic uint64_t kernels_due;
@@ -40,9 +40,9 @@ struct alg_relay {
 
 /* relay.c: */
 
-/* Polls a relay, under the proxy's lock; true: something was done, or is in flight. */
+/* Under the proxy's lock: polls a relay; true: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
-/* A launched call has yet to begin, or one may begin without notice to the host. */
+/* A launched call has yet to begin, or one may begin unknown to the host. */
 bool relay_is_due(const alg_relay_t *relay);
 
 /* proxy.c: */
@@ -56,7 +56,7 @@ void proxy_remove(alg_relay_t *relay);
 void proxy_wake(void);
 /* Under the proxy's lock, when a long step was found. */
 void proxy_call_reader(void);
-/* Whether the reader is awake, so that the proxy need not receive. */
+/* The reader is awake, so the proxy need not receive. */
 bool proxy_has_reader(void);
 /* Under the proxy's lock: the reader uses no network until proxy_let_reader. */
 void proxy_hold_reader(void);

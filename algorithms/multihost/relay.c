@@ -2,8 +2,8 @@
 /*
  * relay.c - what the proxy does for one relay, and a relay's creation and end (relay.h, multihost.h).
  *
- * The proxy's lock guards the list of relays and their contents; the proxy holds it for one pass, without waits
- * (proxy.c). Kernels also use the landing and the outbox, ordered by words and flags.
+ * The proxy's lock guards the relays and their list (proxy.c). Kernels also use the landing and the outbox, ordered by
+ * words and flags.
  *
  * A relay owns its memory and its network. The network ends first, so nothing lands in freed memory.
  */
@@ -207,7 +207,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Calls relay_look first, since it may find a further step. */
+/* relay_look may find a further step. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

@@ -2,16 +2,16 @@
 /*
  * relay.h - the host's memory through which a rank's kernels and its process's proxy exchange data with other hosts.
  *
- * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e & 1, at every host. The kernel's blocks
- * post a step into its slot of the outbox; each then writes its word of that slot: the step's tag and bytes, and the
- * number of blocks. The proxy waits for all words, and puts the step into the same slot of this host's inbox at each
- * other host, with the tag as the flag. The kernel waits for the flags of all hosts.
+ * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e & 1, at every host. A kernel's blocks post
+ * a step into its slot of the outbox; each then writes its word of that slot. When all words are there, the proxy puts
+ * the step into the same slot of this host's inbox at each other host, with the tag as the flag. The kernel waits for
+ * all hosts' flags.
  *
  * Tags grow with every step, so nothing is cleared; the proxy knows the next tag, so a replayed graph needs no call on
  * the host.
  *
- * A slot is free when it is used again: a kernel posts step c + RELAY_AHEAD after it has taken step c of every host.
- * Each host has then taken c - RELAY_AHEAD, which is RELAY_SLOTS = 2 RELAY_AHEAD steps earlier. Halves: algorithm.h.
+ * A kernel posts step c + RELAY_AHEAD after it has taken step c of every host, so a slot that it uses again is free
+ * (docs/lab/proofs.md). Halves: algorithm.h.
  */
 #ifndef SHUNT_RELAY_H
 #define SHUNT_RELAY_H
@@ -32,7 +32,7 @@ enum {
     RELAY_INBOX = RELAY_OUTBOX + RELAY_WINDOW_BYTES
 };
 
-/* A step's slot, and its tag, which is never 0; a call's steps count from 0. */
+/* A step's slot, and its tag, never 0; a call's steps count from 0. */
 #define RELAY_SLOT(call, step) ((uint32_t)((call)&1) * RELAY_SLOTS + (uint32_t)(step) % RELAY_SLOTS)
 #define RELAY_TAG(call, step) (((uint64_t)(call) + 1) * RELAY_STEPS + (step))
 

@@ -11,7 +11,7 @@
 struct list_copy {
     enum { MOST_THREADS = 1024 };
 
-    /* EACH is always true; the collective determines at run time whether the input has blocks. */
+    /* EACH is always true; the collective tells at run time whether the input has blocks. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const list_t &list)
     {

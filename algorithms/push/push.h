@@ -3,12 +3,10 @@
  * push.h - collectives in one step: every rank stores its data into slots at the ranks that want it, which poll them
  * (slots.h).
  *
- * Time = t0 + (bytes on the busiest link) / B. A block larger than a half of the scratch goes in segments, a launch
- * each, which beats chunks behind flags (docs/lab/kernels.md). The root of a broadcast or reduce carries the message n
- * - 1 times, so these suit short messages or two ranks; rooted/ has the others.
+ * A block larger than a half goes in segments, a launch each, which beats chunks behind flags (docs/lab/kernels.md).
+ * Long broadcasts and reduces of more than two ranks: rooted/.
  *
- * SHORT: kernels with less code for short calls of two ranks without a root (places.h). A lane moves one vector at a
- * time.
+ * SHORT: less code, for short calls of two ranks without a root (places.h). A lane moves one vector at a time.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
@@ -20,20 +18,20 @@
 #include "algorithms/device/slots.h"
 
 typedef struct push {
-    uint32_t sends;    /* bit i: send to the rank i places after this one */
-    uint32_t takes;    /* bit j: receive from the rank at place j of the others */
+    uint32_t sends;    /* bit i: to the rank i places after this one */
+    uint32_t takes;    /* bit j: from the rank at place j of the others */
     bool keeps;        /* this rank keeps its own block */
     notices_t notices; /* for pairs that exchange no data */
     bool has_notices;
 } push_t;
 
-/* Notices behind the slots: a set per root. */
+/* Behind the slots: a set per root. */
 LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
 {
     return nranks * notice_bytes(nranks);
 }
 
-/* Without a root every rank sends to all: a constant, for less code (docs/lab/results/push-route-4-h200.csv). */
+/* Without a root every rank sends to all: constants, for less code (docs/lab/results/push-route-4-h200.csv). */
 template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call, uint32_t nranks)
 {
     if (!ROOTED)
@@ -55,7 +53,7 @@ template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const ke
     return p;
 }
 
-/* ROOTED: the call may continue a series (series.h); else only the epoch is read. */
+/* ROOTED: the call may continue a series (series.h). */
 template <bool ROOTED> LANE_FN series_t push_read(const alg_team_t &team)
 {
     return ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
@@ -70,8 +68,8 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* The largest block for which SHORT kernels are faster. Reduce-scatters on 2 H100 in a graph, SHORT and other: 1.89 and
- * 1.94 us with 8 KiB a block, 2.13 and 2.08 us with 32 KiB. */
+/* Largest block for which SHORT is faster. Reduce-scatters on 2 H100 in a graph, SHORT and other: 1.89 and 1.94 us with
+ * 8 KiB, 2.13 and 2.08 with 32. */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;
@@ -86,7 +84,7 @@ template <bool ROOTED> LANE_FN uint64_t push_held(const kernel_call_t &call)
     return ROOTED ? 0 : turns_held(call.turns);
 }
 
-/* The most bytes of a block in a half. */
+/* Most bytes of a block in a half. */
 static inline uint64_t push_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     const uint64_t vector = slots_bytes(mark, nranks - 1, 4) / 4;

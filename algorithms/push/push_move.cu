@@ -2,8 +2,8 @@
 /*
  * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
  *
- * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that equal an armed slot's
- * travel as escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their positions.
+ * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: an armed slot's words travel as
+ * escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their positions.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
@@ -12,8 +12,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     enum { MOST_THREADS = 1024 };
 
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* KEPT: block addresses are those of the lane's first vector, and stay in registers, as do the slots that 3 and
-         * 4 ranks poll; more ranks lack registers. */
+        /* KEPT: registers keep block addresses, at the lane's first vector, and the slots that 3 and 4 ranks poll; more
+         * ranks lack registers. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
@@ -24,13 +24,13 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         uint64_t bytes; /* of a block */
         uint32_t vectors, first;
 
-        /* Bytes from a block's address to its vector v. */
+        /* From a block's address to its vector v. */
         LANE_FN uint64_t place(uint32_t v) const
         {
             return (uint64_t)(KEPT ? v - first : v) * VEC;
         }
 
-        /* Loads vector v of each wanted in[i] into x[i], all loads in flight at once. */
+        /* All loads in flight at once. */
         LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -129,7 +129,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* A lane's next vectors are in flight while it takes these. */
+        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
             w.load(true, first + k, x[0]);

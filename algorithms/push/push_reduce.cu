@@ -48,7 +48,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* A lane's next vectors are in flight while it takes these. */
+        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
             load(r, s, p, in, true, first + k, x[0]);
@@ -92,7 +92,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             put(s, p, b == 0 || v + b * stride < vectors, k + b * stride, x[b]);
     }
 
-    /* Loads the vectors for all peers, all loads in flight at once. */
+    /* All loads in flight at once. */
     template <class R, class S, int N>
     LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool exists, uint32_t v,
                              vec16_t (&x)[N])

@@ -18,7 +18,7 @@ struct rooted_broadcast {
         buffer_t in, out;
         const uint8_t *scratch; /* own */
         uint32_t first;
-        bool keeps; /* root: also stores what it sends in its output */
+        bool keeps; /* root: its output gets what it sends */
 
         LANE_FN void store(uint32_t v, const vec16_t &x) const
         {
@@ -28,7 +28,7 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: loads a vector of every slice, all loads in flight at once. */
+        /* Root: all loads in flight at once. */
         LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL

@@ -28,7 +28,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* Loads a vector of every other rank's slice, all loads in flight at once. */
+    /* All loads in flight at once. */
     LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -114,7 +114,7 @@ struct rooted_reduce {
         if (first < l.p.each)
             l.put(team, 0, x);
         epoch_leave(lane, team);
-        /* A lane's next vectors are in flight while it takes these. */
+        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = stride; k < ahead && first + k < l.p.each; k += stride) {
             l.load(team, true, k, x);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rooted.h - broadcast and reduce in two steps, so that no link carries the message more than once.
+ * rooted.h - broadcast and reduce in two steps, so that no link carries the message more than once. Data paths:
+ * broadcast.cu, reduce.cu.
  *
- * Every rank but the root owns a slice of the message. Broadcast: the root sends each owner its slice, and the owner
- * relays it to the other owners. Reduce: every rank sends each owner its part, and the owner sends the sum to the root.
- * The busiest rank sends and receives S bytes: time = t0 + one step + S / B. Each rank sends another at most one slice,
- * so one set of slots (slots.h) holds a call. Longer messages go in segments, a launch each.
+ * Every rank but the root owns a slice of the message. Each rank sends another at most one slice, so one set of slots
+ * (slots.h) holds a call.
  *
- * Reuse of the scratch (algorithm.h): slices may be empty, and the root of a broadcast gets no data, so in every call
- * each pair of ranks exchanges a notice. Without it a root could overwrite slices that a slow owner still reads.
+ * Slices may be empty, and the root of a broadcast gets no data, so in every call each pair of ranks exchanges a notice
+ * (algorithm.h). Without it a root could overwrite slices that a slow owner still reads.
  *
  * No deadlock, whatever the grids: a send of position u waits only for positions below u, and in the second step also
  * for u of the first. So the lowest unfinished position advances on every rank.
@@ -34,7 +33,7 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* The place in the message of position u of the slice of `owner`, not the root. */
+/* Where position u of the slice of `owner`, not the root, is in the message. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;
@@ -51,7 +50,7 @@ LANE_FN notices_t slices_notices(const alg_team_t &team, const slices_t &s, mark
     return notices_make(team, team.half_offset + slots_bytes(mark, team.nranks - 1, s.each), 0, 0);
 }
 
-/* The most bytes of a message in a half. */
+/* Most bytes of a message in a half. */
 static inline uint64_t rooted_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     return push_segment(half_bytes, nranks, mark) * (nranks - 1);

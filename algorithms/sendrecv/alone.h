@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alone.h - the kernels of common groups: a list has one message at most, and a warp has one item, for which it may
- * wait: one channel of one direction, or GROUP channels if there are fewer warps than channels.
+ * alone.h - the kernels of common groups: at most one message in a list, and one item for a warp, for which it may
+ * wait: a channel of one direction, or GROUP channels if there are fewer warps than channels.
  *
- * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. Rows
- * of whole vectors are moved without tests of single lanes, other rows by a separate function. All warps share the copy
- * of a message to this rank itself: receiving warps before their data can have arrived, sending warps after they have
- * sent.
+ * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. All
+ * warps share the copy of a message to this rank itself: receiving warps before their data can have arrived, sending
+ * warps after they have sent.
  *
  * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
  * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels: the batch with the row for which a receiver waits needs only
- * credit that this receiver has given (docs/lab/kernels.md).
+ * No deadlock, however the peer groups its channels: the batch for which a receiver waits needs only credit that it has
+ * given (docs/lab/kernels.md).
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
@@ -21,13 +20,13 @@
 
 enum { SELF_BATCH = 4 }; /* vectors in flight in a lane */
 
-/* A message's rows that one warp moves, the whole ones first. */
+/* What one warp moves of a message, whole rows first. */
 struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
-    uint64_t step;  /* bytes from one row to the next */
-    uint32_t whole; /* rows with only whole vectors */
+    uint64_t step;  /* bytes between rows */
+    uint32_t whole; /* rows of whole vectors */
     uint32_t all;
-    uint32_t width; /* step between the warp's rows, and between its channels */
+    uint32_t width; /* between the warp's rows, and its channels */
 };
 
 /* How many of `rows` rows are first, first + width, ... */
@@ -51,10 +50,10 @@ template <int GROUP> LANE_FN warp_rows warp_rows_make(const item &it, const mess
 
 /* The rings of a warp's channels. Row `b` of a batch is in channel b % GROUP. */
 template <int GROUP> struct warp_rings {
-    item it; /* the first channel */
+    item it; /* first channel */
     uint32_t width;
     uint64_t count[GROUP];  /* rows sent, or received */
-    uint64_t credit[GROUP]; /* credit as last read, or given */
+    uint64_t credit[GROUP]; /* as last read, or given */
 
     LANE_FN uint8_t *vector(uint32_t b) const
     {
@@ -88,7 +87,7 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Channel j's part of the warp's next rows. */
+    /* Channel j's part of the next rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;
@@ -117,7 +116,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* Gives credit on all channels at once: it falls due at the same time. */
+    /* On all channels at once: it falls due at the same time. */
     LANE_FN void give()
     {
         receiver().give(count);
@@ -148,7 +147,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
         /* Short messages are faster if a block mixes sends and receives. LONG: a block takes neighbours in the list,
-         * mostly of one direction, since a receiver's fences wait for the block's sends. */
+         * mostly of one direction: a receiver's fences wait for the block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
@@ -221,7 +220,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             buffer_store<uint8_t>(to, v, buffer_load<uint8_t>(from, v));
     }
 
-    /* Sends the whole rows; y holds the first ROWS of them. */
+    /* y: the first ROWS of the whole rows. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         const uint8_t *from = p.at;
@@ -257,7 +256,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
-    /* LONG: a lane whose wait broke goes on without work until all lanes leave together. */
+    /* LONG: a lane whose wait broke goes on without work until all leave. */
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         bool broken = false;
@@ -310,7 +309,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_rearm(at[b]);
     }
 
-    /* Moves the rows that are not whole. */
+    /* The rows that are not whole. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {

@@ -3,17 +3,16 @@
  * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
  * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
- * kind (alg_message_t), so both ends agree. On the host device a block has one lane, so it serves one kind. Groups of
- * short messages use pairs.cu.
+ * kind (alg_message_t), so both ends agree. On the host device a block has one lane, and serves one kind.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
 #include "algorithms/sendrecv/long_roles.h"
 #include "algorithms/sendrecv/mixed.h"
 
-/* WHOLE: all buffers of long messages are aligned to 16 bytes. */
+/* WHOLE: buffers of all long messages are aligned to 16 bytes. */
 struct bulk_messages {
-    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a GPU's link carries until a chunk's credit returns. */
+    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a link carries until a chunk's credit returns. */
     enum {
         DEPTH = BULK_DEPTH,
         LAG = 1,
@@ -156,8 +155,7 @@ static void ncclKernel_shunt_messages(lane_t lane, const alg_team_t &team, const
 }
 #endif
 
-/* Fills in slots and chunks (a message to this rank itself counts as sent only). Returns whether all buffers are
- * whole. */
+/* Fills in slots and chunks; a message to this rank itself counts as sent only. True: all buffers are whole. */
 template <int MOST> static bool long_fill(long_messages<MOST> &m, const message_t *list, const alg_team_t *team)
 {
     bool whole = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill.h - fills a kernel's lists from a call, and launches calls with more messages than a kernel's arguments hold.
+ * fill.h - fills a kernel's lists from a call; launches calls too large for a kernel's arguments.
  */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
@@ -12,8 +12,8 @@
 #include "algorithms/sendrecv/messages.h"
 
 enum {
-    PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the common kernels: one per list */
-    PAIRS_MANY = 216, /* messages of a kernel whose arguments fill 4 KiB, the most that every driver accepts */
+    PAIRS_FEW = 2 * ALG_MAX_RANKS,                /* one message per list */
+    PAIRS_MANY = 216,                             /* fill 4 KiB of arguments, the most that every driver accepts */
     PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); 4 ranks have 7 * ALG_PAIR_CHANNELS */
 };
 
@@ -23,7 +23,7 @@ enum { PAIRS_LANES = 32 };
 enum { PAIRS_LANES = 1 };
 #endif
 
-/* Lists of messages in rings, then lists of messages by bulk copies. */
+/* For rings, then for bulk copies. */
 enum { FILL_LISTS = 2 * MESSAGES_LISTS };
 
 static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
@@ -33,13 +33,13 @@ static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 
 typedef struct filled {
     uint32_t messages, items;
-    uint32_t self; /* items of messages to this rank itself */
-    uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
-    bool aligned;  /* buffers of all messages in rings are aligned to a vector */
+    uint32_t self; /* of messages to this rank itself */
+    uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has several messages */
+    bool aligned;  /* all buffers in rings are aligned to a vector */
 } filled_t;
 
-/* Fills m, and writes messages begin .. begin + share - 1 of each peer and direction to `list`. bulk_end: ends of the
- * bulk copies' lists; NULL: none. */
+/* Fills m, and `list` with messages begin .. begin + share - 1 of each peer and direction. bulk_end: ends of the bulk
+ * copies' lists; NULL: none. */
 static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
                                      const alg_call_t *call, uint32_t begin, uint32_t share)
 {
@@ -81,7 +81,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* Items of `group` channels, without the message to this rank itself. end: as item_end. */
+/* Items of `group` channels, without messages to this rank itself. end: as item_end. */
 static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group,
                                       uint16_t (&end)[MESSAGES_LISTS])
 {
@@ -96,8 +96,8 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
 }
 
 /* Serves a call through a list in memory. launch(begin, share, done) launches a part, as messages_fill selects it;
- * `done`: its messages. A call too large for the list takes several launches, which may deadlock unless all ranks group
- * the same messages. */
+ * `done`: its messages. If the list is too small, several launches may deadlock unless all ranks group the same
+ * messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -139,8 +139,8 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-/* Runs messages_listed. bulk_end(m): as in messages_fill; launch(m, list, f) puts the kernel on the stream, and may not
- * keep the host's list. */
+/* Runs messages_listed. bulk_end(m): as in messages_fill. launch(m, list, f) enqueues the kernel, and may not keep the
+ * host's list. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

@@ -5,21 +5,21 @@
  * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
  * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
  * data has arrived), and then lists it for the other roles, which are as in bulk/roles.h. So no role waits for a rank,
- * and no message for another of its group, on any grid: a pair's lowest unmoved chunk is held by some gate, or is the
- * next that a gate takes. Memory order is that of bulk/move.h, with gates as watchers.
+ * and no message for another of its group, on any grid: some gate holds a pair's lowest unmoved chunk, or takes it
+ * next. Memory order is that of bulk/walk.h, with gates as watchers.
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Takes chunks of one direction; lists those that may move when their stage is free, so slow blocks take fewer. */
+/* Lists chunks of one direction that may move when their stage is free, so slow blocks take fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
     const bulk_ring_t &ring;
     lane_t &block_lane;
-    uint32_t *awaited; /* of both directions: ranks (bits) whose chunks are held */
+    uint32_t *awaited; /* by direction: ranks (bits) whose chunks are held */
     uint32_t lane;
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
     bool may[LONG_LANE_HELD];                            /* the held chunk may move */
@@ -121,7 +121,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate to end adds the launch's chunks to the counts: all gates have then read the old counts. */
+    /* The last gate to end adds the launch's chunks to the counts: all gates have then read these. */
     LANE_FN bulk_step_t finish()
     {
         lane_warp_sync(); /* all lanes' chunks are taken, and their entries published */
@@ -173,7 +173,7 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* WHOLE: also stores to this rank's own buffers, which otherwise the shifter does. LAG: see bulk_sender. */
+/* WHOLE: also stores to own buffers, else the shifter's work. LAG: see bulk_sender. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -224,7 +224,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Raises LONG_DATA for chunks sent, each lane for another chunk. */
+/* Each lane raises LONG_DATA for another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -289,13 +289,12 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* The chunk has left its slot; no fence is needed (bulk_give_credit). */
+/* The chunk has left its slot; no fence (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
 }
 
-/* LAG: see bulk_sender. */
 template <int LAG, int MOST> struct long_keeper {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -330,7 +329,7 @@ template <int LAG, int MOST> struct long_keeper {
     }
 };
 
-/* Moves each chunk to its stage's beginning; copies messages to this rank itself. Warps take stages in turn. */
+/* As bulk_shifter; also copies messages to this rank itself. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -381,7 +380,7 @@ template <int MOST> struct long_shifter {
     }
 };
 
-/* Groups of warps take stages in turn. */
+/* As bulk_plain_keeper. */
 template <int MOST> struct long_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -418,7 +417,6 @@ template <int MOST> struct long_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* See bulk_plain_keeper. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.tell(LONG_IN, LONG_DONE, w.n - behind);

@@ -2,9 +2,9 @@
 /*
  * mixed.h - the kernel for any messages: several in a list, several items for a warp.
  *
- * No step waits for a peer: a warp works on an item while it advances, then on its next item. All blocks of a grid are
+ * No step waits for a peer: a warp works on an item while it advances, then on its next one. All blocks of a grid are
  * resident, so any grid serves any number of items without deadlock, whatever the order of other ranks' messages. Only
- * an arrived row's escape word is waited for, briefly, since its sender has already stored it.
+ * an arrived row's escape word is waited for; its sender has already stored it.
  */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
@@ -13,7 +13,7 @@
 
 enum { PAIRS_HOST_ITEMS = 64 };
 
-/* The progress of an item: the same on all lanes of its warp, kept between steps. */
+/* Of an item: equal on all lanes of its warp, kept between steps. */
 typedef struct progress {
     uint64_t count; /* rows that have passed through the ring */
     uint32_t row;   /* the channel's next row of the message */
@@ -38,13 +38,12 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: progress of the block's items, the same number for each warp. */
+    /* kept: progress of the block's items, as many for each warp. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
-        /* Neighbouring items, mostly of one direction, share a block, since a receiver's fences wait for its
-         * multiprocessor's stores, and senders' stores take long. */
+        /* Neighbours in the list share a block, as long messages do in alone.h. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
         const bool alone = items <= workers; /* each warp has at most one item */
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
@@ -93,7 +92,7 @@ struct pairs_mixed {
         }
     }
 
-    /* Goes to the warp's next unfinished item; true: wrapped around. */
+    /* To the warp's next unfinished item; true: wrapped around. */
     template <int MOST>
     LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
@@ -199,7 +198,7 @@ struct pairs_mixed {
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* After a poll that found nothing, only the first row is polled, to save bandwidth. */
+        /* After a poll that found nothing, only one row is polled, to save bandwidth. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);

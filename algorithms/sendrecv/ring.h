@@ -4,8 +4,8 @@
  *
  * Flow control: the receiver re-arms a row after reading it. The sender writes a row only if its count is less than a
  * ring ahead of the receiver's credit. A receiving launch first gives credit for all that earlier launches received;
- * kernel boundaries (for rings in the host's memory, a fence) order their re-arming before it. Further credit needs a
- * fence, about a microsecond, so it is given only while more than half a ring is left to receive.
+ * kernel boundaries (in the host's memory, a fence) order their re-arming before it. Further credit needs a fence,
+ * about a microsecond, so it is given only while more than half a ring is left to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -21,7 +21,7 @@ struct item {
     uint32_t list, channel, peer, end; /* end: of its messages */
     bool sends;
     uint32_t lane, rows;   /* rows of the ring */
-    uint8_t *data, *words; /* this lane's, in row 0 of the ring; NULL: a copy within this rank */
+    uint8_t *data, *words; /* this lane's, in row 0; NULL: a copy within this rank */
     uint8_t *count;        /* own COUNT_SENT or COUNT_RECEIVED */
     uint8_t *seen;         /* own COUNT_SEEN */
     uint8_t *credit;       /* COUNT_CREDIT: own, or for the receiver the peer's */
@@ -111,7 +111,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* For vectors that are not whole. Separate, since fetching code takes time. */
+/* Vectors that are not whole. Separate, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -188,7 +188,7 @@ template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
     return top;
 }
 
-/* Through a ring: whitened vectors. */
+/* Rings carry whitened vectors. */
 
 LANE_COLD_FN void ring_put_escaped(uint8_t *vector, uint8_t *word, vec16_t v)
 {
@@ -239,8 +239,7 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of vectors with has(b); the sender has already stored them. Returns false if
- * the wait was broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b); they are already sent. False: the wait was broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -289,19 +288,19 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* Rows between credits, a power of two. Credits are rare, since a fence waits for its multiprocessor's stores. */
+/* Rows between credits, a power of two; rare, since a fence waits for its multiprocessor's stores. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* The sending end of GROUP channels; their counts are `step` bytes apart. */
+/* The sending end of GROUP channels, whose counts are `step` bytes apart. */
 template <int GROUP> struct ring_sender {
     const item &it;
     uint64_t step;
     uint64_t *sent, *credit; /* rows; credit: as last read */
 
-    /* Whether the next `rows` rows of channel j include any not known to be armed again. */
+    /* Whether channel j's next `rows` rows include any not known to be armed. */
     LANE_FN bool lacks_credit(uint32_t j, uint32_t rows) const
     {
         return sent[j] + rows - credit[j] > it.rows;
@@ -313,13 +312,11 @@ template <int GROUP> struct ring_sender {
     }
 };
 
-/* The receiving end. */
 template <int GROUP> struct ring_receiver {
     const item &it;
     uint64_t step;
 
-    /* For what earlier launches received. For rings in the host's memory a fence makes the peer see the re-arming
-     * first. */
+    /* For what earlier launches received. In the host's memory a fence orders the re-arming before it. */
     LANE_FN void renew(const alg_team_t &team, const uint64_t (&received)[GROUP]) const
     {
         if (it.lane != 0)
@@ -331,8 +328,8 @@ template <int GROUP> struct ring_receiver {
             lane_raise(it.credit + j * step, received[j]);
     }
 
-    /* Whether `received` rows need a credit after the one for `given`. end: rows when this launch has received
-     * everything. The next launch gives the last half ring's credit; short messages find the other half free. */
+    /* Whether `received` rows need a credit after that for `given`. end: rows when this launch has received everything.
+     * The next launch gives the last half ring's credit; short messages find the other half free. */
     LANE_FN bool owes_credit(uint64_t given, uint64_t received, uint64_t end) const
     {
         return received - given >= ring_credit_rows(it) && given + it.rows / 2 < end;
