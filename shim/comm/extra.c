@@ -75,7 +75,7 @@ void shim_extra_end(shim_extra_t *extra)
     shim_record_t *record = extra->record;
     extra->record = NULL;
     pthread_mutex_unlock(&g_lock);
-    shim_record_end(record); /* its watcher reads the scratch's control words, which an ended one may lose at once */
+    shim_record_end(record); /* first: its watcher reads the scratch's control words */
     pthread_mutex_lock(&g_lock);
     extra->ended = true;
     pthread_mutex_unlock(&g_lock);

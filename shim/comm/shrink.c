@@ -2,12 +2,11 @@
 /*
  * shrink.c - the number of each shrink, for the key of its child.
  *
- * Each rank computes the child's key alone. The ranks may have taken part in different shrinks of the parent (an
- * excluded rank does not call), but all in every shrink that excluded the same ranks. So shrinks are counted per set of
- * excluded ranks.
+ * Each rank computes the child's key alone. Ranks may have taken part in different shrinks of the parent (an excluded
+ * rank does not call), but all in every one that excluded the same ranks. So shrinks are counted per set of excluded
+ * ranks.
  *
- * The list belongs to the parent's state and only grows. It takes no lock, since a program may shrink while another
- * thread waits in a call.
+ * The list belongs to the parent's state and only grows. It has no lock: another thread may wait in a call.
  */
 #include "shim/comm/shrink.h"
 
