@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group_host.c - the end of a group on the host device: one thread for the collectives of each communicator, and one
- * for its messages.
- */
+/* group_host.c - the end of a group on the host device: a thread each for a communicator's collectives and messages. */
 #include <stdlib.h>
 
 #include "shim/call/group_state.h"

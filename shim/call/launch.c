@@ -81,7 +81,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch_tracked(launch, &team, &granted);
-    /* Also after a failure: some kernels of the call may have launched. */
+    /* also after a failure: some kernels may have launched */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
     if (!launch->joined)
         shim_share_launched(comm, false);
@@ -92,7 +92,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const char *name = launch->algorithm->name;
-    /* A thread that ends a communicator sets its phase, then drains it under this lock. */
+    /* Who ends a communicator sets its phase, then drains it under this lock. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
         shim_set_last_error("%s: the communicator was aborted or destroyed during the call", name);
         return ncclInvalidUsage;
@@ -109,8 +109,8 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Without this error the peers' call would pair with this rank's next one and add unrelated data, or that call
-     * would not be ordered after this one. */
+    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
+     * ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }
@@ -152,7 +152,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
         if (status == ALG_STATUS_OK)
             shim_record_ended(comm->record, call->alg.id);
         if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* now, since the process may end after the call */
+            alg_relay_flush(comm->relay); /* the process may end after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

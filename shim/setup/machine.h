@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * machine.h - this process's machine, as selector/topology/topology.h describes one.
- */
+/* machine.h - this process's machine, as selector/topology/topology.h describes one. */
 #ifndef SHUNT_SHIM_MACHINE_H
 #define SHUNT_SHIM_MACHINE_H
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults; NCCL_NET and NCCL_IB_DISABLE exclude RDMA as in
- * NCCL. Without an RDMA device in /sys, libibverbs is not opened.
- */
+/* rdma.c - see rdma.h. The variables have NCCL's meaning and defaults. Without an RDMA device libibverbs stays shut. */
 #include "shim/setup/rdma.h"
 
 #include <errno.h>

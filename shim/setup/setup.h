@@ -80,12 +80,12 @@ struct shim_setup {
     /* Under attach.c's lock; steps use what is atomic, and `postpone`, without it. */
     const void *owner; /* the thread that began it */
     _Atomic shim_finisher_t finisher;
-    uint64_t batch;                   /* FINISHER_CALL: set-ups that one call finishes; else 0 */
-    bool busy;                        /* being stepped */
-    bool postpone;                    /* set by a step: FINISHER_LATER from now on */
-    atomic_bool ready;                /* the real call has succeeded */
-    atomic_bool cancel;               /* decline at the next step */
-    _Atomic uint64_t needed_ns;       /* since when a call waits for the set-up; 0: none */
+    uint64_t batch;             /* FINISHER_CALL: set-ups that one call finishes; else 0 */
+    bool busy;                  /* being stepped */
+    bool postpone;              /* set by a step: FINISHER_LATER from now on */
+    atomic_bool ready;          /* the real call has succeeded */
+    atomic_bool cancel;         /* decline at the next step */
+    _Atomic uint64_t needed_ns; /* since when a call waits for the set-up; 0: none */
 
     shim_state_t state;
     uint64_t since_ns; /* when the state was entered; MEET, EITHER: the one before */
@@ -134,8 +134,8 @@ void shim_setup_adopt(shim_setup_t *setup);
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
 /* `comm` has a new rank: join its ranks, all on this host, under `key`. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
-/* Host mode: the child's ranks have met, so the parent's count stays; as does the reference, lest the parent's address,
- * its handle, be used again. */
+/* Host mode: the child's ranks have met, so the parent's count stays. So does the reference until the set-up's end: the
+ * parent's address is its handle, and must not be used again. */
 void shim_setup_keep_count(shim_setup_t *setup);
 void shim_setup_post_color(shim_setup_t *setup);
 /* Compute the new ranks from all colours, and join them. False: no colour, or declined. */
@@ -197,7 +197,7 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
 /* Whether NCCL's variables on all ranks allow peer access over `link`; host memory. */
 bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
-/* Whether CUDA denies this GPU no peer's memory. */
+/* Whether CUDA's queries allow this GPU access to all peers. */
 bool shim_identity_sees_peers(const shim_setup_t *setup);
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 
