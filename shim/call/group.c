@@ -2,20 +2,20 @@
 /*
  * group.c - groups: taken calls are queued until the outermost ncclGroupEnd.
  *
- * On CUDA every start and end is forwarded. The real NCCL's end runs first, since only it detects errors in forwarded
- * calls; ours launch only if it succeeds. All streams of a communicator join before and after. Shunt's work runs on one
- * of them, its lead, concurrently with the real NCCL's: another rank may make these calls without a group, in either
- * order, so neither may wait for the other. For the same reason messages run concurrently with collectives, and all
- * messages of a communicator are one call in which none holds up another. Messages launch first: behind a full launch
- * queue of collectives they could block a peer that needs them before its own collectives. Where communicators share a
- * stream, messages also get a branch.
+ * On CUDA the real NCCL's end runs first, since only it detects errors in forwarded calls; ours launch only if it
+ * succeeds. All streams of a communicator join before and after. Shunt's work runs on one of them, its lead,
+ * concurrently with the real NCCL's: another rank may make these calls without a group, in either order, so neither may
+ * wait for the other. For the same reason messages run concurrently with collectives, and a communicator's messages are
+ * one call in which none holds up another. Messages launch first: behind a full launch queue of collectives they could
+ * block a peer that needs them before its own collectives. Where communicators share a stream, messages also get a
+ * branch.
  *
  * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
  * orders. Several ranks of one communicator in this thread launch in turn, call by call: a full launch queue of the
  * first GPU would wait for kernels not yet launched on the second.
  *
- * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
- * (async_error), except errors of the program, which are usually the same on every rank.
+ * A failure to launch ends the communicator, which would run one call behind its peers (docs/design.md); not so errors
+ * of the program, which are usually the same on every rank.
  *
  * On the host device the calls run at the group's end, those of different communicators concurrently, since a call's
  * peers may be ranks of the same thread.
@@ -106,7 +106,7 @@ static void poison_real(const shim_real_t *real)
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-/* The real NCCL estimates the whole group's time, so it also gets the calls that Shunt would run. */
+/* The real NCCL estimates the whole group, so it also gets the calls that Shunt would run. */
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < shim_group.call_count; i++) {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group.h - a thread's group: its depth (by the program's calls, so never above NCCL's), and the calls that Shunt
- * takes.
- */
+/* group.h - a thread's group: its depth, by the program's calls, and the calls that Shunt takes. */
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
 
@@ -24,7 +21,7 @@ void shim_group_wait_for_polls(shim_comm_t *comm);
  * blocking. False without memory. */
 bool shim_group_finalize(shim_comm_t *comm);
 
-/* A rank's message to itself has no counterpart of as many bytes: sets the last error, returns NCCL's. */
+/* For a rank's message to itself without a counterpart of as many bytes: sets the last error, returns NCCL's. */
 ncclResult_t shim_group_self_fault(const char *function);
 
 /* Notes an unattached communicator's call: Shunt launches only after the real NCCL has issued it. */

@@ -91,7 +91,7 @@ ncclResult_t shim_group_join_parts(shim_group_t *g)
         may += g->calls[i].call.algorithm->part_bytes != NULL;
     if (may < 2)
         return ncclSuccess;
-    while (g->part_room < ALG_MOST_PARTS / 2 * may) /* two calls or more share an array */
+    while (g->part_room < ALG_MOST_PARTS / 2 * may) /* a call with parts joins two or more */
         if (!shim_group_grow((void **)&g->parts, g->part_room, &g->part_room, sizeof(alg_part_t)))
             return shim_group_out_of_memory(g->calls[0].comm);
     for (uint32_t i = 0; i < g->call_count; i++) {

@@ -170,7 +170,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* Else *reason says why. */
+/* If not, sets *reason. */
 static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;

@@ -2,13 +2,12 @@
 /*
  * capture.c - see capture.h.
  *
- * A replay makes no calls, so the graph orders itself. As in NCCL, one node waits for the communicator's event before
- * the first call, and one records it after the last. The wait node depends on nothing, so it costs no time behind
- * earlier kernels.
+ * As in NCCL, one node waits for the communicator's event before the first call, and one records it after the last
+ * (docs/design.md). The wait node depends on nothing, so it costs no time behind earlier kernels.
  *
- * Which call is the last is not known during a capture, and no node may be removed. So the first call makes the record
- * node, off the calls' path, and each call moves its edges. A graph that allocates memory (a captured cudaMallocAsync)
- * lets no edge be removed: there each call adds a record node behind the previous one.
+ * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, off
+ * the calls' path, and each call moves its edges. A graph that allocates memory lets no edge be removed: there each
+ * call adds a record node behind the previous one.
  *
  * The last call is stored as its nodes, since its stream may be destroyed. The next call may not depend on them even on
  * the same stream, which the program may have set back. So the graph is searched, and an edge is added only without a

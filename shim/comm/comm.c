@@ -2,13 +2,9 @@
 /*
  * comm.c - the table from handles to states, and references.
  *
- * The table is an open-addressed array of pointers, changed under one mutex. Look-ups take no lock. They are safe by
- * two rules:
- * - States are recycled, oldest first, and never unmapped. So every pointer leads to a state, whose handle shows
- *   whether it is the right one.
- * - Outgrown arrays are kept for their readers; together they are smaller than the current one.
- *
- * reap.c frees what a state owns.
+ * The table is an open-addressed array of pointers, changed under one mutex. Look-ups take no lock. They are safe since
+ * states are recycled, oldest first, and never unmapped: every pointer leads to a state, whose handle shows whether it
+ * is the right one. Outgrown arrays are kept for their readers; together they are smaller than the current one.
  */
 #include "shim/comm/comm.h"
 
@@ -99,7 +95,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has none of the parent's threads, GPUs or peers. */
+/* The child has no threads, GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);

@@ -29,7 +29,7 @@ typedef enum shim_comm_phase {
 
 typedef struct shim_captured shim_captured_t;
 
-/* The order of work over several streams (order.c). */
+/* order.c's. */
 typedef struct shim_order {
     _Atomic(void *) event;             /* cudaEvent_t or NULL; recorded after calls and replays */
     void *side[2];                     /* cudaStream_t or NULL, for a group's branches */
@@ -54,7 +54,6 @@ typedef struct shim_where {
     uint32_t multiprocessors; /* 0: an empty entry */
 } shim_where_t;
 
-/* The communicator's part of the GPU. */
 typedef struct shim_share {
     bool joined;           /* counted in the GPU's `sharers` */
     atomic_uint launching; /* calls with the large part whose event is not recorded yet */
@@ -107,12 +106,12 @@ typedef struct shim_comm {
     alg_relay_t *relay;               /* owned; NULL: one host */
     alg_hosts_t *hosts;               /* owned; host mode */
     net_invitation_t invitation;      /* where ranks of several hosts meet, also children's */
-    net_key_t place;                  /* identifies this host (net_place) */
+    net_key_t place;                  /* this host (net_place) */
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
     atomic_uint asked, declined;      /* bits by piece */
     atomic_bool empty;                /* suspended, memory given back */
-    const void *emptied_by;           /* identifies the thread that suspended it */
-    bool grows;                       /* is in grow.c's list */
+    const void *emptied_by;           /* thread that suspended it */
+    bool grows;                       /* in grow.c's list */
     struct shim_comm *grows_next;
     sel_plan_t *plan;             /* owned; NULL unless attached */
     atomic_bool reusable;         /* ended cleanly: the scratch may be pooled */
@@ -130,8 +129,8 @@ typedef struct shim_comm {
     struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;
 
-/* The handle's state; NULL if unknown, or made before a fork. Takes no lock, tens of ns. After another thread's destroy
- * the state may be reused, but is never unmapped; shim_comm_acquire excludes the reuse. */
+/* NULL: unknown, or made before a fork. Takes no lock, tens of ns. After another thread's destroy the state may be
+ * reused, but is never unmapped; shim_comm_acquire excludes the reuse. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, which the caller releases. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
@@ -147,7 +146,7 @@ void shim_comm_retain(shim_comm_t *comm);
 /* NULL is allowed. The last release only lists the state for shim_comm_collect: driver callbacks, which must not call
  * CUDA, release too. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: take the states without references, linked by `next`; put an emptied state on the free list. */
+/* For reap.c: the states without references, linked by `next`; an emptied state is free again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
 /* Whether the device was reset: scratch and CUDA handles are gone and must not be queried. Some µs. */

@@ -13,15 +13,15 @@
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
  *
- * By the verdict, one shared word, all ranks use the piece, or none ever does. No rank uses it earlier: then every rank
- * has armed its memory and mapped all others'. A rank that has declined declines again whenever a peer asks.
+ * No rank uses a piece before the verdict: then every rank has armed its memory and mapped all others'. A rank that has
+ * declined declines again whenever a peer asks.
  *
- * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c), which look for meetings
- * under their communicators' keys. They also look after each attach, since a peer may ask before this rank knows its
- * own verdict, and once a second, for peers that cannot ring.
+ * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). These look for meetings
+ * under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own verdict,
+ * and once a second, for peers that cannot ring.
  *
- * On a suspend each rank gives its memory back by itself: a peer's late stores go to memory that the peer still maps.
- * On resume a rank joins the meeting only after its own program has resumed.
+ * In a suspend each rank gives back its memory alone: a peer's late stores go to memory that the peer still maps. In a
+ * resume a rank joins only after its own program has resumed.
  */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
@@ -42,7 +42,7 @@ _Static_assert(1 + ALG_PIECES * PIECE_STAGES <= (int)NET_STAGES, "transport has 
 enum {
     JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* ends before the waiting calls give up */
     LOOK_MS = 1000,
-    WATCH_MS = 100, /* between two checks that the peers live */
+    WATCH_MS = 100, /* between checks that the peers live */
     SUSPEND_LIMIT_MS = 10000,
     LEAVERS = 64
 };
@@ -132,7 +132,7 @@ static const char *name_of(uint32_t piece)
     return names[piece];
 }
 
-/* Of calls without memory: the host device has no NCCL. */
+/* The host device has no NCCL. */
 static const char *treats(const shim_comm_t *comm)
 {
     return atomic_load(&comm->host) ? "takes no" : "forwards all";
@@ -157,7 +157,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* The first rank's error that is not 0. Also reads `offers`, unless NULL. */
+/* The first error that is not 0. Also reads `offers`, unless NULL. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -360,7 +360,7 @@ static bool has_any_job(const shim_comm_t *comm)
     return any;
 }
 
-/* Ranks of one process share a bell; ringing it twice is harmless. */
+/* Ranks of one process share a bell. */
 static void ring_peers(const shim_comm_t *comm)
 {
     for (uint32_t r = 0; r < comm->nranks; r++)

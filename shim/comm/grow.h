@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * grow.h - pieces of the scratch: made when a call first needs them (alg_map_t), given back during a suspend.
- */
+/* grow.h - pieces of the scratch (alg_map_t): made when a call first needs them, given back during a suspend. */
 #ifndef SHUNT_SHIM_GROW_H
 #define SHUNT_SHIM_GROW_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.h - a communicator's calls, taken or forwarded, run in their order over several streams, as in NCCL; our
- * kernels also share one scratch. Outside captures the cost is an event after each call; with graph mixing, or on
- * changing streams, also a wait before it.
+ * order.h - a communicator's calls, taken or forwarded, run in their order over several streams: as in NCCL, and since
+ * our kernels share one scratch.
  *
  * Unless stated, functions return a cudaError_t, and those that take a communicator need its lock. Its device is
  * current (net_device_enter). Without CUDA they do nothing.
@@ -27,7 +26,7 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 /* `waiter` waits for the work now on `stream`. Both are in one capture, or neither is captured. */
 int shim_order_join(void *waiter, void *stream);
 
-/* A branch: work that runs concurrently with later work of its stream. */
+/* Work that runs concurrently with later work of its stream. */
 typedef struct shim_branch {
     void *stream; /* a side stream; in a capture the stream it branched from */
     shim_capture_t capture;

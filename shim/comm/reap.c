@@ -4,12 +4,11 @@
  *
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
  * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
- * while a living communicator's kernel runs, or an unseen kernel may run: one of a graph, or of the real NCCL on a
- * forwarded communicator. The next init's end, destroy or abort tries again.
+ * while a living communicator's kernel runs, or an unseen one may run: of a graph, or of the real NCCL on a forwarded
+ * communicator. The next init, destroy or abort tries again.
  *
- * Memory is bounded: if more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get
- * PATIENCE_MS to end. Not in an abort, which allocates nothing: the program may abort the unseen kernel's communicator
- * next.
+ * If more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get PATIENCE_MS to end. Not in
+ * an abort: it allocates nothing, and the program may abort the unseen kernel's communicator next.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -93,8 +92,8 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* The table, this visit and a group of experts in the making hold one each; a further one may be a graph's. A
-     * making that begins or ends meanwhile is not counted. */
+    /* The table, this visit and each group of experts being made hold one; a further one may be a graph's. A making
+     * that begins or ends meanwhile is not counted. */
     const uint32_t begun = atomic_load(&comm->extras_begun), references = atomic_load(&comm->references);
     const uint32_t still = atomic_load(&comm->extras_begun), known = 1u + in_table + (begun < still ? begun : still);
     sight->unseen = sight->unseen || references > known || shim_extra_any(comm);

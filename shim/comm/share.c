@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.c - see share.h.
+ * share.c - see share.h. Reasons and measurements: docs/lab/proofs.md; a model: calls_share.
  *
  * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
- * other communicators. (Kernels of the program end by themselves.) One communicator of a GPU at a time holds its large
- * part, a quarter; seven more have a small part each, an equal share of the rest. Room is counted in registers
- * (alg_algorithm_t.block_room). A block's is a power of two, so blocks fill a multiprocessor without gaps: the smallest
- * always find a place, and larger ones when those have ended.
+ * other communicators. One communicator of a GPU at a time holds its large part, a quarter; seven more have a small
+ * part each, an equal share of the rest. Room is counted in registers (alg_algorithm_t.block_room). A block's is a
+ * power of two, so blocks fill a multiprocessor without gaps: the smallest always find a place, and larger ones when
+ * those have ended.
  *
  * A call that needs more than a small part gets the large one if nobody holds it, or if all work of its holder has
- * ended and none is in a graph: a replay makes no call, so a graph keeps the part that it was captured with. While a
- * GPU has no other communicator of the process, the large part is the whole GPU (selector/measured/slim-2-h100.csv).
- * Eager calls launched then do end, since every rank has made them before it makes the next communicator. Graphs keep
- * their grids (docs/limits.md), but a long captured call lets its successor start early only if both leave a small part
- * to others: two staged kernels that held 128 of 132 multiprocessors hung beside calls in crossed order
- * (docs/lab/proofs.md).
+ * ended and none is in a graph, whose replays make no calls. While a GPU has no other communicator of the process, the
+ * large part is the whole GPU; then a long captured call lets its successor start early only if both leave a small
+ * part to others, since graphs keep their grids (docs/limits.md).
  *
- * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts. Many
- * small blocks are faster than few large ones with as many registers: each multiprocessor has its own path to the link
- * (selector/measured/slim-2-h100.csv).
+ * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts.
  *
- * A kernel may let its successor start early, beside it, so both must fit. In a capture dependent launch is a kind of
- * edge, and the rows alone decide, so that the same calls captured again can update an instance: the first call may
- * start early, since no kernel of its communicator is ahead, and a later one if its row takes no more room than the row
- * before.
+ * A kernel may let its successor start early, beside it, so both must fit. In a capture the rows alone decide, so that
+ * the same calls captured again can update an instance: the first call may start early, since no kernel of its
+ * communicator is ahead, and a later one if its row takes no more room than the row before.
  *
- * With the large part a message may take half of the GPU (docs/limits.md): its kernel has twice as many registers a
- * lane, and its speed follows its warps.
+ * With the large part a message may take half of the GPU: its kernel has twice as many registers a lane, and its speed
+ * follows its warps.
  */
 #include "shim/comm/share.h"
 
@@ -188,7 +182,7 @@ uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *cal
     return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
-/* As many lanes in small blocks, as far as they fit. */
+/* As many lanes in small blocks, which are faster. */
 static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
 {
     const uint32_t threads = least(call->threads, SLIM_THREADS);

@@ -2,10 +2,9 @@
 /*
  * attach.c - the set-ups of this process: which thread steps them, and when.
  *
- * A set-up is finished in its init (blocking), at the end of that thread's group, or by polls (non-blocking). One list
- * owns all set-ups. A thread claims set-ups under the lock, steps them without it (a step calls CUDA and the real
- * NCCL), gives them back and frees the finished ones. So one thread at a time steps a set-up, and an abort always finds
- * it.
+ * A set-up is finished in its init, at the end of that thread's group, or by polls (non-blocking). One list owns all. A
+ * thread claims set-ups under the lock, steps them without it (a step calls CUDA and the real NCCL), and gives them
+ * back. So one thread at a time steps a set-up, and an abort always finds it.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -184,8 +183,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Whether this pass may free a finished set-up: another's thread may want its result, or hold the pointer while the
- * call is forwarded or the group is open. */
+/* Not before its thread has the result, nor while its call is forwarded or its group open. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
     return setup->finisher >= FINISHER_POLLS ||
@@ -240,7 +238,7 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; the steps keep the time limit. A peer may wait for this rank in a set-up already reported
+/* Step until none is left; steps keep the time limits. A peer may wait for this rank in a set-up already reported
  * ready, so these are stepped too. */
 static ncclResult_t finish(const filter_t *filter)
 {
@@ -283,8 +281,7 @@ static void discard(shim_setup_t *setup)
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave the set-up to polls (linger) or to its batch. For polls it is ready when the real NCCL says so; in host mode at
- * once. */
+/* Leave the set-up to polls (linger) or to its batch. With polls it is ready when the real NCCL is. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;

@@ -2,9 +2,8 @@
 /*
  * attach.h - set-up of a communicator: publish before the real init, agree after it.
  *
- * An init publishes its rank, forwards the call, and passes the result to shim_attach_forwarded. A grouped or
- * non-blocking set-up then waits for shim_attach_after_group or shim_attach_poll. At the end the communicator is
- * ATTACHED or FORWARD (host mode: ATTACHED, or gone).
+ * An init publishes its rank, forwards the call, and passes the result to shim_attach_forwarded. Then a group's set-ups
+ * wait for shim_attach_after_group, non-blocking ones for shim_attach_poll.
  */
 #ifndef SHUNT_SHIM_ATTACH_H
 #define SHUNT_SHIM_ATTACH_H

@@ -2,11 +2,11 @@
 /*
  * hosts.c - see hosts.h and docs/hosts.md, "How they meet".
  *
- * At the listener each rank posts its record, reads those of all, connects, and posts the result. Then each host's
- * ranks set up their team (stages.c) and report to a second meeting, joined before. So all ranks reach the same
- * outcome, unless one dies at the very end; its peers then see their connections close.
+ * Each rank posts its record, reads those of all, connects, and posts the result. Then each host's ranks set up their
+ * team (stages.c) and report to a second meeting, joined before. So all ranks reach the same outcome, unless one dies
+ * at the very end; its peers then see their connections close.
  *
- * All this blocks, so each set-up has a thread for it, which owns its results until the outcome is taken.
+ * All this blocks, so each set-up has a thread for it, which owns the outcome until it is taken.
  */
 #define _GNU_SOURCE
 #include <errno.h>

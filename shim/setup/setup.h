@@ -16,7 +16,7 @@ enum {
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for other hosts, which may not run Shunt */
 };
 
-/* Numbers of the records that ranks exchange (stages.c). */
+/* Numbers of the ranks' records. */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
@@ -27,19 +27,19 @@ enum {
 /* Stages of each try. */
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
 
-/* In their order; each set-up skips some. What is posted, waited for and next: `states` in stages.c. */
+/* In their order; each set-up skips some (the head of stages.c says what they do). */
 typedef enum shim_state {
-    STATE_REAL,    /* the real NCCL's init runs */
-    STATE_REGROUP, /* host mode's split: its ranks are not known yet */
-    STATE_MEET,    /* ranks of several hosts meet */
-    STATE_EITHER,  /* host mode: they meet, unless a late rank of this host comes first */
+    STATE_REAL,
+    STATE_REGROUP,
+    STATE_MEET,
+    STATE_EITHER,
     STATE_IDENTITY,
     STATE_AGREE,
     STATE_OFFER, /* this and the next three: with one kind of memory */
     STATE_SENT,
     STATE_OPENED,
     STATE_PROOF,
-    STATE_HOSTS, /* this host is ready */
+    STATE_HOSTS,
     STATE_DONE,
     STATES
 } shim_state_t;
@@ -50,7 +50,7 @@ typedef enum shim_finisher {
     FINISHER_GROUP, /* nobody, until shim_attach_after_group */
     FINISHER_CALL,  /* a thread that waits in an init or a group's end */
     FINISHER_POLLS, /* shim_attach_poll; from here on no thread waits */
-    FINISHER_LATER  /* all later inits, polls and calls; the program believes it ready */
+    FINISHER_LATER  /* later inits, polls and calls; reported ready to the program */
 } shim_finisher_t;
 
 /* A rank's first record, without padding; other processes' fields are checked before use. */
@@ -118,8 +118,7 @@ bool shim_setup_step(shim_setup_t *setup, bool own);
 void shim_setup_enter(shim_setup_t *setup, shim_state_t state);
 /* Of the present state. */
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
-/* Whether to go on without the verdict (`postpone`), if it depends on another rank's program, which may wait for this
- * one. */
+/* Whether a wait that another rank's program must end should end (`postpone`): that program may wait for this one. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
 /* For the log: the kind of memory; "": the usual one. */
 const char *shim_setup_memory_text(const shim_setup_t *setup);
@@ -128,11 +127,11 @@ const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* Leave STATE_REAL. False until the real call has succeeded. */
 bool shim_setup_begin(shim_setup_t *setup, bool own);
-/* Store the application's handle in the state and the table. */
+/* Store the program's handle in the state and the table. */
 void shim_setup_adopt(shim_setup_t *setup);
-/* Host mode's split: the key of the ranks of this colour. */
+/* Host mode's split: the key of this colour's ranks. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* `comm` has a new rank: join its ranks, all on this host, under `key`. False: declined. */
+/* `comm` has its new rank: join the others, on this host, under `key`. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 /* Host mode: the child's ranks have met, so the parent's count stays. So does the reference until the set-up's end: the
  * parent's address is its handle, and must not be used again. */
@@ -141,7 +140,7 @@ void shim_setup_post_color(shim_setup_t *setup);
 /* Compute the new ranks from all colours, and join them. False: no colour, or declined. */
 bool shim_setup_take_colors(shim_setup_t *setup);
 void shim_setup_post_identity(shim_setup_t *setup);
-/* Whether all ranks of this colour, seen among the parent's, still live. */
+/* Whether all ranks of this colour still live, as the parent's segment shows. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
 /* 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
@@ -154,7 +153,7 @@ bool shim_setup_hosts_due(const shim_setup_t *setup);
 /* True if there was progress. */
 bool shim_setup_step_meeting(shim_setup_t *setup);
 bool shim_setup_step_agreement(shim_setup_t *setup);
-/* Restore `comm`'s rank and nranks; free the outcome. */
+/* Restore comm's rank and nranks; free the outcome. */
 void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
@@ -164,23 +163,19 @@ void shim_setup_post_plan(shim_setup_t *setup);
 /* All hosts are ready: attach. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
-/* shim_setup_decline(setup, SHIM_WHY(code), arguments). Of several ranks that find a fault, the one whose verdict
- * counts logs it. */
+/* (setup, SHIM_WHY(code), arguments). Of several ranks that find a fault, the one whose verdict counts logs it. */
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Leave the offered scratch to other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
-/* ---- identity.c ---- */
-
-/* The first three are for after the real init, which copies NCCL's files into the environment. */
+/* ---- identity.c. Call the first three after the real init, which copies NCCL's files into the environment. ---- */
 
 /* Whether a setting of NCCL's forces forwarding. */
 bool shim_identity_refuses(shim_why_t *why);
 /* Log, once a process, what taken calls lose if NCCL has opened plugins by default names. */
 void shim_identity_tell_plugins(void);
-/* Whether Shunt takes communicators of several hosts: NCCL reaches hosts by sockets, or SHUNT_ALGO names the exchange.
- * RDMA is not measured, and a plugin may be faster. */
+/* Whether Shunt takes communicators of several hosts (docs/hosts.md): RDMA is not measured, a plugin may be faster. */
 bool shim_identity_takes_hosts(void);
 /* The host's identity in NCCL. */
 net_key_t shim_identity_nccl_host(void);
@@ -190,11 +185,11 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why);
 /* Rank 0, whose settings apply to all, warns once of variables that differ. */
 void shim_identity_log_differences(const shim_setup_t *setup);
-/* A scratch's team: the same processes on the same devices, in order. */
+/* A scratch's team: processes and devices, in order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
-/* What the GPUs share. */
+/* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
-/* Whether NCCL's variables on all ranks allow peer access over `link`; host memory. */
+/* Whether all ranks' variables allow peer access over `link`; host memory. */
 bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
 /* Whether CUDA's queries allow this GPU access to all peers. */

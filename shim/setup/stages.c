@@ -6,18 +6,18 @@
  * each rank acts and posts a record; when all have, each takes them and enters the next. A failure is posted as an
  * error number, so all ranks take the same branch.
  *
- *   state     posts on entry                        waits for               then
- *   REAL      -                                     the real NCCL's init    REGROUP, MEET or IDENTITY (begin.c)
- *   REGROUP   colour (host mode's split)            the parent's ranks      IDENTITY, in a new segment
- *   MEET      - (across.c)                          ranks of other hosts    IDENTITY, of this host's ranks
- *   EITHER    - (host mode, 100 ms after IDENTITY)  those, or a late rank   IDENTITY
- *   IDENTITY  identity and settings (identity.c)    this host's ranks       AGREE, with rank 0's settings
- *   AGREE     link to peers, idle scratch           the same                OFFER, with the plan of all
- *   OFFER     errno, offer of the scratch           the same                SENT
- *   SENT      errno (kinds that send only)          the same                OPENED
- *   OPENED    errno of mapping, storing tokens      the same                PROOF
- *   PROOF     errno of this rank's mailboxes        the same, or a verdict  HOSTS (several hosts), or DONE: attached
- *   HOSTS     the plan's hash (verdict.c)           the other hosts         DONE: attached
+ *   state     posts on entry                      waits for             then
+ *   REAL      -                                   the real init         REGROUP, MEET or IDENTITY (begin.c)
+ *   REGROUP   colour (host mode's split)          the parent's ranks    IDENTITY, in a new segment
+ *   MEET      - (across.c)                        other hosts           IDENTITY, of this host's ranks
+ *   EITHER    - (host mode, after SHIM_HOSTS_MS)  those or a late rank  IDENTITY
+ *   IDENTITY  identity, settings (identity.c)     this host's ranks     AGREE, with rank 0's settings
+ *   AGREE     link to peers, idle scratch         "                     OFFER, with the plan of all
+ *   OFFER     errno, offer of the scratch         "                     SENT
+ *   SENT      errno (kinds that send only)        "                     OPENED
+ *   OPENED    errno of mapping, storing tokens    "                     PROOF
+ *   PROOF     errno of this rank's mailboxes      "                     HOSTS (several hosts) or DONE: attached
+ *   HOSTS     the plan's hash (verdict.c)         other hosts           DONE: attached
  *
  * If a kind of memory (`kinds`) fails on a rank before the proof, all ranks drop their scratch and return to OFFER with
  * the next. A decline leads from every state to DONE; from MEET to PROOF any rank's does (verdict.c).
@@ -69,7 +69,7 @@ _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATE
 _Static_assert((int)STATE_PROOF - (int)STATE_OFFER == (int)TRY_PROOF, "states and stages of a try differ");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-/* The last kind of memory has failed on `rank`. */
+/* The last kind has failed on `rank`. */
 static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
 {
     if (error != -ENOSYS)
@@ -318,7 +318,8 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
-        if (error == -ENOMEM && setup->finisher >= FINISHER_POLLS) /* retired memory may be freed now */
+        if (error == -ENOMEM &&
+            setup->finisher >= FINISHER_POLLS) /* memory may be waiting to be freed: reap and retry */
             shim_comm_reap_idle();
         else if (error == -ENOMEM)
             shim_comm_reap();
@@ -335,7 +336,8 @@ static void post_offer(shim_setup_t *setup)
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
     if (!record.error && setup->plan->map.pieces > 1)
         record.error = shim_grow_start(&record.bell);
-    if (!record.error && !host && (!setup->pooled || setup->across)) /* a pooled scratch's kernels are loaded */
+    if (!record.error && !host &&
+        (!setup->pooled || setup->across)) /* the kernels were loaded when the pooled scratch was made */
         record.error =
             preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
@@ -389,7 +391,7 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
 }
 
 /* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
- * scratch (several hosts: judged when they agree). */
+ * scratch. */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < tries(setup) && !usable(setup, attempt))
@@ -629,9 +631,9 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
-/* Whether to end a state that a rank has not reached (docs/design.md, "How ranks find each other"). Past the deadline:
- * if a rank was never seen, since it may be dead; or if a thread waits here and nobody is away. A call that waits for
- * the verdict has its own limit. Earlier, a thread that depends on a rank that is away is released (`postpone`). */
+/* Whether to end a state that a rank has not reached (docs/design.md, "How ranks find each other"). Past the limit: if
+ * a rank was never seen, since it may be dead; or if a thread waits here and nobody is away. A call that waits for the
+ * verdict has its own limit. Earlier, a thread that waits for a rank that is away goes on (`postpone`). */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -674,7 +676,7 @@ static bool step_ranks(shim_setup_t *setup)
     return true;
 }
 
-/* A verdict of this host's ranks ends these states. (REGROUP has the parent's segment.) */
+/* REGROUP has the parent's segment. */
 static bool follows_verdict(const shim_setup_t *setup)
 {
     return setup->rendezvous && setup->state >= STATE_MEET && setup->state <= STATE_PROOF;
