@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c - see check.h. */
 #include "shim/call/check.h"
 
 #include "shim/base/last_error.h"

@@ -16,9 +16,6 @@
  *
  * A failure to launch ends the communicator, which would run one call behind its peers (docs/design.md); not so errors
  * of the program, which are usually the same on every rank.
- *
- * On the host device the calls run at the group's end, those of different communicators concurrently, since a call's
- * peers may be ranks of the same thread.
  */
 #include "shim/call/group.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group_host.c - the end of a group on the host device: a thread each for a communicator's collectives and messages. */
+/*
+ * group_host.c - the end of a group on the host device: a thread for each communicator's collectives and one for its
+ * messages, since a call's peers may be ranks of the calling thread.
+ */
 #include <stdlib.h>
 
 #include "shim/call/group_state.h"

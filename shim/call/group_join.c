@@ -42,7 +42,6 @@ ncclResult_t shim_group_self_fault(const char *function)
     return ncclInvalidUsage;
 }
 
-/* From index `at` on. */
 static uint32_t next_self(const alg_call_t *call, uint32_t rank, bool send, uint32_t at)
 {
     while (at < call->message_count && (call->messages[at].peer != rank || call->messages[at].send != send))

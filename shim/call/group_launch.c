@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group_launch.c - the end of a group on CUDA: streams join, Shunt's work launches beside NCCL's, and the streams
- * continue (reasons: group.c).
- */
+/* group_launch.c - the end of a group on CUDA (reasons: group.c). */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"

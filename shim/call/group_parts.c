@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_parts.c - merges collectives of a group into parts of one call: broadcasts and reduces with rising roots, and
- * short calls without root (docs/kernels.md, "The algorithms"). Transfers do not change, since another rank may make
- * the calls one by one.
+ * short calls without root. Transfers do not change: another rank may make the calls one by one.
  */
 #include "shim/call/group_state.h"
 

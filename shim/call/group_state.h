@@ -26,8 +26,8 @@ typedef struct shim_stream_use {
 typedef struct shim_queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
-    uint32_t round; /* index among the communicator's collectives */
-    uint32_t index; /* index in the group */
+    uint32_t round; /* among the communicator's collectives */
+    uint32_t index; /* in the group */
 } shim_queued_t;
 
 typedef struct shim_group {

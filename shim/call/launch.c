@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch.c - see launch.h. */
 #include "shim/call/launch.h"
 
 #include "shim/account/trace.h"
@@ -36,7 +35,6 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
     return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
 }
 
-/* Returns a cudaError_t. */
 static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
 {
     const shim_comm_t *comm = launch->comm;
@@ -109,7 +107,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
+    /* Else the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
      * ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);

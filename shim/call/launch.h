@@ -21,7 +21,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch);
 /* Logs a failed CUDA call; returns NCCL's error. */
 ncclResult_t shim_launch_failed(int error, const char *what);
 
-/* Runs the call in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
+/* Runs in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
 ncclResult_t shim_host_run(const shim_call_t *call);
 
 #endif

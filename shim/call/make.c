@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make.c - see make.h. */
 #include "shim/call/make.h"
 
 #include "shim/account/trace.h"
@@ -97,7 +96,7 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* Without a lock. The real NCCL connects at the first call that it gets, which may be a captured one if Shunt took the
+/* Without a lock. The real NCCL connects at the first call that it gets, perhaps a captured one, since Shunt took the
  * earlier ones. Only in relaxed mode can it then reach a GPU of the same process (else error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
@@ -111,8 +110,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call after its checks, so its stream neither waits nor joins the group: an all-gather's
- * empty parts must not move the others to a branch. */
+/* The real NCCL drops an empty call after its checks. So its stream neither waits nor joins the group, where it would
+ * move other calls to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;

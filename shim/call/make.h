@@ -5,8 +5,8 @@
 
 #include "shim/call/call.h"
 
-/* In an entry point `name` whose parameters have NCCL's names; forward_<name> forwards. Designated initialisers add
- * other arguments. */
+/* For the entry point `name`, whose parameters have NCCL's names. forward_<name> forwards the call; designated
+ * initialisers add arguments. */
 #define SHIM_CALL(name, which, ...)                   \
     (&(shim_call_t){.function = #name,                \
                     .collective = which,              \

@@ -135,7 +135,6 @@ enum {
     ASKED = 4096    /* nodes whose dependencies are queried */
 };
 
-/* At most SEARCHED; 0 on failure. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
     size_t count = SEARCHED;
@@ -164,7 +163,7 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
 }
 
 /* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; along a single path, perhaps of thousands
- * of kernels, the search forgets what it has seen. False at a limit: a needless edge is only slow. */
+ * of nodes, it forgets what it has seen. False at a limit: a needless edge is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -189,7 +188,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
     }
 }
 
-/* ---- The captures of a communicator ----------------------------------------------------- */
+/* ---- Captures --------------------------------------------------------------------------- */
 
 enum { FIRST_CHAINS = 16 };
 
@@ -220,7 +219,6 @@ static void link_out(shim_order_t *order, const shim_captured_t *captured)
     order->captures--;
 }
 
-/* False without memory. */
 static bool need_chains(shim_order_t *order)
 {
     if (order->captures < order->chains)
@@ -254,7 +252,7 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_release(comm);
 }
 
-/* The graph and its instances hold a reference while they may replay our kernels. */
+/* For the graph and its instances, which may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -282,7 +280,6 @@ static void free_gone(shim_order_t *order)
     }
 }
 
-/* NULL: no call there yet. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
     free_gone(order);
@@ -362,7 +359,6 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
-/* Behind the last call and the previous record node. */
 static cudaError_t add_record(shim_captured_t *captured, void *event)
 {
     cudaGraphNode_t before = captured->record;

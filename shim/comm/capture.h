@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * capture.h - the order of captured calls: graph nodes, replays and eager work. Conventions: order.h.
- */
+/* capture.h - captured calls: graph nodes, the order of replays and eager work. Conventions: order.h. */
 #ifndef SHUNT_SHIM_CAPTURE_H
 #define SHUNT_SHIM_CAPTURE_H
 

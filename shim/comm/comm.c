@@ -14,7 +14,7 @@
 enum { FIRST_SLOTS = 256 };
 
 typedef struct table {
-    size_t mask; /* slots - 1 */
+    size_t mask;
     size_t used; /* slots that are not NULL; writers only */
     struct table *older;
     _Atomic(shim_comm_t *) slot[];

@@ -71,7 +71,7 @@ typedef struct shim_ahead {
 
 typedef struct shim_shrink shim_shrink_t;
 
-/* From the application's ncclConfig_t (setup/config.h). */
+/* See shim_config_read. */
 typedef struct shim_config {
     bool blocking;
     bool launch_order; /* among communicators: only NCCL keeps it */
@@ -136,7 +136,7 @@ shim_comm_t *shim_comm_find(ncclComm_t handle);
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 /* A fresh state with one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
-/* Insert under comm->handle, in place of an older state; the table takes a reference. False without memory. */
+/* Insert under comm->handle, in place of an older state. The table has a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
 /* The caller gets the table's reference; NULL if absent. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
@@ -146,7 +146,7 @@ void shim_comm_retain(shim_comm_t *comm);
 /* NULL is allowed. The last release only lists the state for shim_comm_collect: driver callbacks, which must not call
  * CUDA, release too. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: the states without references, linked by `next`; an emptied state is free again. */
+/* For reap.c: take the states without references, linked by `next`; let an emptied one be used again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
 /* Whether the device was reset: scratch and CUDA handles are gone and must not be queried. Some µs. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - see drain.h. Polls the communicator's event, so that the wait has a limit and another thread's abort can
- * end it. After a device reset, which ends all kernels, the driver would crash on that query.
+ * drain.c - polls the communicator's event, so that the wait has a limit and another thread's abort can end it. Not
+ * after a device reset, which ends all kernels: the driver would crash.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -15,7 +15,6 @@
 
 enum { NAP_US = 50 };
 
-/* False at the limit. */
 static bool nap(uint64_t *naps, uint32_t limit_ms)
 {
     const struct timespec time = {0, NAP_US * 1000};

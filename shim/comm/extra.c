@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extra.c - see extra.h. One list for all, since few communicators have any. */
+/* extra.c - one list for all, since few communicators have any. */
 #include "shim/comm/extra.h"
 
 #include <stdlib.h>

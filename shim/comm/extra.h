@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * extra.h - a communicator's further scratches, one for each group of experts. What stops the communicator's kernels
- * stops theirs too, also an ended group's, which may still wait for a peer.
+ * extra.h - a communicator's further scratches, one for each group of experts. What stops its kernels stops theirs too,
+ * also an ended group's, which may still wait for a peer.
  */
 #ifndef SHUNT_SHIM_EXTRA_H
 #define SHUNT_SHIM_EXTRA_H
@@ -21,7 +21,7 @@ typedef struct shim_extra {
 shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record);
 /* No further call begins. On GPUs kernels may still run: the scratch stays until shim_extra_forget. */
 void shim_extra_end(shim_extra_t *extra);
-/* Release the communicator's ended scratches: it is freed, or all ranks have come to its next group. */
+/* Release the ended scratches: the communicator is freed, or all ranks have come to its next group. */
 void shim_extra_forget(const shim_comm_t *comm);
 /* Whether it has any: no event tells when their kernels end. */
 bool shim_extra_any(const shim_comm_t *comm);

@@ -2,9 +2,9 @@
 /*
  * grow.c - further pieces of a communicator's scratch.
  *
- * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. One thread of each
- * process does the rest for its ranks, so no peer's program has to make a call. It never waits for a kernel, and no
- * piece waits for another communicator's.
+ * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
+ * does the rest, so no peer's program has to call. It never waits for a kernel, nor with one communicator's piece for
+ * another's.
  *
  * The ranks meet as in a set-up, under a key of communicator and piece:
  *
@@ -75,7 +75,7 @@ static bool g_running;
 static job_t *g_jobs;             /* changed by the thread only, under the lock */
 static _Thread_local char g_self; /* its address names the thread */
 
-/* A copy of one rank's state, for a look. Pieces are bits. */
+/* A copy of a rank's state. Pieces are bits. */
 typedef struct member {
     shim_comm_t *comm; /* NULL: the rank has left */
     ncclComm_t handle;
@@ -540,7 +540,6 @@ void shim_grow_end(shim_comm_t *comm)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* True if there was progress. */
 static bool step_all(void)
 {
     bool moved = false;
@@ -654,7 +653,7 @@ void shim_grow_suspend(shim_comm_t *comm)
         return;
     }
     /* A peer may use its piece before this rank's job has seen the verdict. All ranks must know the same pieces, and
-     * nothing may be mapped after the suspend. */
+     * nothing may be mapped later. */
     pthread_mutex_lock(&g_lock);
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));

@@ -13,13 +13,13 @@ int shim_grow_start(net_bell_t *place);
 void shim_grow_attached(shim_comm_t *comm);
 /* The thread declines for this rank from now on. */
 void shim_grow_end(shim_comm_t *comm);
-/* Ask all ranks for the piece and wait for the verdict. False: no rank ever uses it, or the communicator has ended. */
+/* Ask all ranks for the piece and wait. False: no rank ever uses it, or the communicator has ended. */
 bool shim_grow_wait(shim_comm_t *comm, uint32_t piece);
 
 /* For ncclCommSuspend: give the memory back, or log why it is kept. */
 void shim_grow_suspend(shim_comm_t *comm);
-/* For ncclCommResume: make the memory again, at the same addresses, and clear `suspended`. Waits for the other ranks,
- * at most SHIM_GROW_LIMIT_MS; a thread with several ranks waits in its last one. False: all calls are forwarded. */
+/* For ncclCommResume: make the memory again at its addresses, clear `suspended`. Waits for all ranks, at most
+ * SHIM_GROW_LIMIT_MS; a thread with several ranks waits in its last one. False: all calls are forwarded. */
 bool shim_grow_resume(shim_comm_t *comm);
 
 /* Whether calls that need the piece may be taken. */

@@ -146,7 +146,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* Unless the device was reset the stream exists: the program must keep it until the call's work is on it. */
+/* The stream exists, unless the device was reset: the program keeps it until the work is on it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
@@ -245,7 +245,7 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
     comm->order = (shim_order_t){0};
 }
 
-#else /* no CUDA: nothing to order */
+#else
 
 int shim_order_join(void *waiter, void *stream)
 {

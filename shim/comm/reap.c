@@ -2,9 +2,9 @@
 /*
  * reap.c - frees states, and decides when the scratch of ended communicators is freed.
  *
- * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
- * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
- * while a living communicator's kernel runs, or an unseen one may run: of a graph, or of the real NCCL on a forwarded
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended; and another
+ * communicator's kernel may wait for a dead peer until this thread aborts that one too. So nothing is freed while a
+ * living communicator's kernel runs, or an unseen one may run: of a graph, or of the real NCCL on a forwarded
  * communicator. The next init, destroy or abort tries again.
  *
  * If more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get PATIENCE_MS to end. Not in

@@ -2,8 +2,8 @@
 /*
  * redop.h - the program's operators (ncclRedOpCreatePreMulSum).
  *
- * The real NCCL (host mode: Shunt) makes the handle, and Shunt records its meaning. A program may destroy it right
- * after the call that uses it, so a queued call copies what shim_redop_find returns.
+ * NCCL (host mode: Shunt) makes the handle, Shunt records its meaning. It may be destroyed right after the call that
+ * uses it, so a queued call copies what shim_redop_find returns.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H

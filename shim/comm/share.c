@@ -19,8 +19,7 @@
  * the same calls captured again can update an instance: the first call may start early, since no kernel of its
  * communicator is ahead, and a later one if its row takes no more room than the row before.
  *
- * With the large part a message may take half of the GPU: its kernel has twice as many registers a lane, and its speed
- * follows its warps.
+ * With the large part a message may take half of the GPU.
  */
 #include "shim/comm/share.h"
 
@@ -42,7 +41,7 @@ static struct gpu {
     uint64_t life;                 /* the device's; earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* The child has none of the parent's communicators, nor the thread that may hold a lock. */
+/* The child has no communicators, nor the thread that may hold a lock. */
 static void forget_in_child(void)
 {
     for (int i = 0; i < DEVICES; i++) {
@@ -83,7 +82,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* ---- The parts of a GPU ------------------------------------------------------------------- */
+/* ---- Parts ------------------------------------------------------------------------------------ */
 
 typedef struct parts {
     uint32_t large, small, half;
@@ -115,7 +114,6 @@ bool shim_share_is_lone(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
 
-/* Queried once for each of the last few places. */
 static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
 {
     const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);
@@ -169,7 +167,7 @@ void shim_share_launched(shim_comm_t *comm, bool all)
 
 /* ---- Grids ---------------------------------------------------------------------------------- */
 
-/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only (device/list.h, parts.h). */
+/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only. */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
                               uint32_t threads)
 {
@@ -238,8 +236,7 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead if it lets this call start early, else 0. Outside a capture that is the communicator's last
- * call, which began after all others had ended. */
+/* Room of the kernel ahead if it lets this call start early, else 0. (An eager one began when all others had ended.) */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;
@@ -253,8 +250,8 @@ static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
     return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
-/* Whether the kernel and an early successor leave a small part, if they must: a graph that is captured alone may be
- * replayed beside other communicators. */
+/* A long call that is captured alone may be replayed beside other communicators. True if it and an early successor
+ * leave them a small part. */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
     if (!ask->ahead || !shim_share_is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)

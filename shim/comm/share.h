@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* share.h - how much of its GPU a communicator's kernels may take, so that those of eight fit side by side. */
+/* share.h - how much of a GPU a communicator's kernels may take: those of eight fit side by side. */
 #ifndef SHUNT_SHIM_SHARE_H
 #define SHUNT_SHIM_SHARE_H
 
 #include "shim/comm/comm.h"
 
-/* A call to be launched, under the communicator's lock, with its device current. */
+/* A call to launch, under the communicator's lock, with its device current. */
 typedef struct shim_ask {
     const alg_algorithm_t *algorithm;
     void *stream;                 /* NULL in a capture, where a stream must not be queried */
@@ -14,7 +14,7 @@ typedef struct shim_ask {
     shim_ahead_t *ahead;          /* in a capture: of its last call, overwritten by this one; else NULL */
 } shim_ask_t;
 
-/* The set-up has ended: count the communicator among the GPU's. */
+/* Count the communicator among the GPU's, after the set-up. */
 void shim_share_join(shim_comm_t *comm);
 /* Whether no other communicator of this process uses the GPU. */
 bool shim_share_is_lone(const shim_comm_t *comm);

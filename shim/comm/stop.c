@@ -48,7 +48,7 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
 }
 
-/* ---- The end of the process --------------------------------------------------------- */
+/* ---- Exit --------------------------------------------------------------------------- */
 
 static atomic_bool g_exiting;
 

@@ -2,8 +2,8 @@
 /*
  * host.c - see host.h.
  *
- * Set-up is as on GPUs (attach.c), but the first stage waits for the ranks, with a limit, and a failure is the call's
- * error. A handle is looked up, never read, since it may be destroyed.
+ * Set-up is as on GPUs (attach.c), but a failure is the call's error. Handles are looked up, never read: they may be
+ * destroyed.
  */
 #include "shim/host/host.h"
 
@@ -66,9 +66,9 @@ static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 
 static atomic_bool is_rank; /* this process has begun a communicator */
 
-/* A process that sees no GPU and is no rank may be a controller whose workers pass the id to the real NCCL: then that
- * makes it. Ranks of the host device make their own, since the real NCCL keeps a thread for each id until its ranks
- * join; by_all: every rank makes the same id, so the real NCCL may. */
+/* A process that sees no GPU and is no rank may be a controller whose workers have GPUs: the real NCCL makes its id.
+ * Ranks of the host device make theirs, since the real NCCL keeps a thread for each id until its ranks join; unless all
+ * ranks make the same one (by_all). */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - see table.h. As in NCCL, an error of a call that makes, ends or uses a communicator also fails its group,
- * and useless registrations succeed with a NULL handle.
+ * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group, and useless
+ * registrations succeed with a NULL handle.
  */
 #include "shim/host/table.h"
 

@@ -21,10 +21,10 @@
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_returned; /* claimed set-ups were given back */
+static pthread_cond_t g_returned;
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
-static atomic_uint g_count; /* length of the list */
+static atomic_uint g_count;
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
@@ -238,8 +238,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; steps keep the time limits. A peer may wait for this rank in a set-up already reported
- * ready, so these are stepped too. */
+/* Step until none is left. A peer may wait for this rank in a set-up already reported ready, so these are stepped too.
+ */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t later = {.least = FINISHER_LATER};
@@ -270,8 +270,7 @@ static ncclResult_t finish_inits(const filter_t *filter)
 
 /* ---- After the call was forwarded ------------------------------------------------ */
 
-/* The real call failed: end the set-up silently. It may have freed the handle, so the state leaves the table; abort and
- * destroy work without one. */
+/* The real call failed: end the set-up silently. It may have freed the handle, so the state leaves the table. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));

@@ -13,12 +13,11 @@
 /* ---- For call/ ----------------------------------------------------------------- */
 
 /* Finish this thread's set-ups of the group, and free states destroyed in it. Call after the outermost real
- * ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued calls launch.
- * ncclInProgress leaves the set-ups to polls. Returns group_result, or in host mode a failed set-up's error. */
+ * ncclGroupEnd returned `group_result` (host mode: the group's error), before queued calls launch. ncclInProgress
+ * leaves the set-ups to polls. Returns group_result, or in host mode a failed set-up's error. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
-/* Whether the communicator is attached; every call asks. If the real communicator is ready and the set-up is not, it
- * waits for the verdict (at most a minute, while the other ranks live), so that all ranks route alike. In host mode it
- * does not wait, and the call fails. */
+/* Whether the communicator is attached; every call asks. On GPUs, once the real communicator is ready, it waits for the
+ * verdict (at most a minute, while the other ranks live), so that all ranks route alike. */
 bool shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For api/ and host/ -------------------------------------------------------- */
@@ -28,7 +27,7 @@ typedef struct shim_setup shim_setup_t;
 /* What is known before the call is forwarded. */
 typedef struct shim_setup_request {
     net_key_t key;
-    ncclComm_t *newcomm; /* the application's variable, set by a successful real call */
+    ncclComm_t *newcomm; /* the program's variable, set by a successful real call */
     ncclComm_t parent;   /* of a child: polled until *newcomm is set; else NULL */
     bool host;
     bool wait;    /* the call is blocking */
@@ -49,7 +48,7 @@ typedef struct shim_setup_request {
     net_key_t place;             /* the parent's, for an unpublished child */
 } shim_setup_request_t;
 
-/* The key under which an init's ranks meet. */
+/* Under which an init's ranks meet. */
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
 /* Take back the parent's count, if increased. */
 void shim_attach_uncount(const shim_setup_request_t *request);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * begin.c - from the real init's success to this rank's posted identity. A split in host mode begins with REGROUP: the
- * parent's ranks compute the new ones.
- */
+/* begin.c - from the real init's success to this rank's posted identity. Host mode's splits regroup first. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c - see config.h. */
 #define _GNU_SOURCE
 #include "shim/setup/config.h"
 

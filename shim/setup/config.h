@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.h - what Shunt reads from the program's ncclConfig_t. The structure grows with NCCL's versions: only fields
- * within its stated size are read, and it is passed on by pointer, never copied.
+ * config.h - what Shunt reads from the program's ncclConfig_t, which grows with NCCL's versions: fields within its
+ * stated size. It is passed on by pointer, never copied.
  */
 #ifndef SHUNT_SHIM_CONFIG_H
 #define SHUNT_SHIM_CONFIG_H

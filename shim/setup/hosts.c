@@ -4,9 +4,7 @@
  *
  * Each rank posts its record, reads those of all, connects, and posts the result. Then each host's ranks set up their
  * team (stages.c) and report to a second meeting, joined before. So all ranks reach the same outcome, unless one dies
- * at the very end; its peers then see their connections close.
- *
- * All this blocks, so each set-up has a thread for it, which owns the outcome until it is taken.
+ * at the very end; its peers then see their connections close. All this blocks, so a thread of each set-up does it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -84,7 +82,7 @@ static net_interfaces_t interfaces(void)
 
 /* ---- Ids ----------------------------------------------------------------------------- */
 
-enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* make keys differ */
+enum { TEAM_TAG = 't', LAST_TAG = 'l' };
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
 void shim_hosts_invite(ncclUniqueId *id)
@@ -356,7 +354,7 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* Two hosts for Shunt but one for NCCL (two containers), which may have faster paths than sockets. */
+/* Two hosts for Shunt but one for NCCL (containers), which may have faster paths. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {

@@ -8,16 +8,15 @@
 #include "algorithms/multihost/multihost.h"
 #include "shim/setup/why.h"
 
-/* Write an invitation to this process's listener into the id's unused end, unless ranks will not use it: then no port
- * is opened. */
+/* Write an invitation to this process's listener into the id's unused end; nothing, and no port is opened, if ranks
+ * would not use it. */
 void shim_hosts_invite(ncclUniqueId *id);
 /* ncclSetEncryption: from now on Shunt connects no hosts and opens no port. */
 void shim_hosts_encrypt(void);
 bool shim_hosts_encrypted(void);
 /* The first invitation in these ids; zero: none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
-/* True after ranks of other hosts were absent or unreachable. Later set-ups do not wait for them: each wait would last
- * its whole limit. */
+/* True after ranks of other hosts were absent or unreachable: later set-ups do not wait for them. */
 bool shim_hosts_alone(void);
 /* The key under which ranks of one host (by NCCL_HOSTID) meet. */
 net_key_t shim_hosts_local_key(const net_key_t *key);
@@ -59,8 +58,8 @@ shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request);
 bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome);
 /* Report, once, that this rank is ready with this plan. */
 void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan);
-/* True once all have reported; why->reason is SEL_TAKEN if every rank takes part. Has no time limit: dead ranks, and
- * ranks that give up, are noticed. */
+/* True once all have reported; why->reason is SEL_TAKEN if every rank takes part. There is no time limit: ranks that
+ * die or give up are noticed. */
 bool shim_hosts_agreed(const shim_hosts_t *hosts, shim_why_t *why);
 /* End the meeting, and its thread, which checks every 20 ms. NULL is allowed. */
 void shim_hosts_end(shim_hosts_t *hosts);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * identity.c - a rank's identity and settings, and what follows from those of all ranks, alike on each: whether they
- * form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
- */
+/* identity.c - a rank's identity and settings; and what all ranks' identities give, with the same result on each. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -244,7 +241,7 @@ bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
     return mismatches;
 }
 
-/* By public names. (max_blocks also comes from maxCTAs and NCCL_MAX_NCHANNELS.) */
+/* By public names. */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - see link.h. NVML reports NVLinks; /sys or NCCL's topology file (pci_tree.c) gives distances over PCIe.
+ * link.c - NVML reports NVLinks; /sys or NCCL's topology file (pci_tree.c) gives distances over PCIe.
  * Without NVML a peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
  */
 #include "shim/setup/link.h"

@@ -21,7 +21,7 @@ typedef struct shim_gpu {
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
 /* The worst path from gpu[own], which is `device` here, to the others. Queries only; the set-up proves access. */
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
-/* False if CUDA denies `device` access to the memory of any of these GPUs. */
+/* False if CUDA denies `device` access to any of them. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES]);
 

@@ -5,7 +5,7 @@
 
 #include "selector/topology/topology.h"
 
-/* Fill in `machine`. Queries NVML and CUDA, which may start slowly, and reads /sys. */
+/* Queries NVML and CUDA, which may start slowly, and reads /sys. */
 void shim_machine_read(sel_machine_t *machine);
 
 #endif

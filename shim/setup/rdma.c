@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma.c - see rdma.h. The variables have NCCL's meaning and defaults. Without an RDMA device libibverbs stays shut. */
+/* rdma.c - the variables have NCCL's meaning and defaults. Without an RDMA device libibverbs is not opened. */
 #include "shim/setup/rdma.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma.h - the RDMA port by which a rank should reach other hosts, and NCCL's variables about it. */
+/* rdma.h - the RDMA port by which a rank reaches other hosts, and NCCL's variables. */
 #ifndef SHUNT_SHIM_RDMA_H
 #define SHUNT_SHIM_RDMA_H
 

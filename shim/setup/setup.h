@@ -24,10 +24,9 @@ enum {
     STAGE_REGROUP = 0 /* in its own segment */
 };
 
-/* Stages of each try. */
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
 
-/* In their order; each set-up skips some (the head of stages.c says what they do). */
+/* In their order; each set-up skips some. The head of stages.c says what they do. */
 typedef enum shim_state {
     STATE_REAL,
     STATE_REGROUP,
@@ -72,8 +71,8 @@ typedef struct shim_identity {
 } shim_identity_t;
 
 struct shim_setup {
-    shim_setup_t *next;         /* link of attach.c's list */
-    shim_setup_t *claimed_next; /* link of the set-ups of one claim */
+    shim_setup_t *next;         /* in attach.c's list */
+    shim_setup_t *claimed_next; /* in one claim */
     shim_setup_request_t request;
     shim_comm_t *comm; /* a reference */
 
@@ -118,9 +117,9 @@ bool shim_setup_step(shim_setup_t *setup, bool own);
 void shim_setup_enter(shim_setup_t *setup, shim_state_t state);
 /* Of the present state. */
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
-/* Whether a wait that another rank's program must end should end (`postpone`): that program may wait for this one. */
+/* Whether to `postpone`, if the wait depends on another rank's program, which may wait for this one. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
-/* For the log: the kind of memory; "": the usual one. */
+/* For the log; "": the usual kind. */
 const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* ---- begin.c ---- */
@@ -163,7 +162,7 @@ void shim_setup_post_plan(shim_setup_t *setup);
 /* All hosts are ready: attach. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
-/* (setup, SHIM_WHY(code), arguments). Of several ranks that find a fault, the one whose verdict counts logs it. */
+/* (setup, SHIM_WHY(code), arguments). Of the ranks that find a fault, the one whose verdict counts logs it. */
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Leave the offered scratch to other communicators. */
@@ -171,13 +170,13 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 
 /* ---- identity.c. Call the first three after the real init, which copies NCCL's files into the environment. ---- */
 
-/* Whether a setting of NCCL's forces forwarding. */
+/* Whether NCCL's variables force forwarding. */
 bool shim_identity_refuses(shim_why_t *why);
-/* Log, once a process, what taken calls lose if NCCL has opened plugins by default names. */
+/* Log, once a process, what taken calls lose by plugins that NCCL opens by default. */
 void shim_identity_tell_plugins(void);
 /* Whether Shunt takes communicators of several hosts (docs/hosts.md): RDMA is not measured, a plugin may be faster. */
 bool shim_identity_takes_hosts(void);
-/* The host's identity in NCCL. */
+/* The host, as NCCL tells hosts apart. */
 net_key_t shim_identity_nccl_host(void);
 /* 0, or a negative errno if the GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);

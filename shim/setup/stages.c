@@ -6,18 +6,18 @@
  * each rank acts and posts a record; when all have, each takes them and enters the next. A failure is posted as an
  * error number, so all ranks take the same branch.
  *
- *   state     posts on entry                      waits for             then
- *   REAL      -                                   the real init         REGROUP, MEET or IDENTITY (begin.c)
- *   REGROUP   colour (host mode's split)          the parent's ranks    IDENTITY, in a new segment
- *   MEET      - (across.c)                        other hosts           IDENTITY, of this host's ranks
- *   EITHER    - (host mode, after SHIM_HOSTS_MS)  those or a late rank  IDENTITY
- *   IDENTITY  identity, settings (identity.c)     this host's ranks     AGREE, with rank 0's settings
- *   AGREE     link to peers, idle scratch         "                     OFFER, with the plan of all
- *   OFFER     errno, offer of the scratch         "                     SENT
- *   SENT      errno (kinds that send only)        "                     OPENED
- *   OPENED    errno of mapping, storing tokens    "                     PROOF
- *   PROOF     errno of this rank's mailboxes      "                     HOSTS (several hosts) or DONE: attached
- *   HOSTS     the plan's hash (verdict.c)         other hosts           DONE: attached
+ *   state     posts on entry                             then
+ *   REAL      -, while the real init runs                REGROUP, MEET or IDENTITY (begin.c)
+ *   REGROUP   colour, to the parent's ranks (host mode)  IDENTITY, in a new segment
+ *   MEET      -, ranks of several hosts meet (across.c)  IDENTITY, of this host's ranks
+ *   EITHER    -, the same, or a late rank (host mode)    IDENTITY
+ *   IDENTITY  identity, settings (identity.c)            AGREE, with rank 0's settings
+ *   AGREE     link to peers, idle scratch                OFFER, with the plan of all
+ *   OFFER     errno, offer of the scratch                SENT
+ *   SENT      errno (kinds that send)                    OPENED
+ *   OPENED    errno of mapping, storing tokens           PROOF
+ *   PROOF     errno of this rank's mailboxes             HOSTS, or on one host DONE: attached
+ *   HOSTS     the plan's hash, to all hosts (verdict.c)  DONE: attached
  *
  * If a kind of memory (`kinds`) fails on a rank before the proof, all ranks drop their scratch and return to OFFER with
  * the next. A decline leads from every state to DONE; from MEET to PROOF any rank's does (verdict.c).
@@ -47,7 +47,7 @@ typedef struct offer {
     net_bell_t bell; /* of a scratch that comes in pieces */
 } offer_t;
 
-/* On GPUs, in the order of the tries, unless host_first. */
+/* In the order of the tries, unless host_first. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -121,7 +121,7 @@ static void post(shim_setup_t *setup, const void *record, size_t size)
         shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
-/* From OFFER on each record begins with an error. The first that is not 0, and its rank; else 0. */
+/* Each record from OFFER on begins with an error: the first that is not 0, and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t *rank)
 {
     const uint32_t stage = stage_of(setup, setup->state);
@@ -158,7 +158,6 @@ static int read_identities(shim_setup_t *setup)
     return 0;
 }
 
-/* Not on several hosts. */
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
@@ -631,9 +630,8 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
-/* Whether to end a state that a rank has not reached (docs/design.md, "How ranks find each other"). Past the limit: if
- * a rank was never seen, since it may be dead; or if a thread waits here and nobody is away. A call that waits for the
- * verdict has its own limit. Earlier, a thread that waits for a rank that is away goes on (`postpone`). */
+/* Whether to end a state that a rank has not reached (docs/design.md, "How ranks find each other"). May instead
+ * `postpone`, so that a thread does not wait for a rank that is away. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -656,7 +654,7 @@ static bool out_of_time(shim_setup_t *setup)
            missing == NET_MISSING_WAITING;
 }
 
-/* Look whether all ranks have posted. In EITHER the meeting has its own limit, and a late rank ends it first. */
+/* In EITHER the meeting has its own limit, and a late rank ends it first. */
 static bool step_ranks(shim_setup_t *setup)
 {
     net_set_away(setup->rendezvous, setup->finisher >= FINISHER_POLLS);

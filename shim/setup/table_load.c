@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - see table_load.h. The text is read once and kept. Malformed lines and rows of unknown algorithms are
- * skipped with a warning; another machine's file is not used.
+ * table_load.c - the text is read once and kept. Faulty lines are skipped with a warning; another machine's file is not
+ * used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"

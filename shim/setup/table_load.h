@@ -8,12 +8,12 @@
 /* Path of a machine's table (sel_fingerprint; host device: 0). False without a cache folder, or if it does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
-/* If the plan's class was not measured here with this NCCL: log what `shunt tune` would bring, and under `shunt run`
- * leave a note, so that the next one measures it. Once a process and number of ranks. */
+/* If the plan's class was not measured here with this NCCL: log it, and under `shunt run` leave a note, so that the
+ * next one measures it. Once a process and number of ranks. */
 void shim_table_note(const sel_plan_t *plan);
 
-/* Fill in the rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table; without
- * one `tuned` stays zero. The first call reads the file and warns of its faults. */
+/* Fill in rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table; without one
+ * `tuned` stays zero. The first call reads the file. */
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict.c - the end of a set-up: attached, or declined with a reason. In host mode a decline is an error of the
- * program's call.
+ * verdict.c - the end of a set-up: attached, or declined with a reason (host mode: an error of the program's call).
  *
- * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline the scratch
- * is given back; transport/ keeps its memory while a peer, which may still write, has it mapped.
+ * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline transport/
+ * keeps the scratch's memory while a peer, which may still write, has it mapped.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +34,6 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-/* How a decline is told. */
 typedef enum tell { TELL_NOTHING, TELL_REASON, TELL_FAULT } tell_t;
 
 static tell_t tell_of(sel_reason_t reason)

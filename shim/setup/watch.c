@@ -2,9 +2,9 @@
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *
- * A waiting kernel cannot see that a peer has left or died. So a thread checks the peers of each communicator with a
- * call in progress and tells the kernel which ranks are gone; the kernel knows whether it still needs them
- * (lane_host.h). The thread ends with the last communicator, so that the library can be unloaded.
+ * A waiting kernel cannot see that a peer is gone. So a thread checks the peers of each communicator with a call in
+ * progress and tells the kernel, which knows whether it still needs them (lane_host.h). The thread ends with the last
+ * communicator, so that the library can be unloaded.
  */
 #define _GNU_SOURCE
 #include "shim/setup/watch.h"
