@@ -114,7 +114,6 @@ static void queue_in_real(const shim_real_t *real)
     }
 }
 
-/* info: NULL unless simulated. */
 static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
@@ -187,7 +186,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
         return ncclSystemError;
     if (simulate && real->version < SIMULATE_VERSION)
         return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
-    if (shim_group.depth != 1) {                 /* an inner end, or one without start, which is refused */
+    if (shim_group.depth != 1) { /* an inner end, or an end without start, which the real NCCL refuses */
         if (shim_group.depth > 0)
             shim_group.depth--;
         return real_end(real, info);

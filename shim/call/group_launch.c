@@ -93,7 +93,7 @@ static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* Without work of ours the real NCCL has joined the streams. */
+/* The real NCCL has joined streams that have only forwarded calls. */
 static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
@@ -115,7 +115,7 @@ static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
     return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
 }
 
-/* On the communicator's device and under its lock, up to the first failure; `all`: to the end. */
+/* On the communicator's device, under its lock, up to the first failure; with `all` to the end. */
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
 {
@@ -140,8 +140,8 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
     return failed;
 }
 
-/* Each step for all communicators before the next. A failure does not stop the others' nor, with `all`, later steps.
- * Returns the first error. */
+/* Runs each step for all communicators before the next. A failure does not stop other communicators or, with `all`,
+ * later steps. Returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
     const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slow */

@@ -90,7 +90,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const char *name = launch->algorithm->name;
-    /* Who ends a communicator sets its phase, then drains it under this lock. */
+    /* A thread that ends a communicator sets its phase, then drains it under this lock. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
         shim_set_last_error("%s: the communicator was aborted or destroyed during the call", name);
         return ncclInvalidUsage;

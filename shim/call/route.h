@@ -6,7 +6,7 @@
 #include "shim/call/call.h"
 
 /* On CUDA, attached: launches the call, or queues it in a group. True if taken, with the result in *result; else
- * call->reason and, of a row, call->source say why. */
+ * call->reason says why, and call->source by which row. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
 /* Host mode: runs a valid call that is not empty, or queues it in a group. */

@@ -2,8 +2,8 @@
 /*
  * capture.c - see capture.h.
  *
- * As in NCCL, one node waits for the communicator's event before the first call, and one records it after the last
- * (docs/design.md). The wait node depends on nothing, so it costs no time behind earlier kernels.
+ * As in NCCL, one node waits for the communicator's event before the first call, and one records it after the last. The
+ * wait node depends on nothing, so it costs no time behind earlier kernels.
  *
  * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, off
  * the calls' path, and each call moves its edges. A graph that allocates memory lets no edge be removed: there each
@@ -41,7 +41,7 @@ struct shim_captured {
     cudaGraphNode_t record; /* depends on `last`; NULL before the first call's end or without graph mixing */
 };
 
-/* The statically linked runtime has a last error of its own. */
+/* Clears the last error of our runtime, which is linked statically: not the program's. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -252,7 +252,7 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_release(comm);
 }
 
-/* For the graph and its instances, which may replay our kernels. */
+/* The graph and its instances hold a reference, since they may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;

@@ -26,7 +26,7 @@ static _Atomic(table_t *) g_table;
 static shim_comm_t g_tombstone;           /* a removed state's: probing continues */
 static _Atomic(shim_comm_t *) g_released; /* stack, without references */
 static shim_comm_t *g_free_first, *g_free_last;
-static _Atomic(shim_comm_t *) g_made; /* every state, linked by made_before */
+static _Atomic(shim_comm_t *) g_made; /* every state */
 
 static size_t slot_of(const table_t *table, ncclComm_t handle)
 {
@@ -95,7 +95,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has no threads, GPUs or peers. */
+/* The child has no threads (one may hold the lock), GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);

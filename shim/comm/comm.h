@@ -136,7 +136,7 @@ shim_comm_t *shim_comm_find(ncclComm_t handle);
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 /* A fresh state with one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
-/* Insert under comm->handle, in place of an older state. The table has a reference. False without memory. */
+/* Insert under comm->handle, in place of an older state. The table takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
 /* The caller gets the table's reference; NULL if absent. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);

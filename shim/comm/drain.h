@@ -5,9 +5,9 @@
 
 #include "shim/comm/comm.h"
 
-/* Wait for a launch in progress and for the eager calls, at most `limit_ms` (0: no limit); captured calls' graphs hold
- * references. False if their end is not known: the scratch must not be reused, nor freed while kernels may run. Takes
- * comm->lock. */
+/* Wait for a launch in progress and for the eager calls, at most `limit_ms` (0: no limit). False if their end is not
+ * known: the scratch must not be reused, nor freed while kernels may run. Captured calls need no wait: their graph
+ * holds a reference. Takes comm->lock. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
 /* False while an eager call runs or is being launched. Does not wait. */
 bool shim_drained(shim_comm_t *comm);

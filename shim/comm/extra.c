@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extra.c - one list for all, since few communicators have any. */
+/* extra.c - one list for all communicators, since few have any. */
 #include "shim/comm/extra.h"
 
 #include <stdlib.h>
@@ -8,7 +8,6 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static shim_extra_t *g_first;
 
-/* The child has no threads, GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);

@@ -86,7 +86,7 @@ typedef struct member {
     bool empty;
 } member_t;
 
-static shim_comm_t *g_members;      /* linked by grows_next. Under the lock */
+static shim_comm_t *g_members;      /* linked by grows_next; left before the state is freed. Under the lock */
 static member_t g_leavers[LEAVERS]; /* the last ranks that left. Under the lock */
 static uint32_t g_left;
 

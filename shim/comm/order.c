@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.c - see order.h.
- *
- * Every eager call records the communicator's event at once: its stream may be destroyed later, and the driver crashes
- * on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), unseen by Shunt. So while
- * a graph lives, a call waits for the event even on the stream that recorded it; and once more after the last graph is
- * destroyed, since its replay may still run.
+ * order.c - every eager call records the communicator's event at once: its stream may be destroyed later, and the
+ * driver crashes on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), unseen by
+ * Shunt. So while a graph lives, a call waits for the event even on the stream that recorded it; and once more after
+ * the last graph is destroyed, since its replay may still run.
  */
 #include "shim/comm/order.h"
 

@@ -41,7 +41,6 @@ static struct gpu {
     uint64_t life;                 /* the device's; earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* The child has no communicators, nor the thread that may hold a lock. */
 static void forget_in_child(void)
 {
     for (int i = 0; i < DEVICES; i++) {

@@ -10,7 +10,6 @@
 shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
 /* The shrink was refused, so its key is used again. NULL is allowed. */
 void shim_shrink_take_back(shim_shrink_t *shrink);
-/* The state ends. */
 void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

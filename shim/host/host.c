@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.c - see host.h.
- *
- * Set-up is as on GPUs (attach.c), but a failure is the call's error. Handles are looked up, never read: they may be
- * destroyed.
+ * host.c - set-up is as on GPUs (attach.c), but a failure is the call's error. Handles are looked up, never read: they
+ * may be destroyed.
  */
 #include "shim/host/host.h"
 

@@ -2,9 +2,8 @@
 /*
  * attach.c - the set-ups of this process: which thread steps them, and when.
  *
- * A set-up is finished in its init, at the end of that thread's group, or by polls (non-blocking). One list owns all. A
- * thread claims set-ups under the lock, steps them without it (a step calls CUDA and the real NCCL), and gives them
- * back. So one thread at a time steps a set-up, and an abort always finds it.
+ * One list owns all set-ups. A thread claims some under the lock, steps them without it (a step calls CUDA and the real
+ * NCCL), and gives them back. So one thread at a time steps a set-up, and an abort always finds it.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -183,7 +182,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Not before its thread has the result, nor while its call is forwarded or its group open. */
+/* A finished set-up is kept until its thread has the result, and while its call is forwarded or its group open. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
     return setup->finisher >= FINISHER_POLLS ||
@@ -238,8 +237,7 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left. A peer may wait for this rank in a set-up already reported ready, so these are stepped too.
- */
+/* Step until none is left. Set-ups reported ready are stepped too: a peer may wait for this rank in one. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t later = {.least = FINISHER_LATER};

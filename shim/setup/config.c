@@ -41,7 +41,6 @@ static int defined(int value, int fallback)
     return value == NCCL_CONFIG_UNDEF_INT ? fallback : value;
 }
 
-/* NCCL's variable overrides the field. */
 static void switched(const char *variable, bool *value)
 {
     const char *text = shim_nccl_env(variable);

@@ -139,7 +139,6 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
 
 /* ---- The thread ----------------------------------------------------------------------- */
 
-/* The wait so far, at most the limit. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);

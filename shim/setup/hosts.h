@@ -20,7 +20,7 @@ net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
 bool shim_hosts_alone(void);
 /* The key under which ranks of one host (by NCCL_HOSTID) meet. */
 net_key_t shim_hosts_local_key(const net_key_t *key);
-/* Another, for host number `host`, after the meeting. */
+/* The same for host number `host`, after the meeting. */
 net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host);
 
 /* ---- A meeting in progress, in its own thread -------------------------------- */
@@ -46,7 +46,7 @@ typedef struct shim_hosts_outcome {
     bool one_host; /* all ranks are here and meet under `key` */
     uint32_t host, hosts;
     uint32_t host_rank, host_ranks; /* number of ranks on each host */
-    alg_relay_t *relay;             /* owned, as is `every` */
+    alg_relay_t *relay;             /* owned by the caller, as is `every` */
     alg_hosts_t *every;             /* host device */
 } shim_hosts_outcome_t;
 

@@ -241,7 +241,7 @@ bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
     return mismatches;
 }
 
-/* By public names. */
+/* By public names (max_blocks: also maxCTAs and NCCL_MAX_NCHANNELS). */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)

@@ -59,7 +59,6 @@ static void find_nearest(int device, shim_rdma_t *rdma)
     free(machine);
 }
 
-/* Why the variables forbid RDMA; NULL: they do not. */
 static const char *forbidden(void)
 {
     const char *net = shim_nccl_env("NCCL_NET");

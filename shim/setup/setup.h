@@ -10,8 +10,8 @@
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, if a rank is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* of a call's wait for the verdict */
-    SHIM_AWAY_MS = 200,           /* of an init's wait for a rank that is away: its program has to call again */
-    SHIM_POLLS_MS = 5000,         /* of polls for it: that program may poll seldom, or only after this one */
+    SHIM_AWAY_MS = 200,           /* of an init's wait for a rank that is away (docs/design.md) */
+    SHIM_POLLS_MS = 5000,         /* of polls for it: its program may poll seldom, or after this one */
     SHIM_HOSTS_MS = 100,          /* host mode: for this host's ranks, before other hosts are tried */
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for other hosts, which may not run Shunt */
 };
@@ -115,7 +115,6 @@ struct shim_setup {
 bool shim_setup_step(shim_setup_t *setup, bool own);
 /* Enter a state: act, and post this rank's record. */
 void shim_setup_enter(shim_setup_t *setup, shim_state_t state);
-/* Of the present state. */
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
 /* Whether to `postpone`, if the wait depends on another rank's program, which may wait for this one. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
@@ -159,7 +158,6 @@ void shim_setup_forget_across(shim_setup_t *setup);
 
 /* Send the other hosts the plan's hash. */
 void shim_setup_post_plan(shim_setup_t *setup);
-/* All hosts are ready: attach. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
 /* (setup, SHIM_WHY(code), arguments). Of the ranks that find a fault, the one whose verdict counts logs it. */

@@ -2,9 +2,8 @@
 /*
  * stages.c - the states of a set-up, and the records that ranks exchange.
  *
- * A step waits for no other rank, so one thread can set up several ranks and a poll never blocks. On entry to a state
- * each rank acts and posts a record; when all have, each takes them and enters the next. A failure is posted as an
- * error number, so all ranks take the same branch.
+ * On entry to a state each rank acts and posts a record; when all have, each takes them and enters the next. A failure
+ * is posted as an error number, so all ranks take the same branch.
  *
  *   state     posts on entry                             then
  *   REAL      -, while the real init runs                REGROUP, MEET or IDENTITY (begin.c)
@@ -422,7 +421,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The idle scratch's: earlier tries failed when it was made. Else the first. */
+/* That of the idle scratch, since earlier ones failed when it was made; else the first. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)

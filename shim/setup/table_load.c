@@ -257,7 +257,7 @@ static void make_folder(const char *folder)
     (void)mkdir(folder, 0755);
 }
 
-/* It names this program's NCCL, since `shunt run` might find another. An existing note is kept. */
+/* The note names this program's NCCL, since `shunt run` might find another. An existing note is kept. */
 static void leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
