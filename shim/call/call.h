@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * call.h - a call that puts work on a stream, from its entry point to its launch.
- */
+/* call.h - a call that puts work on a stream, from its entry point to its launch. */
 #ifndef SHUNT_SHIM_CALL_H
 #define SHUNT_SHIM_CALL_H
 
@@ -15,21 +13,21 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* Set by the entry point. `alg` has buffers, count, type, and the unchecked root or peer. */
+    /* Set by the entry point, as are alg's buffers, count, type and unchecked root or peer. */
     const char *function; /* static */
     uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);
-    const void *more; /* further arguments for `forward`; such a call is never taken */
+    const void *more; /* more arguments for `forward`; such a call is never taken */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;
 
     uint64_t start_ns;   /* 0: no trace */
-    shim_comm_t *comm;   /* retained; NULL: the handle is unknown */
+    shim_comm_t *comm;   /* retained; NULL: unknown handle */
     bool attached;       /* on a GPU */
-    bool ordered;        /* forwarded, and the stream waits for the communicator's last call */
+    bool ordered;        /* forwarded; the stream waits for the communicator's last call */
     sel_reason_t reason; /* why it is forwarded */
-    const char *source;  /* of the table row consulted; NULL: none */
+    const char *source;  /* of the table row; NULL: none */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;
@@ -37,7 +35,7 @@ struct shim_call {
     alg_message_t message; /* of a taken send or receive */
 };
 
-/* Kinds of work on a stream in a group. The kinds of one communicator run concurrently. */
+/* Kinds of work in a group; those of one communicator run concurrently. */
 typedef enum shim_use {
     SHIM_USE_FORWARDED, /* by the real NCCL */
     SHIM_USE_COLLECTIVE,
@@ -50,8 +48,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
     return (ncclDataType_t)call->alg.type;
 }
 
-/* Bytes of a rank's larger buffer, the unit of tables and limits; of one block if the number of ranks is unknown. The
- * type must be valid. */
+/* Bytes of a rank's larger buffer, the unit of tables and limits; without a communicator, of one block. The type must
+ * be valid. */
 static inline uint64_t shim_call_bytes(const shim_call_t *call)
 {
     uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c - see check.h. */
 #include "shim/call/check.h"
 
 #include "shim/base/last_error.h"
@@ -72,7 +71,7 @@ static ncclResult_t check_op(shim_comm_t *comm, size_t count, ncclDataType_t typ
         return ncclSuccess;
     if ((int)op < 0 || !shim_redop_find(comm, op, &redop))
         return shim_host_invalid(function, "this communicator has no such operator");
-    bool fits = count == 0 || redop.type == type; /* as in NCCL, an empty call is checked no further */
+    bool fits = count == 0 || redop.type == type; /* as in NCCL */
     return fits ? ncclSuccess : shim_host_invalid(function, "the operator was made for another datatype");
 }
 

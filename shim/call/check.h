@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * check.h - whether a call is valid. On GPUs Shunt takes only certainly valid calls; the real NCCL judges the rest.
- */
+/* check.h - whether a call is valid. */
 #ifndef SHUNT_SHIM_CHECK_H
 #define SHUNT_SHIM_CHECK_H
 
 #include "shim/call/call.h"
 
-/* Whether no buffer that this rank uses is NULL. */
+/* Whether all buffers that this rank uses are set. */
 bool shim_call_has_buffers(const shim_call_t *call);
 
 /* ---- The host device. Refusals set the text of ncclGetLastError. ---- */
 
 /* Returns ncclInvalidArgument. */
 ncclResult_t shim_host_invalid(const char *function, const char *text);
-/* State of a valid handle, with a reference; else NULL and an error in *result. */
+/* The state, with a reference; NULL and an error in *result for an invalid handle. */
 shim_comm_t *shim_host_acquire(ncclComm_t handle, const char *function, ncclResult_t *result);
-/* Returns the stored error, as all calls do but those that end the communicator. */
+/* The stored error, which all calls return but those that end the communicator. */
 ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function);
 /* Both checks, for calls without buffers. */
 ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function);
-/* NCCL's checks in NCCL's order: handle, revoked, async error, root or peer, type, operator; then NULL buffers, which
- * the real NCCL leaves to the GPU. Empty calls are the caller's task. */
+/* NCCL's checks in NCCL's order, then NULL buffers, which the real NCCL leaves to the GPU. Empty calls are the caller's
+ * task. */
 ncclResult_t shim_host_check_call(const shim_call_t *call);
 
 #endif

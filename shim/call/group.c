@@ -2,25 +2,20 @@
 /*
  * group.c - groups: taken calls are queued until the outermost ncclGroupEnd.
  *
- * On CUDA every start and end is forwarded. The real NCCL's end runs first, since only it detects errors in forwarded
- * calls; ours launch only if it succeeds. All streams of a communicator in the group join before and after; Shunt's
- * work of it runs on one of them, its lead, concurrently with the real NCCL's: another rank may make these calls
- * without a group, in either order, so neither may wait for the other. For the same reason messages run concurrently
- * with collectives, and all messages of a communicator form one call in which they progress together, however peers
- * group them. Messages launch first: behind a full launch queue of collectives they could block a peer that needs them
- * before its own collectives. If several communicators share a stream, messages also get a branch.
+ * On CUDA the real NCCL's end runs first, since only it detects errors in forwarded calls; ours launch only if it
+ * succeeds. All streams of a communicator join before and after. Shunt's work runs on one of them, its lead,
+ * concurrently with the real NCCL's: another rank may make these calls without a group, in either order, so neither may
+ * wait for the other. For the same reason messages run concurrently with collectives, and a communicator's messages are
+ * one call in which none holds up another. Messages launch first: behind a full launch queue of collectives they could
+ * block a peer that needs them before its own collectives. Where communicators share a stream, messages also get a
+ * branch.
  *
  * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
- * orders. Several ranks of one communicator in this thread launch in turn, call by call: a launch queue is finite, and
- * filling the first GPU's would wait for kernels not yet launched on the second.
+ * orders. Several ranks of one communicator in this thread launch in turn, call by call: a full launch queue of the
+ * first GPU would wait for kernels not yet launched on the second.
  *
- * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
- * (async_error), except errors of the program, which are usually the same on every rank.
- *
- * On the host device the calls run at the group's end, those of different communicators concurrently, since the peers
- * of a call may be ranks of the same thread.
- *
- * Communicators in a group are retained until it ends.
+ * A failure to launch ends the communicator, which would run one call behind its peers (docs/design.md); not so errors
+ * of the program, which are usually the same on every rank.
  */
 #include "shim/call/group.h"
 
@@ -38,7 +33,7 @@
 #include "shim/setup/attach.h"
 
 enum { MOST_NAPS = 10000 }; /* two seconds */
-/* The first NCCL with ncclGroupSimulateEnd, and the magic of NCCL_SIM_INFO_INITIALIZER. */
+/* The first NCCL with ncclGroupSimulateEnd; NCCL_SIM_INFO_INITIALIZER's magic. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
 
 unsigned shim_group_depth(void)
@@ -102,14 +97,13 @@ void shim_group_wait_for_polls(shim_comm_t *comm)
 
 /* ---- The end ---------------------------------------------------------------------------- */
 
-/* Makes the real NCCL cancel its part of the group, by a call without communicator, after an error that Shunt found. */
+/* After an error that Shunt found: an invalid call makes the real NCCL cancel its part of the group. */
 static void poison_real(const shim_real_t *real)
 {
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-/* The real NCCL estimates the time of the whole group, so it also gets the calls that Shunt would run. Its end reports
- * invalid ones. */
+/* The real NCCL estimates the whole group, so it also gets the calls that Shunt would run. */
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < shim_group.call_count; i++) {
@@ -120,7 +114,6 @@ static void queue_in_real(const shim_real_t *real)
     }
 }
 
-/* `info`: NULL unless the end is simulated. */
 static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
@@ -134,7 +127,7 @@ static bool forwards_captured(const shim_group_t *g)
     return false;
 }
 
-/* In relaxed mode if the real NCCL may have to connect during a capture, as for a single call (make.c). */
+/* Relaxed if the real NCCL may have to connect during a capture (make.c). */
 static ncclResult_t real_outer_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     const bool captured = forwards_captured(&shim_group);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_host.c - the end of a group on the host device: one thread for the collectives of each communicator, and one
- * for its messages.
+ * group_host.c - the end of a group on the host device: a thread for each communicator's collectives and one for its
+ * messages, since a call's peers may be ranks of the calling thread.
  */
 #include <stdlib.h>
 

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group_join.c - sorts a group's calls into launch order and merges the messages of each communicator into one call.
- */
+/* group_join.c - sorts a group's calls into launch order, and merges each communicator's messages into one call. */
 #include <stdlib.h>
 
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
 #include "shim/comm/share.h"
 
-/* Launch order (group.c): messages first, by communicator. */
+/* Launch order (group.c). */
 static int compare_calls(const void *first, const void *second)
 {
     const shim_queued_t *a = first, *b = second;
@@ -29,7 +27,7 @@ static void sort_calls(shim_group_t *g)
     bool sorted = true;
     for (uint32_t i = 0; i < g->call_count; i++) {
         shim_queued_t *queued = &g->calls[i];
-        shim_stream_use_t *lead = shim_group_lead(g, queued->comm); /* NULL on the host device, which needs no rounds */
+        shim_stream_use_t *lead = shim_group_lead(g, queued->comm); /* NULL on the host device */
         queued->round = lead != NULL && !shim_group_is_message(queued) ? lead->calls++ : 0;
         sorted = sorted && (i == 0 || compare_calls(queued - 1, queued) < 0);
     }
@@ -44,7 +42,6 @@ ncclResult_t shim_group_self_fault(const char *function)
     return ncclInvalidUsage;
 }
 
-/* From index `at` on. */
 static uint32_t next_self(const alg_call_t *call, uint32_t rank, bool send, uint32_t at)
 {
     while (at < call->message_count && (call->messages[at].peer != rank || call->messages[at].send != send))
@@ -68,7 +65,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Fits the algorithm and grid to the messages of both calls. */
+/* The algorithm and grid for the messages of both. */
 static void join_grids(shim_call_t *call, const shim_call_t *other)
 {
     if (other->algorithm == call->algorithm) {

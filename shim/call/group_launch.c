@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group_launch.c - the end of a group on CUDA: streams join, Shunt's work launches beside the real NCCL's, and the
- * streams continue (reasons: group.c).
- */
+/* group_launch.c - the end of a group on CUDA (reasons: group.c). */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
@@ -14,7 +11,7 @@ static bool has_ours(const shim_stream_use_t *lead)
     return lead->track[SHIM_USE_COLLECTIVE].used || lead->track[SHIM_USE_MESSAGE].used;
 }
 
-/* The lead waits for the communicator's other streams. */
+/* The lead waits for the other streams. */
 static int gather_streams(const shim_group_t *g, const shim_stream_use_t *lead)
 {
     int error = 0;
@@ -33,7 +30,7 @@ static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* Before the real end: after the communicator's earlier work, joins its streams. */
+/* Before the real end; after the communicator's earlier work. */
 static int join_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
@@ -61,7 +58,7 @@ static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
     return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
-/* Communicators may share a stream, so branches begin only after all streams have joined. */
+/* After all joins, since communicators may share a stream. */
 static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
@@ -111,15 +108,14 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 
 typedef int (*step_t)(const shim_group_t *g, shim_stream_use_t *lead);
 
-/* join_after if the real NCCL has not yet put its work on the streams. */
+/* Instead of join_after, if the real NCCL's work is not on the streams yet. */
 static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;
     return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
 }
 
-/* Runs steps of one communicator on its device and under its lock, up to the first failure or, with `all`, to the
- * end. */
+/* On the communicator's device, under its lock, up to the first failure; with `all` to the end. */
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
 {
@@ -134,7 +130,7 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
         net_device_leave(&visit);
     }
     if (error != 0 && all && has_ours(lead))
-        lead->comm->order.lost = true; /* work was launched without an event for its end */
+        lead->comm->order.lost = true; /* launched work has no event for its end */
     pthread_mutex_unlock(&lead->comm->lock);
     if (error == 0)
         return ncclSuccess;
@@ -144,11 +140,11 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
     return failed;
 }
 
-/* Runs each step for all communicators before the next. A failure stops neither the others nor, with `all`, later
- * steps; returns the first error. */
+/* Runs each step for all communicators before the next. A failure does not stop other communicators or, with `all`,
+ * later steps. Returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
-    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slower than most steps */
+    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slow */
     ncclResult_t result = ncclSuccess;
     for (uint32_t s = 0; s < steps && (all || result == ncclSuccess); s += at_once)
         for (uint32_t i = 0; i < g->use_count; i++) {
@@ -167,7 +163,7 @@ ncclResult_t shim_group_gather(shim_group_t *g)
     return for_each_lead(g, steps, 2, false);
 }
 
-/* Another thread's abort may free the handle: it waits for current polls, and none starts after it. */
+/* Another thread's abort may free the handle: it waits for these polls, and none begins after it. */
 static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
 {
     ncclResult_t result = ncclInvalidUsage;
@@ -180,7 +176,7 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
     return result;
 }
 
-/* A thread of the real NCCL issues the work of non-blocking communicators. Shunt's must follow, as on every rank. */
+/* A thread of the real NCCL issues non-blocking communicators' work; Shunt's must follow, as on every rank. */
 static ncclResult_t wait_for(const shim_real_t *real, shim_comm_t *comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -205,7 +201,7 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
     return result;
 }
 
-/* `joined`: join_before and join_after order all calls of the group with one event. */
+/* joined: join_before and join_after order the whole group. */
 static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
                               uint32_t beside)
 {
@@ -222,7 +218,7 @@ static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t
     return result;
 }
 
-/* Only messages launch on their branch; later work on the lead's stream must not wait for them yet. */
+/* Later work on the lead's stream must not wait for messages yet. */
 static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t *queued)
 {
     shim_track_t *track = &lead->track[SHIM_USE_MESSAGE];
@@ -252,7 +248,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
 {
     static const step_t pending[] = {leave_pending}, before[] = {branch_off}, after[] = {branch_after, join_after};
     if (in_progress && g->call_count == 0)
-        return for_each_lead(g, pending, 1, true); /* no work of Shunt */
+        return for_each_lead(g, pending, 1, true);
     ncclResult_t result = wait_forwarded(g, real);
     if (result == ncclSuccess && branches(g))
         result = for_each_lead(g, before, 1, false);
@@ -262,7 +258,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
         launched += result == ncclSuccess;
     }
     shim_group_end_comms(g, launched, result);
-    /* Also after a failure. */
+    /* also after a failure */
     const ncclResult_t ordered = for_each_lead(g, after, 2, true);
     return result != ncclSuccess ? result : ordered;
 }

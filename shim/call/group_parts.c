@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_parts.c - merges collectives of a group into the parts of one call: broadcasts and reduces with rising roots,
- * by which programs gather or reduce parts of unequal length, and short calls without root. Transfers do not change,
- * since another rank may make the calls one by one (algorithms/device/series.h, places.h).
+ * group_parts.c - merges collectives of a group into parts of one call: broadcasts and reduces with rising roots, and
+ * short calls without root. Transfers do not change: another rank may make the calls one by one.
  */
 #include "shim/call/group_state.h"
 
@@ -22,7 +21,7 @@ static bool are_alike(const alg_call_t *a, const alg_call_t *b)
            (a->op == b->op && a->scalar_pointer == b->scalar_pointer && a->scalar_bits == b->scalar_bits);
 }
 
-/* A kernel uses either the short halves of the scratch or the long ones. */
+/* A kernel uses the short halves of the scratch or the long ones. */
 static bool same_halves(const shim_queued_t *a, const shim_queued_t *b)
 {
     const alg_map_t *map = alg_scratch_map(a->comm->scratch);
@@ -46,7 +45,7 @@ static alg_part_t part_of(const alg_call_t *call)
     return (alg_part_t){.root = call->root, .input = call->input, .output = call->output, .count = call->count};
 }
 
-/* The kernel waits until all ranks have made its last call, so it reports the id of that call. */
+/* The kernel waits for all ranks to make its last call, so it reports that call's id. */
 static void add_part(shim_group_t *g, shim_comm_t *comm, alg_call_t *call, const alg_call_t *other)
 {
     if (call->part_count == 0) {
@@ -76,7 +75,7 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     call->threads = grid.threads;
 }
 
-/* The communicator's last collective among the first `count` calls. */
+/* The communicator's last collective of the first `count` calls. */
 static shim_queued_t *last_of(const shim_group_t *g, uint32_t count, const shim_comm_t *comm)
 {
     while (count > 0 && (g->calls[count - 1].comm != comm || shim_group_is_message(&g->calls[count - 1])))
@@ -91,7 +90,7 @@ ncclResult_t shim_group_join_parts(shim_group_t *g)
         may += g->calls[i].call.algorithm->part_bytes != NULL;
     if (may < 2)
         return ncclSuccess;
-    while (g->part_room < ALG_MOST_PARTS / 2 * may) /* a call with parts has at least two */
+    while (g->part_room < ALG_MOST_PARTS / 2 * may) /* a call with parts joins two or more */
         if (!shim_group_grow((void **)&g->parts, g->part_room, &g->part_room, sizeof(alg_part_t)))
             return shim_group_out_of_memory(g->calls[0].comm);
     for (uint32_t i = 0; i < g->call_count; i++) {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group_state.h - a thread's group, and the steps of its end. For group*.c only.
- */
+/* group_state.h - a thread's group, and the steps of its end. For group*.c only. */
 #ifndef SHUNT_SHIM_GROUP_STATE_H
 #define SHUNT_SHIM_GROUP_STATE_H
 
@@ -16,28 +14,28 @@ typedef struct shim_track {
     shim_branch_t branch;
 } shim_track_t;
 
-/* One stream of a communicator. The first one is the lead, and the only one with `calls` and `track`. */
+/* A communicator's stream. The first one is its lead, and alone has `calls` and `track`. */
 typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
     shim_capture_t capture;
-    uint32_t calls; /* with a round */
+    uint32_t calls; /* that have a round */
     shim_track_t track[SHIM_USES];
 } shim_stream_use_t;
 
 typedef struct shim_queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
-    uint32_t round; /* index among the communicator's collectives */
-    uint32_t index; /* index in the group */
+    uint32_t round; /* among the communicator's collectives */
+    uint32_t index; /* in the group */
 } shim_queued_t;
 
 typedef struct shim_group {
     unsigned depth;
-    ncclResult_t error; /* last one that Shunt found */
+    ncclResult_t error; /* the last that Shunt found */
     shim_stream_use_t *uses;
     shim_queued_t *calls;
-    alg_message_t *messages;  /* of merged calls, in launch order */
+    alg_message_t *messages;  /* of merged calls */
     alg_part_t *parts;        /* ALG_MOST_PARTS for each call with parts */
     shim_comm_t **finalized;  /* retained */
     shim_comm_t **unattached; /* retained; not blocking, with forwarded calls */
@@ -51,12 +49,12 @@ typedef struct shim_group {
 
 extern _Thread_local shim_group_t shim_group;
 
-/* Ends the group: releases communicators, keeps buffers. */
+/* Releases communicators, keeps buffers. */
 void shim_group_drop(shim_group_t *g);
 
 bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
 
-/* NULL if the communicator is not in the group. */
+/* NULL: not in the group. */
 shim_stream_use_t *shim_group_lead(const shim_group_t *g, const shim_comm_t *comm);
 
 static inline bool shim_group_is_message(const shim_queued_t *queued)
@@ -64,23 +62,22 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* Ends the communicator with `result`, or those of all calls from index `first` on: peers launch these calls, this rank
- * does not. */
+/* Ends the communicator (those of all calls from `first` on): peers launch these calls, this rank does not. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
 
-/* Sleeps between polls: 10 us, after 100 rounds 200 us. */
+/* Between polls: 10 us, after 100 rounds 200 us. */
 void shim_group_nap(unsigned round);
 
-/* Merges calls into calls of several parts (group_parts.c). */
+/* Merges calls into parts of one (group_parts.c). */
 ncclResult_t shim_group_join_parts(shim_group_t *g);
 /* Sorts the calls and merges messages (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 
-/* CUDA (group_launch.c), before the real end: joins the streams. */
+/* On CUDA (group_launch.c), before the real end: joins the streams. */
 ncclResult_t shim_group_gather(shim_group_t *g);
-/* CUDA, after the real end: launches, and lets the streams continue. */
+/* After the real end: launches, and lets the streams continue. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
 
 /* On the host device (group_host.c). */

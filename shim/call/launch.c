@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch.c - see launch.h. */
 #include "shim/call/launch.h"
 
 #include "shim/account/trace.h"
@@ -36,7 +35,6 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
     return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
 }
 
-/* Returns a cudaError_t. */
 static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
 {
     const shim_comm_t *comm = launch->comm;
@@ -81,7 +79,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch_tracked(launch, &team, &granted);
-    /* Also after a failure: some kernels of the call may have launched. */
+    /* also after a failure: some kernels may have launched */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
     if (!launch->joined)
         shim_share_launched(comm, false);
@@ -109,8 +107,8 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Without this error the peers' call would pair with this rank's next one and add unrelated data, or that call
-     * would not be ordered after this one. */
+    /* Else the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
+     * ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }
@@ -152,7 +150,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
         if (status == ALG_STATUS_OK)
             shim_record_ended(comm->record, call->alg.id);
         if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* now, since the process may end after the call */
+            alg_relay_flush(comm->relay); /* the process may end after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

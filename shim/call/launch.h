@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * launch.h - launches taken calls.
- */
+/* launch.h - launches taken calls. */
 #ifndef SHUNT_SHIM_LAUNCH_H
 #define SHUNT_SHIM_LAUNCH_H
 
@@ -13,17 +11,17 @@ typedef struct shim_launch {
     const alg_call_t *call;
     void *stream;
     const shim_capture_t *capture;
-    uint32_t beside; /* room (share.h) of concurrent calls of the communicator; 0: none */
+    uint32_t beside; /* room (share.h) of the communicator's concurrent call; 0: none */
     bool joined;     /* the group orders it */
 } shim_launch_t;
 
-/* On GPUs, with the communicator's device current and its lock held. An error ends the communicator, since kernels may
- * have launched. */
+/* On GPUs, under the communicator's lock, with its device current. An error ends the communicator: kernels may have
+ * launched. */
 ncclResult_t shim_launch(const shim_launch_t *launch);
-/* Logs a failed CUDA call of Shunt; returns the NCCL error. */
+/* Logs a failed CUDA call; returns NCCL's error. */
 ncclResult_t shim_launch_failed(int error, const char *what);
 
-/* Runs the call in this thread. A peer's death or the time limit gives async error and ncclRemoteError. */
+/* Runs in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
 ncclResult_t shim_host_run(const shim_call_t *call);
 
 #endif

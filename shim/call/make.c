@@ -1,9 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * make.c - see make.h.
- *
- * Forwarded calls on an attached communicator are ordered with Shunt's across streams, and noted in the group.
- */
 #include "shim/call/make.h"
 
 #include "shim/account/trace.h"
@@ -59,7 +54,7 @@ static void trace(const shim_call_t *call, ncclResult_t result)
 
 /* ---- Forwarding -------------------------------------------------------------------------- */
 
-/* The real NCCL does not know of failures that Shunt found; a forwarded call would hang. */
+/* The real NCCL does not know of failures that Shunt found: the call would hang. */
 static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 {
     if (call->comm == NULL)
@@ -67,7 +62,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
     if (error != ncclSuccess) {
         shim_set_last_error("%s: the communicator has already failed; abort it", call->function);
-    } else if (atomic_load(&call->comm->aborted)) { /* for example while this call waited for its set-up */
+    } else if (atomic_load(&call->comm->aborted)) {
         shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
     } else {
@@ -81,7 +76,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 static ncclResult_t order_before(shim_call_t *call)
 {
     if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL gets the same error, and reports it */
+        return ncclSuccess; /* the real NCCL gets and reports it */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
@@ -101,8 +96,8 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* No lock is held. The real NCCL connects at the first call that it gets, which may be a captured one if Shunt took the
- * earlier calls. Outside relaxed mode it then cannot reach a GPU of the same process (error 900). */
+/* Without a lock. The real NCCL connects at the first call that it gets, perhaps a captured one, since Shunt took the
+ * earlier ones. Only in relaxed mode can it then reach a GPU of the same process (else error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     const bool captured = call->attached && call->capture.id != 0;
@@ -115,8 +110,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call after its checks, so its stream neither waits nor joins the group. Empty parts of a
- * group's all-gather must not move the others to a branch. */
+/* The real NCCL drops an empty call after its checks. So its stream neither waits nor joins the group, where it would
+ * move other calls to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
@@ -157,7 +152,7 @@ static ncclResult_t forward(shim_call_t *call)
     if (result != ncclSuccess)
         return result;
     if (!is_empty(call)) {
-        call->algorithm = NULL; /* may be set by a row that does not fit */
+        call->algorithm = NULL; /* set by a row that did not fit */
         shim_note_call(call);
     }
     return hand_on(real, call);
@@ -174,7 +169,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* Sets *reason if not. */
+/* If not, sets *reason. */
 static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;

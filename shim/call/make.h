@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * make.h - makes a call: Shunt takes it if it can, else forwards it in order with the taken calls.
- */
+/* make.h - makes a call: takes it if possible, else forwards it in order with the taken ones. */
 #ifndef SHUNT_SHIM_MAKE_H
 #define SHUNT_SHIM_MAKE_H
 
 #include "shim/call/call.h"
 
-/* A call of function `name`, in an entry point whose parameters have NCCL's names; forward_<name> forwards it.
- * Designated initialisers add other arguments. */
+/* For the entry point `name`, whose parameters have NCCL's names. forward_<name> forwards the call; designated
+ * initialisers add arguments. */
 #define SHIM_CALL(name, which, ...)                   \
     (&(shim_call_t){.function = #name,                \
                     .collective = which,              \

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* note.c - see note.h. */
 #include "shim/call/note.h"
 
 #include "shim/call/group.h"

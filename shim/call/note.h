@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * note.h - writes calls into the communicator's record (shim/record/).
- */
+/* note.h - writes calls into the communicator's record (shim/record/). */
 #ifndef SHUNT_SHIM_NOTE_H
 #define SHUNT_SHIM_NOTE_H
 
 #include "shim/call/call.h"
 
-/* Notes a call that is not empty, once, when its algorithm is chosen or it will be forwarded. */
+/* For a call that is not empty, once, when it is known how it runs. */
 void shim_note_call(shim_call_t *call);
-/* Notes that a call of shim_note_call failed on this rank. */
+/* A noted call failed on this rank. */
 void shim_note_failure(const shim_call_t *call);
 
 #endif

@@ -2,21 +2,15 @@
 /*
  * route.c - decides whether Shunt takes a call.
  *
- * Only calls that are certainly valid are taken; for the rest the real NCCL reports the error and cancels its group.
- * After an attempted launch the error is returned, never the call forwarded, since other ranks may have launched. A
- * call waits for scratch that is not yet allocated (alg_map_t); if that fails, all ranks forward such calls for ever,
- * by one verdict.
+ * Only certainly valid calls are taken (docs/design.md, "The path of a call"). After an attempted launch the error is
+ * returned, never the call forwarded, since other ranks may have launched.
  *
- * The decision depends only on facts that are equal on all ranks, with four exceptions. In each this rank alone
- * forwards the call, while its peers take it and wait for this rank:
- *   - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. (NULL is allowed where the root
- *     makes a buffer unused.)
- *   - A non-blocking communicator that is not ready: the real NCCL reads the same state and returns its error,
- *     ncclInvalidArgument for ncclInProgress. If the state becomes ncclSuccess between the two reads, NCCL takes the
- *     call and waits for the peers; a program that polls until ncclSuccess, as NCCL requires, never does this.
- *   - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It treats an
- *     invalidated capture as none, so its launch fails, perhaps after waiting for peers to connect.
- *   - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
+ * The decision depends only on facts that are equal on all ranks, with four exceptions. In each the real NCCL fails
+ * this rank's forwarded call, for which its peers wait (docs/lab/proofs.md):
+ *   - a NULL buffer that this rank needs
+ *   - a non-blocking communicator that is not ready
+ *   - a stream whose capture cannot be queried
+ *   - a device that cannot be made current
  */
 #include "shim/call/route.h"
 
@@ -45,10 +39,10 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
                    (int)ALG_PREMUL_SUM == (int)ncclNumOps,
                "operators have NCCL's numbers");
 
-/* The first NCCL with 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
+/* The first NCCL with 8-bit floats; with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
-/* False if the operator is invalid or was made for another type. */
+/* False for an invalid operator, or one of another type. */
 static bool set_op(shim_call_t *call)
 {
     if ((unsigned)call->op < (unsigned)ncclNumOps) {
@@ -64,7 +58,7 @@ static bool set_op(shim_call_t *call)
     return true;
 }
 
-/* An empty message does nothing on both ranks. A rank's message to itself can match only inside a group. */
+/* An empty message does nothing. A rank's message to itself can match only in a group. */
 static bool set_message(shim_call_t *call)
 {
     const bool send = call->collective == SHIM_SEND;
@@ -93,8 +87,7 @@ static bool set_call(shim_call_t *call)
     return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
-/* Whether this rank's blocks are slower: unaligned buffers, or a message to itself, which they also copy. 256 MB of
- * bulk messages in an all-to-all took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on 2 H100
+/* Whether this rank's blocks are slower: unaligned buffers, or a message to itself, which they also copy
  * (selector/measured/messages-2-h100.csv). */
 static bool is_slow(const shim_call_t *call)
 {
@@ -119,7 +112,7 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
-/* Whether all ranks have the memory that the call needs; may wait for it (grow.h). */
+/* Whether all ranks have the scratch that the call needs; may wait for it (grow.h). */
 static bool has_memory(shim_call_t *call)
 {
     const alg_map_t *map = alg_scratch_map(call->comm->scratch);
@@ -130,7 +123,7 @@ static bool has_memory(shim_call_t *call)
     return false;
 }
 
-/* Non-blocking communicators refuse calls while a forwarded one is in progress. */
+/* NCCL's non-blocking communicators refuse calls while one is in progress. */
 static bool ready(shim_comm_t *comm)
 {
     if (comm->all_block)
@@ -181,7 +174,7 @@ static ncclResult_t launch(shim_call_t *call)
     return result;
 }
 
-/* Counts bytes as the real NCCL does in its ranges around forwarded calls. */
+/* Bytes as in the real NCCL's ranges. */
 static bool begin_range(const shim_call_t *call)
 {
     return shim_ranges_wanted() && shim_range_begin(call->function, call->alg.count * alg_type_bytes(call->alg.type));
@@ -210,7 +203,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
 
 bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
-    /* call->reason is set before each check: why, if that fails. */
+    /* call->reason: if the next check fails. */
     call->reason = SEL_FORWARD_ARGUMENTS;
     if (!set_call(call) || !real_knows(call))
         return false;
@@ -226,7 +219,7 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     return taken;
 }
 
-/* Needs set_call before. */
+/* After set_call. */
 static ncclResult_t run_on_host(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);
@@ -243,7 +236,7 @@ static ncclResult_t run_on_host(shim_call_t *call)
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     shim_note_call(call);
-    /* As in NCCL, collectives of a single rank run at once, even in a group. */
+    /* As in NCCL, a single rank's collectives run at once, even in a group. */
     const bool queued = shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call));
     if (!queued)
         list_message(call);
@@ -254,7 +247,7 @@ static ncclResult_t run_on_host(shim_call_t *call)
     return result;
 }
 
-/* With one rank every collective is an all-reduce; of bytes if it does not reduce. */
+/* With one rank every collective is an all-reduce, of bytes if it does not reduce. */
 static ncclResult_t run_alone(const shim_call_t *call)
 {
     shim_call_t alone = *call;

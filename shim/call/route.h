@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * route.h - decides whether Shunt takes a call.
- */
+/* route.h - decides whether Shunt takes a call. */
 #ifndef SHUNT_SHIM_ROUTE_H
 #define SHUNT_SHIM_ROUTE_H
 
 #include "shim/call/call.h"
 
-/* CUDA, attached: launches the call, or queues it in a group. True if taken, with the program's result in *result. Else
- * forward it, for call->reason, by the rule of call->source, if any. */
+/* On CUDA, attached: launches the call, or queues it in a group. True if taken, with the result in *result; else
+ * call->reason says why, and call->source by which row. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
-/* Host mode, for a valid call that is not empty: runs it, or queues it in a group. */
+/* Host mode: runs a valid call that is not empty, or queues it in a group. */
 ncclResult_t shim_route_host(shim_call_t *call);
 
 #endif

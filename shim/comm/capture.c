@@ -2,20 +2,18 @@
 /*
  * capture.c - see capture.h.
  *
- * A replay makes no calls, so the graph orders itself. As in NCCL, one node waits for the communicator's event before
- * the first call, and one records it after the last. So a graph launch waits for earlier launches and calls, and later
- * calls wait for it. The wait node depends on nothing, so it costs no time behind earlier kernels.
+ * As in NCCL, one node waits for the communicator's event before the first call, and one records it after the last. The
+ * wait node depends on nothing, so it costs no time behind earlier kernels.
  *
  * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, off
- * the calls' path, and each call moves its edges. A graph that allocates memory (a captured cudaMallocAsync, as for
- * cuBLAS's workspace) lets no edge be removed: there each call adds a record node behind the previous one.
+ * the calls' path, and each call moves its edges. A graph that allocates memory lets no edge be removed: there each
+ * call adds a record node behind the previous one.
  *
- * The last call is stored as its nodes, since its stream may be destroyed. Even on the same stream the next call need
- * not depend on them: the program may have set the stream back. So the graph is searched, and an edge is added only
- * without a path: a second edge to a kernel would prevent dependent launch.
+ * The last call is stored as its nodes, since its stream may be destroyed. The next call may not depend on them even on
+ * the same stream, which the program may have set back. So the graph is searched, and an edge is added only without a
+ * path: a second edge to a kernel would prevent dependent launch.
  *
- * Programs keep thousands of graphs, so captures are found by id. The driver's callback may take no lock: it lists
- * captures of destroyed graphs, and the next captured call frees them.
+ * The driver's callback may take no lock: it lists captures of destroyed graphs, and the next captured call frees them.
  */
 #include "shim/comm/capture.h"
 
@@ -40,10 +38,10 @@ struct shim_captured {
     cudaGraph_t graph;
     shim_nodes_t last;
     shim_ahead_t ahead;
-    cudaGraphNode_t record; /* depends on `last`; NULL before the first call has ended, or without graph mixing */
+    cudaGraphNode_t record; /* depends on `last`; NULL before the first call's end or without graph mixing */
 };
 
-/* Clear the last error of the statically linked runtime, which the program does not share. */
+/* Clears the last error of our runtime, which is linked statically: not the program's. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -55,8 +53,7 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
 {
     unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
     int error = net_stream_capture(stream, &id);
-    /* cudaStreamPerThread is one name for many streams, so its id equals no other. A capturing stream cannot be
-     * destroyed, so its handle identifies it. */
+    /* cudaStreamPerThread names many streams. A capturing stream cannot be destroyed, so its handle identifies it. */
     if (error == 0 && stream != (void *)cudaStreamPerThread) {
         if (id != 0)
             stream_id = (uintptr_t)stream;
@@ -82,8 +79,8 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Toolkits 12.3 to 12.9 have these queries with edge data and without; programs run on any driver of CUDA 12. From 12.3
- * on a driver refuses the plain query if an edge has data; older ones lack the other. */
+/* Queries with edge data. From 12.3 on a driver refuses the plain query if an edge has data; older drivers have only
+ * the plain one. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -97,7 +94,7 @@ static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *sta
 {
     cudaError_t error = cudaErrorCallRequiresNewerDriver;
 #if CUDART_VERSION >= 12030
-    const cudaGraphEdgeData *edges; /* unused: plain edges replace them, which are at least as strong */
+    const cudaGraphEdgeData *edges; /* unused: plain edges, which are at least as strong, replace them */
     error = CAPTURE_FRONT(stream, status, NULL, NULL, node, &edges, count);
 #endif
 #if CUDART_VERSION < 13000
@@ -138,7 +135,6 @@ enum {
     ASKED = 4096    /* nodes whose dependencies are queried */
 };
 
-/* At most SEARCHED; 0 if the query fails. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
     size_t count = SEARCHED;
@@ -166,8 +162,8 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; along a single path the search forgets what
- * it has seen, since thousands of kernels may lie between two calls. False at a limit: a needless edge is only slow. */
+/* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; along a single path, perhaps of thousands
+ * of nodes, it forgets what it has seen. False at a limit: a needless edge is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -182,7 +178,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         }
         if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
-        if (found == 0 && at + 1 == count) { /* after a find, a forgotten node could be counted twice */
+        if (found == 0 && at + 1 == count) { /* after a find, a node could be counted twice */
             seen[0] = seen[at];
             count = 1;
             at = 0;
@@ -192,7 +188,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
     }
 }
 
-/* ---- The captures of a communicator ----------------------------------------------------- */
+/* ---- Captures --------------------------------------------------------------------------- */
 
 enum { FIRST_CHAINS = 16 };
 
@@ -223,7 +219,6 @@ static void link_out(shim_order_t *order, const shim_captured_t *captured)
     order->captures--;
 }
 
-/* False without memory. */
 static bool need_chains(shim_order_t *order)
 {
     if (order->captures < order->chains)
@@ -244,20 +239,20 @@ static bool need_chains(shim_order_t *order)
     return true;
 }
 
-/* Driver callback: no CUDA call is allowed here. */
+/* Driver callback: may not call CUDA. */
 static void CUDART_CB graph_gone(void *argument)
 {
     shim_captured_t *captured = argument;
     shim_comm_t *comm = captured->comm;
     captured->next_gone = atomic_load(&comm->order.gone);
     while (!atomic_compare_exchange_weak(&comm->order.gone, &captured->next_gone, captured))
-        ; /* the failed exchange has set next_gone to the list's head */
-    /* From here on another thread may free `captured`. */
+        ;
+    /* Another thread may now free `captured`. */
     atomic_fetch_sub(&comm->order.graphs, 1);
     shim_comm_release(comm);
 }
 
-/* The graph and its instances hold a reference on the state while they may replay our kernels. */
+/* The graph and its instances hold a reference, since they may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -285,7 +280,6 @@ static void free_gone(shim_order_t *order)
     }
 }
 
-/* NULL: no call in that capture yet. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
     free_gone(order);
@@ -331,7 +325,7 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
     const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
                                             : cleared(error);
-    /* The wait node counts as the last call, so calls on all streams of the capture follow it. */
+    /* The wait node counts as the last call: calls on all streams of the capture follow it. */
     return failed ? failed : shim_nodes_read(stream, &captured->last);
 }
 
@@ -365,7 +359,6 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
-/* Behind the last call and the previous record node. */
 static cudaError_t add_record(shim_captured_t *captured, void *event)
 {
     cudaGraphNode_t before = captured->record;

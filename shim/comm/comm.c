@@ -2,13 +2,9 @@
 /*
  * comm.c - the table from handles to states, and references.
  *
- * Every call looks up its communicator, so look-ups take no lock. The table is an open-addressed array of pointers,
- * changed under one mutex. Look-ups are safe by two rules:
- * - States are recycled, oldest first, and never unmapped. So every pointer leads to a state, whose handle shows
- *   whether it is the right one.
- * - Outgrown arrays are kept for their readers; together they are smaller than the current one.
- *
- * Table and free states live as long as the process. reap.c frees what a state owns.
+ * The table is an open-addressed array of pointers, changed under one mutex. Look-ups take no lock. They are safe since
+ * states are recycled, oldest first, and never unmapped: every pointer leads to a state, whose handle shows whether it
+ * is the right one. Outgrown arrays are kept for their readers; together they are smaller than the current one.
  */
 #include "shim/comm/comm.h"
 
@@ -18,8 +14,8 @@
 enum { FIRST_SLOTS = 256 };
 
 typedef struct table {
-    size_t mask; /* slots - 1 */
-    size_t used; /* slots with a state or a tombstone; writers only */
+    size_t mask;
+    size_t used; /* slots that are not NULL; writers only */
     struct table *older;
     _Atomic(shim_comm_t *) slot[];
 } table_t;
@@ -27,10 +23,10 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone;           /* in a removed state's slot: probing continues */
-static _Atomic(shim_comm_t *) g_released; /* stack of states without references */
+static shim_comm_t g_tombstone;           /* a removed state's: probing continues */
+static _Atomic(shim_comm_t *) g_released; /* stack, without references */
 static shim_comm_t *g_free_first, *g_free_last;
-static _Atomic(shim_comm_t *) g_made; /* every state, linked by made_before */
+static _Atomic(shim_comm_t *) g_made; /* every state */
 
 static size_t slot_of(const table_t *table, ncclComm_t handle)
 {
@@ -76,7 +72,7 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle)
             return NULL;
         if (!try_retain(comm))
             continue; /* removed meanwhile: look up again */
-        /* The state may have been reused before the reference was taken. */
+        /* It may have been reused before try_retain. */
         if (shim_comm_find(handle) == comm)
             return comm;
         shim_comm_release(comm);
@@ -99,7 +95,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has none of the parent's threads, GPUs or peers. */
+/* The child has no threads (one may hold the lock), GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
@@ -162,7 +158,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* Has room for one more entry; NULL without memory. Under the lock. */
+/* With room for one more entry; NULL without memory. Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -181,8 +177,7 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* If the next slot is empty, this one and the tombstones before it become NULL, so tombstones do not pile up. Under the
- * lock. */
+/* Before an empty slot, this one and the tombstones before it become NULL, so they do not pile up. Under the lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -221,7 +216,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* only: remove this state or none; NULL: any. The handle may be reused, so one lock covers check and removal. */
+/* only: remove this state or none; NULL: any. One lock covers check and removal, since handles are reused. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);
@@ -250,7 +245,7 @@ bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 
 void shim_comm_recycle(shim_comm_t *comm)
 {
-    /* The handle first, since look-ups may still hold the pointer. */
+    /* First: look-ups may still hold the pointer. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);

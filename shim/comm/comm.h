@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.h - Shunt's state of a communicator, and the table that finds it by the application's ncclComm_t.
+ * comm.h - the state of a communicator, and the table that finds it by its handle.
  *
  * The handle is the real NCCL's (host mode: the state's address). NCCL may reuse it after a destroy, so the state is
  * removed before Destroy or Abort is forwarded, and an insert overwrites.
@@ -18,10 +18,10 @@
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). Calls ask shim_attach_settle
- * (attach.h), which waits in JOINING. */
+/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). A call in JOINING waits
+ * (shim_attach_settle). */
 typedef enum shim_comm_phase {
-    SHIM_COMM_JOINING = 0, /* published; the verdict is not known */
+    SHIM_COMM_JOINING = 0, /* no verdict yet */
     SHIM_COMM_ATTACHED = 1,
     SHIM_COMM_FORWARD = 2, /* declined, or the set-up failed */
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
@@ -29,53 +29,52 @@ typedef enum shim_comm_phase {
 
 typedef struct shim_captured shim_captured_t;
 
-/* The order of work over several streams (order.c). */
+/* order.c's. */
 typedef struct shim_order {
-    _Atomic(void *) event;             /* cudaEvent_t, made lazily; recorded after calls and replays */
-    void *side[2];                     /* cudaStream_t, made lazily, for a group's branches */
+    _Atomic(void *) event;             /* cudaEvent_t or NULL; recorded after calls and replays */
+    void *side[2];                     /* cudaStream_t or NULL, for a group's branches */
     unsigned long long last_stream_id; /* the last eager call's */
     bool recorded;                     /* by an eager call, or by a graph that is destroyed */
-    bool lost;                         /* a recording failed: the end of that call is unknown */
+    bool lost;                         /* a recording failed: that call's end is unknown */
     bool mixed;                        /* graphs may record `event` too */
-    atomic_ullong pending;             /* number of a call not on its stream yet (shim_order_leave); 0: none */
+    atomic_ullong pending;             /* see shim_order_pending */
     unsigned long long pendings;
     void *pending_stream;
     unsigned long long pending_capture; /* 0: none */
-    shim_captured_t **captured;         /* hash chains of captures, by id; NULL: none yet */
-    uint32_t chains, captures;          /* `chains` is a power of two and at least `captures` */
-    _Atomic(shim_captured_t *) gone;    /* captures of destroyed graphs; the driver's callback adds them */
-    atomic_uint graphs;                 /* captures of which a graph or an instance exists */
+    shim_captured_t **captured;         /* hash chains by id; NULL: none yet */
+    uint32_t chains, captures;          /* chains: a power of two, at least `captures` */
+    _Atomic(shim_captured_t *) gone;    /* of destroyed graphs; the driver's callback adds them */
+    atomic_uint graphs;                 /* captures with a living graph or instance */
 } shim_order_t;
 
-/* Number of multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
+/* Multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
     uint32_t multiprocessors; /* 0: an empty entry */
 } shim_where_t;
 
-/* The communicator's part of the GPU. */
 typedef struct shim_share {
-    bool joined;           /* is counted in the GPU's `sharers` */
+    bool joined;           /* counted in the GPU's `sharers` */
     atomic_uint launching; /* calls with the large part whose event is not recorded yet */
     bool captured;         /* a graph contains such calls */
-    uint32_t early;        /* room of the last eager call, if its successor may start early; else 0 */
-    uint32_t places;       /* entries of `place` written so far */
+    uint32_t early;        /* room of the last eager call if its successor may start early, else 0 */
+    uint32_t places;       /* entries of `place` ever written */
     shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
 /* The last call in a capture; zeroed: none. */
 typedef struct shim_ahead {
     uint32_t row;   /* room of its row's grid */
-    uint32_t early; /* room of its grid, if its successor may start early; else 0 */
+    uint32_t early; /* room of its grid if its successor may start early, else 0 */
 } shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;
 
-/* From the application's ncclConfig_t (setup/config.h). */
+/* See shim_config_read. */
 typedef struct shim_config {
     bool blocking;
-    bool launch_order; /* launch order among communicators: only NCCL keeps it */
+    bool launch_order; /* among communicators: only NCCL keeps it */
     bool cta_policy;   /* few or no multiprocessors: only NCCL can do that */
     bool graph_mixing; /* graphs and eager work must be ordered */
     bool split_share, shrink_share;
@@ -85,75 +84,75 @@ typedef struct shim_config {
 typedef struct shim_comm {
     _Atomic(ncclComm_t) handle; /* NULL until known, and on the free list */
     _Atomic int phase;          /* shim_comm_phase_t */
-    _Atomic int async_error;    /* an ncclResult_t of Shunt's own, or ncclSuccess */
+    _Atomic int async_error;    /* ncclResult_t of a failure that Shunt found */
     atomic_bool host;           /* host mode: `handle` is this pointer */
     atomic_bool finalized;
     atomic_bool revoked;
     atomic_bool aborted;   /* ncclCommAbort on GPUs: the real NCCL frees the handle */
-    atomic_bool suspended; /* ncclCommSuspend; NCCL refuses the forwarded calls */
+    atomic_bool suspended; /* calls are forwarded, and NCCL refuses them */
     int device;            /* CUDA ordinal; host mode: the rank */
-    uint64_t life;         /* net_device_life when the scratch was made; host mode: 0 */
+    uint64_t life;         /* net_device_life of the scratch; host mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;
     bool all_block;                   /* every rank is blocking; before the attach: this rank is */
-    uint64_t family;                  /* an abort ends all of this rank's communicators with this number; never 0 */
+    uint64_t family;                  /* shared resources: an abort ends all with this number; never 0 */
     net_key_t key;                    /* children derive theirs from it */
-    atomic_uint splits;               /* number of splits so far, part of the children's keys */
-    atomic_uint extras;               /* number of groups of experts so far, part of their keys */
+    atomic_uint splits;               /* so far; part of the children's keys */
+    atomic_uint extras;               /* groups of experts so far; part of their keys */
     atomic_uint extras_begun;         /* groups being made, each with a reference of its call */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
-    net_rendezvous_t *rendezvous;     /* host mode: to watch peers; else NULL */
-    alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
+    net_rendezvous_t *rendezvous;     /* host mode, for watch.c; else NULL */
+    alg_scratch_t *scratch;           /* owned; NULL unless attached */
     alg_relay_t *relay;               /* owned; NULL: one host */
     alg_hosts_t *hosts;               /* owned; host mode */
-    net_invitation_t invitation;      /* where ranks of other hosts meet, also children's */
-    net_key_t place;                  /* identifies this host (net_place) */
+    net_invitation_t invitation;      /* where ranks of several hosts meet, also children's */
+    net_key_t place;                  /* this host (net_place) */
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
     atomic_uint asked, declined;      /* bits by piece */
     atomic_bool empty;                /* suspended, memory given back */
-    const void *emptied_by;           /* identifies the thread that suspended it */
-    bool grows;                       /* is in grow.c's list */
+    const void *emptied_by;           /* thread that suspended it */
+    bool grows;                       /* in grow.c's list */
     struct shim_comm *grows_next;
     sel_plan_t *plan;             /* owned; NULL unless attached */
     atomic_bool reusable;         /* ended cleanly: the scratch may be pooled */
     pthread_mutex_t lock;         /* one launch at a time; guards `order` and the scratch */
-    pthread_mutex_t message_lock; /* host mode: for messages, which run beside a group's collectives */
+    pthread_mutex_t message_lock; /* host mode: for messages, which run beside collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;            /* in progress at a group's end; an abort waits for them */
+    atomic_uint polls;            /* of the real NCCL, at a group's end; an abort waits for them */
     atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
     _Atomic uint64_t calls_begun; /* host mode, for watch.c */
     _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
-    void *_Atomic redops;          /* private to redop.c: the program's operators */
+    void *_Atomic redops;          /* private to redop.c */
     struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
     struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;
 
-/* The handle's state; NULL if Shunt does not know it (in a forked child: if the parent made it). Takes no lock, tens of
- * ns. Another thread's destroy may let the state be reused, but not unmapped; shim_comm_acquire excludes that. */
+/* NULL: unknown, or made before a fork. Takes no lock, tens of ns. After another thread's destroy the state may be
+ * reused, but is never unmapped; shim_comm_acquire excludes the reuse. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
-/* The same with a reference, which the caller releases; never another handle's state. */
+/* The same with a reference, which the caller releases. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 /* A fresh state with one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
-/* Insert under comm->handle, in place of an older state; takes a reference. False without memory. */
+/* Insert under comm->handle, in place of an older state. The table takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
-/* Remove the state. The caller gets the table's reference; NULL if absent. */
+/* The caller gets the table's reference; NULL if absent. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
-/* Remove `comm`, not another state of the handle, and drop the table's reference. False if it is not there. */
+/* Remove `comm`, but no other state of the handle, and drop the table's reference. False if it is not there. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference; NULL is allowed. The last release only lists the state for shim_comm_collect, since driver
- * callbacks, which must not call CUDA, release too. */
+/* NULL is allowed. The last release only lists the state for shim_comm_collect: driver callbacks, which must not call
+ * CUDA, release too. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: take the states without references, linked by `next`; put an emptied state on the free list. */
+/* For reap.c: take the states without references, linked by `next`; let an emptied one be used again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
-/* Whether the program has reset the device: scratch and CUDA handles are gone and must not be queried. Some µs. */
+/* Whether the device was reset: scratch and CUDA handles are gone and must not be queried. Some µs. */
 bool shim_comm_lost(const shim_comm_t *comm);
 uint32_t shim_comm_attached(void);
-/* Call `visit`, with a reference held, for every state in the table; _held: for every state with a reference. */
+/* Visit, with a reference held, every state in the table; _held: every state with a reference. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
 void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - see drain.h. Polls the event that order.c records after each call or replay, so that the wait has a limit
- * and another thread's abort can end it. After a device reset, which ends all kernels, the event is not queried: the
- * driver would crash.
+ * drain.c - polls the communicator's event, so that the wait has a limit and another thread's abort can end it. Not
+ * after a device reset, which ends all kernels: the driver would crash.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -16,7 +15,6 @@
 
 enum { NAP_US = 50 };
 
-/* False at the limit. */
 static bool nap(uint64_t *naps, uint32_t limit_ms)
 {
     const struct timespec time = {0, NAP_US * 1000};
@@ -27,7 +25,7 @@ static bool nap(uint64_t *naps, uint32_t limit_ms)
     return true;
 }
 
-/* A launch in another thread may hold the lock while it waits for a kernel that this thread aborts next. */
+/* A launch may hold the lock while it waits for a kernel that this thread aborts next. */
 static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * drain.h - the end of a communicator's kernels, before its scratch is freed.
- */
+/* drain.h - the end of a communicator's kernels, before its scratch is freed. */
 #ifndef SHUNT_SHIM_DRAIN_H
 #define SHUNT_SHIM_DRAIN_H
 
 #include "shim/comm/comm.h"
 
-/* Wait for a launch in progress and for the eager calls, at most `limit_ms` (0: no limit). False if their end cannot be
- * known (limit, capture, error, unrecorded call): the scratch must not be reused, nor freed while kernels may run.
- * Captured calls need no wait: their graph holds a reference. Takes comm->lock. */
+/* Wait for a launch in progress and for the eager calls, at most `limit_ms` (0: no limit). False if their end is not
+ * known: the scratch must not be reused, nor freed while kernels may run. Captured calls need no wait: their graph
+ * holds a reference. Takes comm->lock. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
-/* False while an eager call is known to run or to be launched. Does not wait. */
+/* False while an eager call runs or is being launched. Does not wait. */
 bool shim_drained(shim_comm_t *comm);
 /* Free order.c's part of the state. */
 void shim_drain_forget(shim_comm_t *comm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extra.c - see extra.h. One list of the process, since few communicators have any. */
+/* extra.c - one list for all communicators, since few have any. */
 #include "shim/comm/extra.h"
 
 #include <stdlib.h>
@@ -8,7 +8,6 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static shim_extra_t *g_first;
 
-/* The child has none of the parent's threads, GPUs or peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
@@ -37,7 +36,6 @@ shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_rec
     return extra;
 }
 
-/* Take the communicator's ended ones out of the list. */
 static shim_extra_t *take_ended(const shim_comm_t *comm)
 {
     shim_extra_t *taken = NULL;
@@ -75,7 +73,7 @@ void shim_extra_end(shim_extra_t *extra)
     shim_record_t *record = extra->record;
     extra->record = NULL;
     pthread_mutex_unlock(&g_lock);
-    shim_record_end(record); /* its watcher reads the scratch's control words, which an ended one may lose at once */
+    shim_record_end(record); /* first: its watcher reads the scratch's control words */
     pthread_mutex_lock(&g_lock);
     extra->ended = true;
     pthread_mutex_unlock(&g_lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * extra.h - further scratches of a communicator, one for each group of experts (experts/). What stops the
- * communicator's kernels stops theirs too, also those of an ended group, whose last kernels may still wait for a peer.
+ * extra.h - a communicator's further scratches, one for each group of experts. What stops its kernels stops theirs too,
+ * also an ended group's, which may still wait for a peer.
  */
 #ifndef SHUNT_SHIM_EXTRA_H
 #define SHUNT_SHIM_EXTRA_H
@@ -17,21 +17,19 @@ typedef struct shim_extra {
     struct shim_extra *next;
 } shim_extra_t;
 
-/* Takes the scratch and the record, unless NULL is returned (no memory). */
+/* Takes scratch and record, unless it returns NULL (no memory). */
 shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record);
-/* No further call begins. On GPUs kernels may still run, so the scratch stays until shim_extra_forget; the host
- * device's is freed. */
+/* No further call begins. On GPUs kernels may still run: the scratch stays until shim_extra_forget. */
 void shim_extra_end(shim_extra_t *extra);
-/* Release the communicator's ended scratches to alg_scratch_reap: it is freed, or all ranks have come to its next
- * group. */
+/* Release the ended scratches: the communicator is freed, or all ranks have come to its next group. */
 void shim_extra_forget(const shim_comm_t *comm);
-/* Whether the communicator has any: no event tells whether their kernels have ended. */
+/* Whether it has any: no event tells when their kernels end. */
 bool shim_extra_any(const shim_comm_t *comm);
-/* Whether ranks have made different calls of one (shim_record_mismatched). */
+/* shim_record_mismatched of any. */
 bool shim_extra_mismatched(const shim_comm_t *comm);
-/* Raise `abort` in all of the communicator's. */
+/* Raise `abort` in all. */
 void shim_extra_stop(const shim_comm_t *comm);
-/* Host mode: whether calls are in progress; tell their kernels which ranks are gone. */
+/* Host mode: whether calls are in progress; tell kernels which ranks are gone. */
 bool shim_extra_running(const shim_comm_t *comm);
 void shim_extra_tell(const shim_comm_t *comm, uint32_t gone);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * failure.h - marks a communicator in which Shunt found a failure.
- */
+/* failure.h - marks a communicator in which Shunt found a failure. */
 #ifndef SHUNT_SHIM_FAILURE_H
 #define SHUNT_SHIM_FAILURE_H
 
@@ -11,7 +9,7 @@
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
 /* The same with ncclRemoteError, after a kernel has ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
-/* The same with ncclInvalidUsage, for every communicator that shim_record_mismatched reports. */
+/* The same with ncclInvalidUsage, for all that shim_record_mismatched reports. */
 void shim_comm_fail_mismatched(void);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * grow.c - further pieces of a communicator's scratch.
  *
- * A call that needs a missing piece asks for it and waits; every rank needs the same piece (alg_piece_of). One thread
- * of each process does the rest for the process's ranks, so no peer's program has to make a call. The thread never
- * waits for a kernel, and one communicator's piece never waits for another's.
+ * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
+ * does the rest, so no peer's program has to call. It never waits for a kernel, nor with one communicator's piece for
+ * another's.
  *
  * The ranks meet as in a set-up, under a key of communicator and piece:
  *
@@ -13,19 +13,15 @@
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
  *
- * The verdict is one shared word: either all ranks use the piece, or none ever does and calls that need it are
- * forwarded. Ranks use a piece only after the verdict, when every rank has armed its memory and mapped all others'. A
- * rank that has declined declines again whenever a peer asks.
+ * No rank uses a piece before the verdict: then every rank has armed its memory and mapped all others'. A rank that has
+ * declined declines again whenever a peer asks.
  *
- * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Those look for meetings
+ * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). These look for meetings
  * under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own verdict,
  * and once a second, for peers that cannot ring.
  *
- * A suspended communicator gives its memory back, each rank by itself: a peer's late stores go to memory that the peer
- * has mapped. On resume all pieces are made again at the same addresses; a rank joins only after its own program has
- * resumed.
- *
- * Only the thread steps jobs. A job's reference on the state keeps the scratch.
+ * In a suspend each rank gives back its memory alone: a peer's late stores go to memory that the peer still maps. In a
+ * resume a rank joins only after its own program has resumed.
  */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
@@ -46,21 +42,21 @@ _Static_assert(1 + ALG_PIECES * PIECE_STAGES <= (int)NET_STAGES, "transport has 
 enum {
     JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* ends before the waiting calls give up */
     LOOK_MS = 1000,
-    WATCH_MS = 100,           /* between two checks that the peers live */
-    SUSPEND_LIMIT_MS = 10000, /* for calls to end before a suspend */
+    WATCH_MS = 100, /* between checks that the peers live */
+    SUSPEND_LIMIT_MS = 10000,
     LEAVERS = 64
 };
 
 typedef struct job {
     struct job *next;
-    shim_comm_t *comm; /* a reference */
+    shim_comm_t *comm; /* a reference, which keeps the scratch */
     uint32_t what;     /* a piece, or ALL */
-    uint32_t pieces;   /* bits: pieces not begun yet */
+    uint32_t pieces;   /* bits: not begun yet */
     uint32_t piece;
-    uint32_t round; /* number of pieces made before it */
+    uint32_t round; /* pieces made before it */
     net_rendezvous_t *rendezvous;
-    uint32_t stage; /* of `piece`: posted here, not yet by all ranks */
-    bool making;    /* this rank's memory is being armed; MADE is not posted yet */
+    uint32_t stage; /* of `piece`: the last one posted here */
+    bool making;    /* memory is being armed; MADE is not posted yet */
     uint8_t offer[NET_OFFER_BYTES];
     uint64_t deadline_ns, watch_ns;
 } job_t;
@@ -73,13 +69,13 @@ typedef struct made {
 _Static_assert(sizeof(made_t) <= NET_LATER_BYTES, "a record has no room for an offer");
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_changed; /* a job has ended or was given up */
+static pthread_cond_t g_changed; /* a job ended or was given up */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
 static job_t *g_jobs;             /* changed by the thread only, under the lock */
 static _Thread_local char g_self; /* its address names the thread */
 
-/* A copy of a rank of this process, made for each look. Pieces are bits. */
+/* A copy of a rank's state. Pieces are bits. */
 typedef struct member {
     shim_comm_t *comm; /* NULL: the rank has left */
     ncclComm_t handle;
@@ -136,7 +132,7 @@ static const char *name_of(uint32_t piece)
     return names[piece];
 }
 
-/* What happens to calls without memory: on the host device there is no NCCL. */
+/* The host device has no NCCL. */
 static const char *treats(const shim_comm_t *comm)
 {
     return atomic_load(&comm->host) ? "takes no" : "forwards all";
@@ -161,7 +157,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* The first error that is not 0; each rank's record begins with one. Also reads `offers`, unless NULL. */
+/* The first error that is not 0. Also reads `offers`, unless NULL. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -247,7 +243,7 @@ static void act(job_t *job)
     }
 }
 
-/* Why the job ends before the ranks have agreed; or NULL. */
+/* Why the job ends early; or NULL. */
 static const char *obstacle(job_t *job)
 {
     const uint64_t now = shim_now_ns();
@@ -313,7 +309,7 @@ static void resumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
-/* Under the lock. Graphs with the communicator's calls must not be launched any more. */
+/* Under the lock. Graphs with its calls must not be launched any more. */
 static void unresumed(shim_comm_t *comm)
 {
     int attached = SHIM_COMM_ATTACHED;
@@ -364,7 +360,7 @@ static bool has_any_job(const shim_comm_t *comm)
     return any;
 }
 
-/* Ranks of one process share a bell; ringing it twice is harmless. */
+/* Ranks of one process share a bell. */
 static void ring_peers(const shim_comm_t *comm)
 {
     for (uint32_t r = 0; r < comm->nranks; r++)
@@ -378,7 +374,7 @@ static int enter(shim_comm_t *comm, uint32_t piece, bool asked, net_rendezvous_t
     int error = net_join(&key, rendezvous);
     if (error)
         return error;
-    if (net_count(*rendezvous) == 1 && !asked) /* the rank that asked has left again */
+    if (net_count(*rendezvous) == 1 && !asked) /* the asking rank has left */
         error = -ESRCH;
     else
         error = net_set_rank(*rendezvous, comm->rank, comm->nranks);
@@ -426,7 +422,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
 
 /* ---- Finding meetings ------------------------------------------------------------------- */
 
-/* Declines in the rank's place, even if it has left; otherwise its peers would wait for it. */
+/* Decline in the rank's place, even if it has left: its peers would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -438,7 +434,7 @@ static void decline_for(const member_t *member, uint32_t piece, const char *reas
     net_leave(rendezvous);
 }
 
-/* The state may be another communicator's by now, even under the same handle, and have no scratch yet. */
+/* The state may be another communicator's by now, even under the same handle. */
 static bool is_still(const shim_comm_t *held, const member_t *member)
 {
     return held == member->comm && is_alive(held) && memcmp(&held->key, &member->key, sizeof(held->key)) == 0;
@@ -544,7 +540,6 @@ void shim_grow_end(shim_comm_t *comm)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* True if there was progress. */
 static bool step_all(void)
 {
     bool moved = false;
@@ -597,8 +592,7 @@ int shim_grow_start(net_bell_t *place)
     return error;
 }
 
-/* The thread has not ended the job in time, perhaps blocked in the driver; the peers may have attached. Under the
- * lock. */
+/* The thread is late, perhaps blocked in the driver; the peers may have attached. Under the lock. */
 static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
@@ -658,8 +652,8 @@ void shim_grow_suspend(shim_comm_t *comm)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
         return;
     }
-    /* A peer's call may use its piece before this rank's job has seen the verdict. All ranks must know the same pieces,
-     * and nothing may be mapped after the suspend. */
+    /* A peer may use its piece before this rank's job has seen the verdict. All ranks must know the same pieces, and
+     * nothing may be mapped later. */
     pthread_mutex_lock(&g_lock);
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
@@ -669,7 +663,7 @@ void shim_grow_suspend(shim_comm_t *comm)
     (void)alg_scratch_suspend(comm->scratch);
 }
 
-/* Whether this thread has yet to resume another rank of the communicator. */
+/* Whether this thread has other ranks of the communicator to resume. */
 static bool has_more_to_resume(const shim_comm_t *comm)
 {
     bool more = false;

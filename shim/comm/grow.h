@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * grow.h - pieces of the scratch: made when a call first needs them (alg_map_t), given back during a suspend.
- */
+/* grow.h - pieces of the scratch (alg_map_t): made when a call first needs them, given back during a suspend. */
 #ifndef SHUNT_SHIM_GROW_H
 #define SHUNT_SHIM_GROW_H
 
@@ -11,18 +9,17 @@ enum { SHIM_GROW_LIMIT_MS = 60000 }; /* a call's longest wait for a piece */
 
 /* Start this process's thread; sets `place`, where peers wake it. 0 or a negative errno. */
 int shim_grow_start(net_bell_t *place);
-/* From now on the thread answers for this rank. comm->bell is set. */
+/* The thread answers for this rank from now on; comm->bell is set. */
 void shim_grow_attached(shim_comm_t *comm);
-/* From now on the thread declines for this rank. */
+/* The thread declines for this rank from now on. */
 void shim_grow_end(shim_comm_t *comm);
-/* Ask all ranks for the piece and wait for the verdict. False: no rank ever uses it, or the communicator has ended. */
+/* Ask all ranks for the piece and wait. False: no rank ever uses it, or the communicator has ended. */
 bool shim_grow_wait(shim_comm_t *comm, uint32_t piece);
 
-/* The program suspends the communicator: give the memory back, or log why it is kept. */
+/* For ncclCommSuspend: give the memory back, or log why it is kept. */
 void shim_grow_suspend(shim_comm_t *comm);
-/* The program resumes: make the memory again, at the same addresses. Waits for the other ranks, at most
- * SHIM_GROW_LIMIT_MS; a thread with several ranks waits in its last one. Clears `suspended`. False: no memory; all
- * calls are forwarded. */
+/* For ncclCommResume: make the memory again at its addresses, clear `suspended`. Waits for all ranks, at most
+ * SHIM_GROW_LIMIT_MS; a thread with several ranks waits in its last one. False: all calls are forwarded. */
 bool shim_grow_resume(shim_comm_t *comm);
 
 /* Whether calls that need the piece may be taken. */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.c - the order of one communicator's work over several streams.
- *
- * Every eager call records the communicator's event at once: its stream may be destroyed later, and the driver crashes
- * on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), but Shunt does not notice
- * replays. So while a graph lives, a call waits for the event even on the stream that recorded it; and once more after
+ * order.c - every eager call records the communicator's event at once: its stream may be destroyed later, and the
+ * driver crashes on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), unseen by
+ * Shunt. So while a graph lives, a call waits for the event even on the stream that recorded it; and once more after
  * the last graph is destroyed, since its replay may still run.
  */
 #include "shim/comm/order.h"
@@ -20,7 +18,7 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-/* Creating an event or a stream must not break another thread's global-mode capture. */
+/* Relaxed: a creation must not break another thread's global-mode capture. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -64,8 +62,8 @@ static cudaError_t need_side(void **side)
     return error;
 }
 
-/* A graph waits for the event in every replay, but the driver may drop a wait for an event that was never recorded. So
- * it is recorded before the first capture, on a side stream, since the program's is captured. */
+/* The driver may drop a wait node for an event that was never recorded, so it is recorded before the first capture; on
+ * a side stream, since the program's is captured. */
 static int need_recorded_event(shim_order_t *order)
 {
     if (order->recorded || order->mixed)
@@ -108,7 +106,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* One more wait for the event covers all replays, which were launched before their graphs were destroyed. */
+/* One more wait for the event has covered all replays. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
@@ -126,8 +124,7 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
     if (!order->mixed && (!order->recorded || same))
         return 0;
-    const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* read before the wait, which then covers the
-                                                                         * last replay */
+    const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* before the wait, which then covers it */
     const int error = net_stream_wait(stream, order->event);
     if (error == cudaSuccess && last)
         forget_graphs(order);
@@ -147,7 +144,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* The stream exists, unless the device was reset: the program cannot destroy it before the call's work is on it. */
+/* The stream exists, unless the device was reset: the program keeps it until the work is on it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
@@ -155,7 +152,7 @@ static void settle(shim_comm_t *comm)
     atomic_store(&comm->order.pending, 0);
     if (shim_comm_lost(comm))
         return;
-    /* An ended capture's work belongs to the graph, which the program orders. */
+    /* After the capture's end its work belongs to a graph, which the program orders. */
     if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
         shim_order_leave(comm, stream, &capture, false);
 }
@@ -167,7 +164,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
 
 void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 {
-    net_scope_t scope; /* a thread that only polls may have no context; cudaSetDevice would create one on GPU 0 */
+    net_scope_t scope; /* not cudaSetDevice: in a thread that only polls it would make a context on GPU 0 */
     if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);
@@ -179,8 +176,8 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 
 /* ---- Branches ----------------------------------------------------------------------------- */
 
-/* A captured stream stays in its capture until the end, so no side stream joins one: the captured stream itself is set
- * back to the nodes where the branch began. */
+/* A side stream would stay in the capture until its end. So the captured stream itself is set back to the nodes where
+ * the branch began. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     branch->stream = stream;
@@ -196,7 +193,7 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
-/* Continue the captured stream at the end of the other path. */
+/* Set the captured stream to the other path's end. */
 static int change_ways(shim_branch_t *branch)
 {
     shim_nodes_t other = {0};
@@ -246,7 +243,7 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
     comm->order = (shim_order_t){0};
 }
 
-#else /* no CUDA: nothing to order */
+#else
 
 int shim_order_join(void *waiter, void *stream)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.h - the order of one communicator's work over several streams. Calls, taken or forwarded, run in their order,
- * as in NCCL; our kernels also share one scratch. The cost: a capture query and, outside captures, an event after each
- * call; with graph mixing, or on changing streams, also a wait before it.
+ * order.h - a communicator's calls, taken or forwarded, run in their order over several streams: as in NCCL, and since
+ * our kernels share one scratch.
  *
- * Unless stated, functions return a cudaError_t, and those that take a communicator need its lock. The communicator's
- * device is current (net_device_enter). Without CUDA they do nothing.
+ * Unless stated, functions return a cudaError_t, and those that take a communicator need its lock. Its device is
+ * current (net_device_enter). Without CUDA they do nothing.
  */
 #ifndef SHUNT_SHIM_ORDER_H
 #define SHUNT_SHIM_ORDER_H
@@ -16,37 +15,34 @@
 
 /* Before a call: `stream` waits for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
-/* After the call. pending: the real NCCL has not put the work on the stream yet (non-blocking communicators);
- * shim_order_settle will record it. */
+/* After the call. pending: the real NCCL has not put the work on the stream yet (non-blocking communicators). */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
-/* Number of shim_order_leave's pending call; 0: none. If the real NCCL, queried after this, has nothing in progress on
- * the communicator, the call's work is on its stream, and settle records it. The caller does not hold the lock; any
- * device may be current. */
+/* Number of the pending call; 0: none. If the real NCCL, asked after this, has nothing in progress on the communicator,
+ * the call's work is on its stream: settle records the event. Without the lock, on any device. */
 unsigned long long shim_order_pending(shim_comm_t *comm);
 void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 
-/* `waiter` waits for the work now on `stream`. Both are in the same capture, or neither is in one. */
+/* `waiter` waits for the work now on `stream`. Both are in one capture, or neither is captured. */
 int shim_order_join(void *waiter, void *stream);
 
-/* A branch: work that runs concurrently with later work of its stream. */
+/* Work that runs concurrently with later work of its stream. */
 typedef struct shim_branch {
-    void *stream; /* a side stream of the communicator; in a capture the stream it branched from */
+    void *stream; /* a side stream; in a capture the stream it branched from */
     shim_capture_t capture;
     shim_nodes_t nodes; /* in a capture: the end of the inactive path */
     bool begun;
 } shim_branch_t;
 
-/* Branch from `stream`'s present end to side stream `side`. The caller frees branch->nodes.node. */
+/* Branch from `stream`'s present end. The caller frees branch->nodes.node. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
-/* From here on work on branch->stream belongs to the branch; in a capture only until pause (they may alternate). */
+/* From here on (in a capture: until pause; they may alternate) work on branch->stream belongs to the branch. */
 int shim_branch_begin(shim_branch_t *branch);
 int shim_branch_pause(shim_branch_t *branch);
 /* `stream` waits for the branch. */
 int shim_branch_end(shim_branch_t *branch, void *stream);
 
-/* The state ends: free events, streams and captures' records. lost: a device reset has destroyed events and streams
- * (shim_comm_lost). */
+/* The state ends: free all. lost: a device reset has destroyed events and streams (shim_comm_lost). */
 void shim_order_forget(shim_comm_t *comm, bool lost);
 
 #endif

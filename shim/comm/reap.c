@@ -2,15 +2,13 @@
 /*
  * reap.c - frees states, and decides when the scratch of ended communicators is freed.
  *
- * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
- * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
- * while a living communicator's kernel runs, or an unseen kernel may run: one of a graph, or of the real NCCL on a
- * forwarded communicator. The memory stays on the lists of algorithms/ and transport/ until the end of the next init, a
- * destroy or an abort.
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended; and another
+ * communicator's kernel may wait for a dead peer until this thread aborts that one too. So nothing is freed while a
+ * living communicator's kernel runs, or an unseen one may run: of a graph, or of the real NCCL on a forwarded
+ * communicator. The next init, destroy or abort tries again.
  *
- * Memory stays bounded: if more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get
- * PATIENCE_MS to end. An abort does neither: it allocates nothing, and the program may abort the unseen kernel's
- * communicator next.
+ * If more than RETIRED_MOST scratches wait, unseen kernels are ignored and running calls get PATIENCE_MS to end. Not in
+ * an abort: it allocates nothing, and the program may abort the unseen kernel's communicator next.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -64,7 +62,7 @@ static void release_drained(void)
 
 typedef struct sight {
     bool running; /* eager calls of a living communicator */
-    bool unseen;  /* a graph or a forwarded call may run kernels that have no event */
+    bool unseen;  /* a graph or a forwarded call may run kernels */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -75,7 +73,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* After shim_comm_stop for a shrink or a related communicator, calls are forwarded, too. */
+/* Also a communicator that shim_comm_stop ended for a shrink or a relative. */
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
@@ -94,8 +92,8 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* The table, this visit and a group being made hold one each; a further one may be a graph's. A making that begins
-     * or ends meanwhile is not counted. */
+    /* The table, this visit and each group of experts being made hold one; a further one may be a graph's. A making
+     * that begins or ends meanwhile is not counted. */
     const uint32_t begun = atomic_load(&comm->extras_begun), references = atomic_load(&comm->references);
     const uint32_t still = atomic_load(&comm->extras_begun), known = 1u + in_table + (begun < still ? begun : still);
     sight->unseen = sight->unseen || references > known || shim_extra_any(comm);
@@ -124,7 +122,7 @@ static void free_scratch(bool bounded)
 static void comm_free(shim_comm_t *comm)
 {
     shim_record_end(comm->record); /* reads the scratch's control words */
-    shim_share_release(comm);      /* queries the event, which the next line destroys */
+    shim_share_release(comm);      /* before the event is destroyed */
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);

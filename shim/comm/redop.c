@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * redop.c - see redop.h. A communicator's table is made with its first operator and freed with its state. Calls with
- * built-in operators never take its lock.
- */
+/* redop.c - calls with built-in operators take no lock. */
 #include "shim/comm/redop.h"
 
 #include <stdlib.h>

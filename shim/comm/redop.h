@@ -2,9 +2,8 @@
 /*
  * redop.h - the program's operators (ncclRedOpCreatePreMulSum).
  *
- * The real NCCL (host mode: Shunt) makes the handle, and Shunt records its meaning. An operator belongs to one rank's
- * communicator and may be destroyed right after the call that uses it, so a queued call copies what shim_redop_find
- * returns.
+ * NCCL (host mode: Shunt) makes the handle, Shunt records its meaning. It may be destroyed right after the call that
+ * uses it, so a queued call copies what shim_redop_find returns.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H
@@ -14,14 +13,14 @@
 typedef struct shim_redop {
     ncclDataType_t type;
     const void *scalar_pointer; /* read when the kernel runs; may be NULL */
-    uint64_t scalar_bits;       /* if no pointer: the element's bytes, little-endian */
+    uint64_t scalar_bits;       /* without a pointer: the element's bytes, little-endian */
 } shim_redop_t;
 
-/* A reused handle replaces its old meaning. False without memory. */
+/* Replaces a reused handle's meaning. False without memory. */
 bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
-/* False if there is no such operator. */
+/* False if there is none. */
 bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
-/* False unless `op` is an existing operator of the program on this communicator. */
+/* False unless `op` is an operator of the program on this communicator. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
 void shim_redop_forget(shim_comm_t *comm);
 

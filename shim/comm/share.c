@@ -1,37 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.c - see share.h.
+ * share.c - see share.h. Reasons and measurements: docs/lab/proofs.md; a model: calls_share.
  *
  * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
- * other communicators. So all that may run at the same time must fit the GPU. One communicator of a GPU at a time holds
- * its large part, a quarter; seven more have a small part each, an equal share of the rest. A kernel's room is counted
- * by its registers (alg_algorithm_t.block_room). A block's room is a power of two, so blocks fill a multiprocessor
- * without gaps: the smallest always find a place, and larger ones when those have ended.
+ * other communicators. One communicator of a GPU at a time holds its large part, a quarter; seven more have a small
+ * part each, an equal share of the rest. Room is counted in registers (alg_algorithm_t.block_room). A block's is a
+ * power of two, so blocks fill a multiprocessor without gaps: the smallest always find a place, and larger ones when
+ * those have ended.
  *
  * A call that needs more than a small part gets the large one if nobody holds it, or if all work of its holder has
- * ended and none of it is in a graph: a replay makes no call, so a graph that was captured with the large part keeps
- * it. While a GPU has no other communicator of the process, the large part is the whole GPU: with a quarter a
- * reduce-scatter of 4 MB would take 8% longer, since its successor would not start early
- * (selector/measured/slim-2-h100.csv). Eager calls launched then do end, since every rank has made them before it makes
- * the next communicator. Graphs keep their grids (docs/limits.md), but a long captured call whose successor would leave
- * no small part to others does not let it start early. On 4 H200 such a graph of all-reduces of 20 MB hung beside seven
- * communicators' calls in crossed order: two staged kernels held 128 of 132 multiprocessors. Without an early successor
- * a call takes 0.3 us longer.
+ * ended and none is in a graph, whose replays make no calls. While a GPU has no other communicator of the process, the
+ * large part is the whole GPU; then a long captured call lets its successor start early only if both leave a small
+ * part to others, since graphs keep their grids (docs/limits.md).
  *
- * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts. Many
- * small blocks are faster than few large ones with as many registers: each multiprocessor has its own path to the link
- * (selector/measured/slim-2-h100.csv).
+ * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts.
  *
- * A kernel may let its successor start early, beside it, so both must fit. In a capture, where dependent launch is a
- * kind of edge, the rows alone decide, so that the same calls captured again can update an instance: the first call may
- * start early, since no kernel of its communicator is ahead of it, and a later one if its row takes no more room than
- * the row before.
+ * A kernel may let its successor start early, beside it, so both must fit. In a capture the rows alone decide, so that
+ * the same calls captured again can update an instance: the first call may start early, since no kernel of its
+ * communicator is ahead, and a later one if its row takes no more room than the row before.
  *
- * A message's kernel has twice as many registers a lane, and its speed follows its warps (docs/kernels.md). So with the
- * large part it may take half of the GPU (docs/limits.md).
- *
- * Kernels of the program end by themselves. The real NCCL's take whole multiprocessors: eight of its communicators fill
- * a GPU as eight of ours do.
+ * With the large part a message may take half of the GPU.
  */
 #include "shim/comm/share.h"
 
@@ -41,19 +29,18 @@
 enum {
     DEVICES = 64,
     SHARERS = 8,
-    LARGE_LEAST = 33 * ALG_ROOM, /* on small GPUs, up to half of one: a grid of 64 blocks of 512 threads */
-    SLIM_THREADS = 128,          /* the smallest blocks that were measured with large grids */
-    LONG_BYTES = 4 << 20         /* from here on 0.3 us are at most 2% of a call between two H100 */
+    LARGE_LEAST = 33 * ALG_ROOM, /* up to half of a small GPU: 64 blocks of 512 threads */
+    SLIM_THREADS = 128,          /* smallest blocks measured with large grids */
+    LONG_BYTES = 4 << 20         /* from here on the early start is at most 2% of a call between two H100 */
 };
 
 static struct gpu {
     pthread_mutex_t lock;
     _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
     atomic_uint sharers;           /* communicators of this life; changed under the lock */
-    uint64_t life;                 /* the device's; after a reset earlier communicators hold nothing. Under the lock */
+    uint64_t life;                 /* the device's; earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* The child has none of the parent's communicators, nor the thread that may hold a lock. */
 static void forget_in_child(void)
 {
     for (int i = 0; i < DEVICES; i++) {
@@ -94,7 +81,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* ---- The parts of a GPU ------------------------------------------------------------------- */
+/* ---- Parts ------------------------------------------------------------------------------------ */
 
 typedef struct parts {
     uint32_t large, small, half;
@@ -126,7 +113,6 @@ bool shim_share_is_lone(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->sharers) <= 1;
 }
 
-/* Multiprocessors of the call's place, queried once for each of the last few places. */
 static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
 {
     const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);
@@ -144,7 +130,7 @@ static bool holds_large(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->holder) == comm;
 }
 
-/* Whether all work that the holder launched has ended and none is in a graph. Under the GPU's lock. */
+/* Whether all the holder's work has ended and none is in a graph. Under the GPU's lock. */
 static bool is_through(const shim_comm_t *holder)
 {
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
@@ -152,8 +138,7 @@ static bool is_through(const shim_comm_t *holder)
            (!holder->order.event || shim_share_ended(holder->order.event));
 }
 
-/* For a call that needs more than a small part: whether the communicator holds the large one, at least until
- * shim_share_launched. */
+/* Whether the communicator holds the large part, at least until shim_share_launched. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = take_gpu(comm);
@@ -174,14 +159,14 @@ static bool take_large(shim_comm_t *comm, bool captured)
 
 void shim_share_launched(shim_comm_t *comm, bool all)
 {
-    const uint32_t launching = atomic_load(&comm->share.launching); /* changed under the communicator's lock */
+    const uint32_t launching = atomic_load(&comm->share.launching); /* changes under its lock */
     if (launching > 0)
         atomic_store(&comm->share.launching, all ? 0 : launching - 1);
 }
 
 /* ---- Grids ---------------------------------------------------------------------------------- */
 
-/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only (device/list.h, parts.h). */
+/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only. */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
                               uint32_t threads)
 {
@@ -194,7 +179,7 @@ uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *cal
     return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
-/* The same number of lanes in small blocks, as far as they fit. */
+/* As many lanes in small blocks, which are faster. */
 static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
 {
     const uint32_t threads = least(call->threads, SLIM_THREADS);
@@ -209,7 +194,7 @@ static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
     return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
 }
 
-/* Give the call a grid of at most that room; returns the grid's room. */
+/* Fit the grid to the room; returns what it takes. */
 static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t room)
 {
     const uint32_t nranks = comm->nranks, wanted = shim_share_room(algorithm, call, nranks);
@@ -227,8 +212,7 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* The call's limit: all of `room`. Or half, so that its successor fits beside it, if the call then loses at most a
- * quarter of its grid. */
+/* All of `room`; or half, for its successor beside it, if the call then loses at most a quarter of its grid. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {
     if (ask->beside > 0)
@@ -251,8 +235,7 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead, if it lets this call start early; else 0. Outside a capture that kernel is the
- * communicator's last call, which began after all others had ended. */
+/* Room of the kernel ahead if it lets this call start early, else 0. (An eager one began when all others had ended.) */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;
@@ -266,8 +249,8 @@ static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
     return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
-/* Whether the kernel and an early successor leave places to another communicator, if they must: a graph that is
- * captured alone may be replayed beside others. */
+/* A long call that is captured alone may be replayed beside other communicators. True if it and an early successor
+ * leave them a small part. */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
     if (!ask->ahead || !shim_share_is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)

@@ -1,37 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * share.h - how much of its GPU a communicator's kernels may take, so that those of eight communicators fit side by
- * side.
- */
+/* share.h - how much of a GPU a communicator's kernels may take: those of eight fit side by side. */
 #ifndef SHUNT_SHIM_SHARE_H
 #define SHUNT_SHIM_SHARE_H
 
 #include "shim/comm/comm.h"
 
-/* A call to be launched. Under the communicator's lock, with its device current. */
+/* A call to launch, under the communicator's lock, with its device current. */
 typedef struct shim_ask {
     const alg_algorithm_t *algorithm;
     void *stream;                 /* NULL in a capture, where a stream must not be queried */
     unsigned long long stream_id; /* shim_capture_t.stream_id */
     uint32_t beside;              /* room of the communicator's concurrent call; 0: none */
-    shim_ahead_t *ahead;          /* in a capture: the record of its last call, which this call overwrites; else NULL */
+    shim_ahead_t *ahead;          /* in a capture: of its last call, overwritten by this one; else NULL */
 } shim_ask_t;
 
-/* The set-up has ended: count the communicator among the GPU's. */
+/* Count the communicator among the GPU's, after the set-up. */
 void shim_share_join(shim_comm_t *comm);
-/* Whether no other communicator of this process shares the GPU. */
+/* Whether no other communicator of this process uses the GPU. */
 bool shim_share_is_lone(const shim_comm_t *comm);
 /* Set the call's grid and `early`. False: the call must not start before the kernel ahead has ended. */
 bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask);
 /* Room of the call's grid, in units of alg_algorithm_t.block_room. */
 uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks);
-/* The event after the call, or after a group's calls (`all`), is recorded. Under the communicator's lock. */
+/* The event after the call (all: after the group's calls) is recorded. Under the communicator's lock. */
 void shim_share_launched(shim_comm_t *comm, bool all);
-/* The communicator and its graphs are gone; its event still exists. */
+/* The communicator and its graphs are gone, its event still exists. */
 void shim_share_release(shim_comm_t *comm);
 
-/* In share_cuda.c: the number of multiprocessors for a stream's kernels (NULL: for the current context), 0: unknown;
- * the place on which that number depends; whether all work before the event has ended. */
+/* In share_cuda.c: multiprocessors for a stream's kernels (NULL: for the current context), 0: unknown; the place on
+ * which that number depends; whether all work before the event has ended. */
 uint32_t shim_share_multiprocessors(int device, void *stream);
 unsigned long long shim_share_place(void *stream, unsigned long long stream_id);
 bool shim_share_ended(void *event);

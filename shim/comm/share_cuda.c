@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, or else of
- * the current context (fewer under MPS).
+ * share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, else the
+ * current context's (fewer under MPS).
  */
 #include "shim/comm/share.h"
 
@@ -76,7 +76,7 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-/* Otherwise a query would break another thread's global-mode capture. */
+/* So a query does not break another thread's global-mode capture. */
 static enum cudaStreamCaptureMode relaxed_mode(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

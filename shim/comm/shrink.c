@@ -2,12 +2,10 @@
 /*
  * shrink.c - the number of each shrink, for the key of its child.
  *
- * Each rank computes the child's key alone. The ranks may have taken part in different shrinks of the parent (an
- * excluded rank does not call), but all in every shrink that excluded the same ranks. So shrinks are counted per set of
- * excluded ranks.
+ * Each rank computes the key alone. An excluded rank does not call, so ranks may count different shrinks of the parent,
+ * but all count those that excluded the same ranks. So each set of excluded ranks has its own count.
  *
- * The list belongs to the parent's state and only grows. It takes no lock, since a program may shrink while another
- * thread waits in a call.
+ * The parent's list only grows. It has no lock: another thread may wait in a call.
  */
 #include "shim/comm/shrink.h"
 

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shrink.h - the keys of the children that a shrink makes.
- */
+/* shrink.h - the keys of a shrink's children. */
 #ifndef SHUNT_SHIM_SHRINK_H
 #define SHUNT_SHIM_SHRINK_H
 
 #include "shim/comm/comm.h"
 
-/* Begin a shrink of `parent` without these ranks, in any order. Sets the child's key, equal on all remaining ranks.
- * NULL for an invalid list, or without memory. */
+/* Begin a shrink without these ranks, in any order. Sets the child's key, equal on all remaining ranks. NULL for an
+ * invalid list, or without memory. */
 shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* The shrink was refused. The other ranks use its key next time, so it no longer counts. NULL is allowed. */
+/* The shrink was refused, so its key is used again. NULL is allowed. */
 void shim_shrink_take_back(shim_shrink_t *shrink);
-/* The state ends: free the counts. */
 void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

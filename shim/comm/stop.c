@@ -8,8 +8,8 @@
 #include "shim/comm/drain.h"
 #include "shim/comm/extra.h"
 
-/* Without the lock, which a launching thread may hold. `scratch` is set before the phase becomes ATTACHED, and kept
- * while a reference exists. */
+/* Without the lock, which a launching thread may hold. `scratch` is set before the phase is ATTACHED, and kept with the
+ * reference. */
 static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
@@ -48,7 +48,7 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
 }
 
-/* ---- The end of the process --------------------------------------------------------- */
+/* ---- Exit --------------------------------------------------------------------------- */
 
 static atomic_bool g_exiting;
 
@@ -85,7 +85,7 @@ static bool launches_have_ended(shim_comm_t *comm)
     return false;
 }
 
-/* A launch that waits for a full queue ends when our kernels have been stopped. */
+/* A launch into a full queue ends when our kernels are stopped. */
 static void let_launches_end(shim_comm_t *comm, void *unused)
 {
     if (atomic_load(&comm->host) || launches_have_ended(comm))
@@ -96,7 +96,7 @@ static void let_launches_end(shim_comm_t *comm, void *unused)
 
 static void begin_exit(void)
 {
-    atomic_store(&g_exiting, true); /* no call begins any more */
+    atomic_store(&g_exiting, true);
     shim_comm_each_held(let_launches_end, NULL);
     if (shim_comm_attached() > 0 && net_thread_start(NULL, stop_late, NULL) != 0)
         shim_comm_each_held(stop_at_exit, NULL);

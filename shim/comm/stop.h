@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * stop.h - stops our kernels' waits when the program gives up a communicator.
- */
+/* stop.h - stops our kernels' waits when the program gives up a communicator. */
 #ifndef SHUNT_SHIM_STOP_H
 #define SHUNT_SHIM_STOP_H
 
@@ -9,17 +7,15 @@
 
 enum { SHIM_ABORT_DRAIN_MS = 2000 };
 
-/* Stop the kernels of this communicator and of those that share resources with it, now. */
+/* Stop the kernels of this communicator and of those that share resources with it. */
 void shim_comm_stop(shim_comm_t *comm);
 /* Take no more calls. Waits for a launch in progress, not for its kernel. */
 void shim_comm_close(shim_comm_t *comm);
-/* Wait for the stopped kernels. As in NCCL, none may run when a blocking call returns: the program may free its
- * buffers. */
+/* Wait for the stopped kernels. As in NCCL, none runs when a blocking call returns: the program may free buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
-/* For the exit of a process with GPUs (docs/design.md, "Exit"). No call begins any more, and launches in progress end
- * first, since CUDA's exit crashes a thread within a launch. CUDA's exit may also wait for kernels whose peers exit, or
- * whose next calls other threads would have made. So our kernels are stopped, a second later: until then the last calls
- * may end, as with NCCL. */
+/* Prepare for the exit of a process with GPUs (docs/lab/proofs.md). No call begins any more, and launches in progress
+ * end first: CUDA's exit crashes a thread within a launch. A second later our kernels are stopped: it may wait for
+ * them. */
 void shim_comm_stop_at_exit(void);
 /* Whether the exit has begun; calls then return ncclSystemError. */
 bool shim_comm_exiting(void);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.c - see host.h.
- *
- * Set-up is as on GPUs (attach.c), but the first stage waits for the ranks, with a limit, and a failure is the caller's
- * error. A handle is the address of Shunt's state; the table shows whether it is valid, so a destroyed handle is never
- * read.
+ * host.c - set-up is as on GPUs (attach.c), but a failure is the call's error. Handles are looked up, never read: they
+ * may be destroyed.
  */
 #include "shim/host/host.h"
 
@@ -34,7 +31,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
-    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* the invitation stays empty */
+    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* not the invitation */
     if (getrandom(id->internal + sizeof(id_magic), size, 0) != (ssize_t)size) {
         shim_set_last_error("ncclGetUniqueId: the system gives no random bytes: %s", strerror(errno));
         return ncclSystemError;
@@ -51,7 +48,7 @@ static bool is_address(const char *text)
     return port > 0 && port <= UINT16_MAX && *end == '\0';
 }
 
-/* The id from NCCL_COMM_ID, equal on all ranks. */
+/* From NCCL_COMM_ID, so equal on all ranks. */
 static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 {
     const net_key_t key = net_key_hash(address, strlen(address));
@@ -67,9 +64,9 @@ static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 
 static atomic_bool is_rank; /* this process has begun a communicator */
 
-/* A process that sees no GPU and is no rank may be a controller whose workers see GPUs and pass the id to the real
- * NCCL: then the real NCCL makes the id. Ranks of the host device make their own, since the real NCCL keeps a thread
- * for each id until its ranks join; except an id that all ranks make. */
+/* A process that sees no GPU and is no rank may be a controller whose workers have GPUs: the real NCCL makes its id.
+ * Ranks of the host device make theirs, since the real NCCL keeps a thread for each id until its ranks join; unless all
+ * ranks make the same one (by_all). */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
@@ -207,7 +204,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* Blocks only on a blocking parent; the child's configuration holds for the child only. */
+/* Blocks if the parent is blocking; the child's configuration is for its own calls. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
@@ -266,7 +263,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
     return result;
 }
 
-/* Number of remaining ranks below this one; *nranks: of all. -1 if this rank is excluded or the list is invalid. */
+/* The rank among those that remain, *nranks in all. -1 if this one is excluded or the list is invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};
@@ -282,7 +279,7 @@ static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int 
     return excluded[parent->rank] ? -1 : rank;
 }
 
-/* End the communicator's calls; those in other threads leave their waits. */
+/* Calls in other threads leave their waits. */
 static void stop(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
@@ -342,7 +339,7 @@ ncclResult_t shim_host_finalize(ncclComm_t comm)
     return result;
 }
 
-/* A group's queued calls run at its end, so the state stays until then. */
+/* A group's queued calls still run at its end. */
 static void release_state(shim_comm_t *state)
 {
     if (shim_group_depth() > 0)
@@ -399,7 +396,7 @@ ncclResult_t shim_host_revoke(ncclComm_t comm, int flags)
     } else {
         atomic_store(&state->revoked, true);
         stop(state);
-        atomic_store(&state->async_error, ncclSuccess); /* children can be made; no call runs any more */
+        atomic_store(&state->async_error, ncclSuccess); /* children can be made */
     }
     shim_comm_release(state);
     return result;

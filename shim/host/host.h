@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * host.h - makes and ends communicators of the host device. For this folder only.
- */
+/* host.h - makes and ends communicators of the host device. For this folder only. */
 #ifndef SHUNT_SHIM_HOST_H
 #define SHUNT_SHIM_HOST_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - see table.h. As in NCCL, an error of a call that makes, ends or uses a communicator also fails its group,
- * and registering memory succeeds with a NULL handle if it has no use.
+ * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group, and useless
+ * registrations succeed with a NULL handle.
  */
 #include "shim/host/table.h"
 
@@ -155,8 +155,7 @@ static ncclResult_t resume(ncclComm_t handle)
 
 /* ---- Operators: their meaning is recorded in the entry points --------- */
 
-/* Unique in the process until the numbers wrap, so that no other communicator's or destroyed operator is taken for
- * it. */
+/* Unique until the numbers wrap: no other communicator's or destroyed operator is taken for it. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;

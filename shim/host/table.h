@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table.h - host mode's substitute for the real NCCL, except for calls on streams (call/).
- */
+/* table.h - host mode's substitute for the real NCCL, except for calls on streams (call/). */
 #ifndef SHUNT_SHIM_HOST_TABLE_H
 #define SHUNT_SHIM_HOST_TABLE_H
 
 #include "shim/real/real.h"
 
-/* A function that it lacks logs one line and returns ncclInvalidUsage, as in the real table. */
+/* As in the real table, a missing function logs one line and returns ncclInvalidUsage. */
 const shim_real_t *shim_host_nccl(void);
 
 #endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * across.c - set-up of ranks on several hosts (docs/hosts.md, "How they meet"). Splits of such a communicator begin
- * with the meeting.
- */
+/* across.c - set-up on several hosts (docs/hosts.md, "How they meet"). Splits there begin with the meeting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +9,7 @@
 void shim_setup_begin_hosts(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
-    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL has given its rank */
+    const bool asked = request->rank < 0; /* a child on GPUs */
     const uint64_t limit_ms = shim_setup_limit_ms(setup);
     const shim_hosts_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
@@ -52,7 +49,7 @@ static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 
 static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
-    net_leave(setup->rendezvous); /* of this host's ranks */
+    net_leave(setup->rendezvous);
     setup->rendezvous = NULL;
     shim_setup_keep_count(setup);
     if (outcome->nranks == 0) {
@@ -103,7 +100,7 @@ bool shim_setup_step_agreement(shim_setup_t *setup)
         setup->postpone |= shim_setup_waits_too_long(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return false;
-        shim_why_write(&why, SHIM_WHY(HOST_AWAY)); /* leaving ends the meeting for all ranks */
+        shim_why_write(&why, SHIM_WHY(HOST_AWAY)); /* leaving ends it for all ranks */
     }
     if (why.reason != SEL_TAKEN)
         shim_setup_decline(setup, why.reason, "%s", why.text);
@@ -117,9 +114,9 @@ bool shim_setup_step_meeting(shim_setup_t *setup)
 {
     shim_hosts_outcome_t outcome;
     if (setup->state == STATE_EITHER && net_count(setup->rendezvous) >= setup->comm->nranks) {
-        end_meeting(setup); /* all ranks are on this host; the last was late */
+        end_meeting(setup); /* the last rank of this host was late */
         setup->state = STATE_IDENTITY;
-        return false; /* their records may be there already */
+        return false;
     }
     if (!shim_hosts_poll(setup->hosts, &outcome)) {
         setup->postpone |= shim_setup_waits_too_long(setup);

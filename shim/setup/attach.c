@@ -2,11 +2,8 @@
 /*
  * attach.c - the set-ups of this process: which thread steps them, and when.
  *
- * The thread that calls an init function begins a set-up. It is finished there (blocking), at the end of that thread's
- * group, or by polls (non-blocking). All set-ups are on one list, which owns them; a set-up owns a reference on its
- * communicator's state. A thread claims set-ups under the lock, steps them without it (a step calls CUDA and the real
- * NCCL), gives them back and frees the finished ones. So one thread at a time steps a set-up, and an abort finds it at
- * any moment.
+ * One list owns all set-ups. A thread claims some under the lock, steps them without it (a step calls CUDA and the real
+ * NCCL), and gives them back. So one thread at a time steps a set-up, and an abort always finds it.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -23,15 +20,15 @@
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_returned; /* a claimed set-up was given back */
+static pthread_cond_t g_returned;
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
-static atomic_uint g_count; /* length of the list; polls check it first */
+static atomic_uint g_count;
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
 static _Thread_local char g_self;             /* its address identifies the thread */
-static _Thread_local shim_comm_t *g_deferred; /* states destroyed in a group; linked by `next` */
+static _Thread_local shim_comm_t *g_deferred; /* destroyed in a group; linked by `next` */
 
 static void forget_in_child(void)
 {
@@ -98,7 +95,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     const net_key_t key = shim_hosts_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
-    if (setup->rendezvous) /* away: this rank's set-up does not follow the real init at once */
+    if (setup->rendezvous) /* its set-up does not follow the real init at once */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
@@ -106,7 +103,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     g_setups = setup;
     atomic_fetch_add(&g_count, 1);
     pthread_mutex_unlock(&g_lock);
-    if (request->host) /* last: from here on another thread may abort, which must find the set-up */
+    if (request->host) /* last: now another thread may abort, which must find the set-up */
         __atomic_store_n(request->newcomm, is_early(setup) ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
     return setup;
 
@@ -120,8 +117,8 @@ free_setup:
 /* ---- Claiming and stepping -------------------------------------------------------------------- */
 
 typedef struct filter {
-    uint64_t batch;        /* one member is set and selects set-ups */
-    shim_finisher_t least; /* FINISHER_POLLS or LATER: this and those after it */
+    uint64_t batch;        /* one member is set */
+    shim_finisher_t least; /* FINISHER_POLLS or LATER: from this one on */
     const shim_comm_t *comm;
     ncclComm_t handle;
 } filter_t;
@@ -156,7 +153,7 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS) {
-        /* A non-blocking set-up that fails leaves a broken communicator, which the application aborts. */
+        /* A failed non-blocking set-up leaves a broken communicator, which the program aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -185,15 +182,14 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Whether this pass may free a finished set-up: a thread that waits for one wants its result; and one whose call is
- * being forwarded, or whose group is open, has the pointer. */
+/* A finished set-up is kept until its thread has the result, and while its call is forwarded or its group open. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
     return setup->finisher >= FINISHER_POLLS ||
            (setup->finisher == FINISHER_CALL && filter->batch != 0 && setup->batch == filter->batch);
 }
 
-/* Free the finished set-ups. Returns how many that match are left, including busy ones. */
+/* Also free finished set-ups. Returns how many that match are left, busy ones included. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -228,7 +224,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any) /* a poll, a first call or an abort must not wait for kernels */
+    if (any) /* polls, first calls and aborts must not wait for kernels */
         shim_comm_reap_idle();
     return left;
 }
@@ -241,8 +237,7 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; naps grow from 20 µs to 1 ms. The steps keep the time limit. A peer may wait for this rank
- * in a set-up already reported ready, so these are stepped too. */
+/* Step until none is left. Set-ups reported ready are stepped too: a peer may wait for this rank in one. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t later = {.least = FINISHER_LATER};
@@ -263,7 +258,7 @@ static ncclResult_t finish(const filter_t *filter)
     }
 }
 
-/* For blocking inits, which also bound the memory of ended communicators. */
+/* Blocking inits also bound the memory of ended communicators. */
 static ncclResult_t finish_inits(const filter_t *filter)
 {
     ncclResult_t result = finish(filter);
@@ -273,19 +268,17 @@ static ncclResult_t finish_inits(const filter_t *filter)
 
 /* ---- After the call was forwarded ------------------------------------------------ */
 
-/* The real call failed: end the set-up silently. The call may have freed the handle, so the state leaves the table;
- * abort and destroy work without a state. */
+/* The real call failed: end the set-up silently. It may have freed the handle, so the state leaves the table. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.host = false; /* the error is reported already; there is no handle to withdraw */
+    setup->request.host = false; /* the error is reported already */
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave the set-up to polls, or to its batch. One that polls finish is ready when the real NCCL reports it; in host
- * mode at once. */
+/* Leave the set-up to polls (linger) or to its batch. With polls it is ready when the real NCCL is. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;
@@ -293,7 +286,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* The rest is left to polls. Returns the batch's size. */
+/* Returns the batch's size; the rest is left to polls. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -331,7 +324,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         else
             shim_setup_adopt(setup); /* so that an abort finds it */
         waits |= setup->finisher == FINISHER_CALL;
-        /* a non-blocking init's real communicator is ready at once, but Shunt is not */
+        /* the real NCCL is ready at once, but Shunt is not */
         answers_early |= setup->finisher == FINISHER_POLLS && result == ncclSuccess && !setup->request.parent;
     }
     pthread_mutex_unlock(&g_lock);
@@ -391,7 +384,7 @@ void shim_attach_defer_release(shim_comm_t *comm)
 
 bool shim_attach_poll(ncclComm_t handle)
 {
-    /* Acquire makes another thread's writes visible, such as a split's handle. */
+    /* Acquire: another thread's writes, such as a split's handle, must be visible. */
     if (atomic_load_explicit(&g_count, memory_order_acquire) == 0)
         return false;
     pthread_mutex_lock(&g_lock);
@@ -444,7 +437,7 @@ void shim_attach_cancel(ncclComm_t handle)
     const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* Another thread's step may still read the application's pointer. The wait has a limit: the step may wait for a GPU
+    /* Another thread's step may still read the program's pointer. The wait has a limit: that step may wait for a GPU
      * that only the abort frees. */
     for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;

@@ -2,9 +2,8 @@
 /*
  * attach.h - set-up of a communicator: publish before the real init, agree after it.
  *
- * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded. A
- * grouped or non-blocking set-up then waits for shim_attach_after_group or shim_attach_poll. At the end the
- * communicator is ATTACHED or FORWARD (host mode: ATTACHED, or gone).
+ * An init publishes its rank, forwards the call, and passes the result to shim_attach_forwarded. Then a group's set-ups
+ * wait for shim_attach_after_group, non-blocking ones for shim_attach_poll.
  */
 #ifndef SHUNT_SHIM_ATTACH_H
 #define SHUNT_SHIM_ATTACH_H
@@ -13,37 +12,35 @@
 
 /* ---- For call/ ----------------------------------------------------------------- */
 
-/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. Call after the
- * outermost real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued
- * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or a failed init's or
- * split's error in host mode. */
+/* Finish this thread's set-ups of the group, and free states destroyed in it. Call after the outermost real
+ * ncclGroupEnd returned `group_result` (host mode: the group's error), before queued calls launch. ncclInProgress
+ * leaves the set-ups to polls. Returns group_result, or in host mode a failed set-up's error. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
-/* Whether the communicator is attached; what every call asks. With an unfinished set-up and a ready real communicator
- * it waits for the verdict (at most a minute, while the other ranks live), so that all ranks route alike. In host mode
- * it does not wait: the call fails. */
+/* Whether the communicator is attached; every call asks. On GPUs, once the real communicator is ready, it waits for the
+ * verdict (at most a minute, while the other ranks live), so that all ranks route alike. */
 bool shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For api/ and host/ -------------------------------------------------------- */
 
 typedef struct shim_setup shim_setup_t;
 
-/* A rank's facts, known before its call is forwarded. */
+/* What is known before the call is forwarded. */
 typedef struct shim_setup_request {
     net_key_t key;
-    ncclComm_t *newcomm; /* the application's variable, set by a successful real call */
-    ncclComm_t parent;   /* of a split: polled until *newcomm is set; else NULL */
+    ncclComm_t *newcomm; /* the program's variable, set by a successful real call */
+    ncclComm_t parent;   /* of a child: polled until *newcomm is set; else NULL */
     bool host;
     bool wait;    /* the call is blocking */
     bool grouped; /* in a group of this thread */
-    bool publish; /* false: keep the key for children only (too many ranks; host mode: ranks of several hosts) */
-    shim_config_t config; /* the new communicator's */
-    uint64_t family;      /* 0: a new one */
-    int rank, nranks;     /* -1: ask the real NCCL later */
+    bool publish; /* false: the key is for children only (too many ranks; host mode: several hosts) */
+    shim_config_t config;
+    uint64_t family;  /* 0: a new one */
+    int rank, nranks; /* -1: ask the real NCCL later */
     /* Host mode's split: rank and nranks are the parent's until all colours are known. */
     bool regroup;
     int color, order;
-    /* Host mode: the parent (a reference), whose count of splits or shrinks this child increased. The count is restored
-     * if the child's ranks do not meet, since ranks that were refused at once have not counted. */
+    /* Host mode: the parent (a reference), whose splits or shrinks count this child. The count is restored if the
+     * child's ranks do not meet, since ranks that were refused at once have not counted. */
     shim_comm_t *counted;
     unsigned number;             /* the split's; UINT_MAX: the count stays */
     shim_shrink_t *shrink;       /* or the shrink */
@@ -51,19 +48,18 @@ typedef struct shim_setup_request {
     net_key_t place;             /* the parent's, for an unpublished child */
 } shim_setup_request_t;
 
-/* The key under which an init's ranks meet. */
+/* Under which an init's ranks meet. */
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
-/* Take back the parent's count, if the request has increased it. */
+/* Take back the parent's count, if increased. */
 void shim_attach_uncount(const shim_setup_request_t *request);
-/* Join the rendezvous, before forwarding. NULL: Shunt does not take part. */
+/* Join the rendezvous. NULL: Shunt does not take part. */
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request);
-/* The forwarded call returned `result`. Consumes `count` set-ups (some may be NULL); returns the application's
- * result. */
+/* The forwarded call returned `result`. Consumes the set-ups (some may be NULL); returns the program's result. */
 ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclResult_t result);
-/* For ncclCommGetAsyncError after the real NCCL's success: step the process's pending set-ups. True while one that
- * concerns `handle` has no verdict. Never blocks. */
+/* For ncclCommGetAsyncError after the real NCCL's success: step the process's set-ups. True while one that concerns
+ * `handle` has no verdict. Never blocks. */
 bool shim_attach_poll(ncclComm_t handle);
-/* `handle` has failed, or will be destroyed or aborted: decline its set-up and its children's. */
+/* `handle` has failed, or will be destroyed or aborted: decline its and its children's set-ups. */
 void shim_attach_cancel(ncclComm_t handle);
 /* Keep a state that left the table in a group, until shim_attach_after_group. Takes the reference. */
 void shim_attach_defer_release(shim_comm_t *comm);

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * config.c - see config.h. Reads only fields within the stated size.
- */
 #define _GNU_SOURCE
 #include "shim/setup/config.h"
 
@@ -14,7 +11,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* First fields as of NCCL 2.31, for builds with an older nccl.h. */
+/* As of NCCL 2.31, for builds with an older nccl.h. */
 typedef struct config_2_31 {
     size_t size;
     unsigned magic, version;
@@ -44,7 +41,6 @@ static int defined(int value, int fallback)
     return value == NCCL_CONFIG_UNDEF_INT ? fallback : value;
 }
 
-/* NCCL's variable overrides the field. */
 static void switched(const char *variable, bool *value)
 {
     const char *text = shim_nccl_env(variable);
@@ -52,7 +48,7 @@ static void switched(const char *variable, bool *value)
         *value = text[0] == '1';
 }
 
-/* One digit, or names joined by '|'. A value unknown to NCCL leaves the configuration's policy. */
+/* A digit, or names joined by '|'. A value unknown to NCCL changes nothing. */
 static void cta_policy(bool *value)
 {
     const char *text = shim_nccl_env("NCCL_CTA_POLICY");
@@ -64,7 +60,7 @@ static void cta_policy(bool *value)
         *value = asks;
 }
 
-/* NCCL launches one block a channel, so its cap on channels caps blocks. */
+/* NCCL launches one block a channel. */
 static void max_channels(uint32_t *most)
 {
     const uint32_t channels = shim_pin_channels();

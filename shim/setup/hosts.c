@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts.c - ranks of several hosts find each other.
+ * hosts.c - see hosts.h and docs/hosts.md, "How they meet".
  *
- * The unique id carries the address of a listener in the process that made it (transport/network/). Ranks that are not
- * all on one host meet there: each posts its identity, addresses and settings, reads those of all, connects, and posts
- * the result. Then each host's ranks set up their team (stages.c) and report to a second meeting, joined before. So all
- * ranks reach the same outcome, unless one dies at the very end; its peers then see their connections close.
- *
- * All this blocks, so each set-up polls a thread that runs it. The thread owns its results until the outcome is taken.
+ * Each rank posts its record, reads those of all, connects, and posts the result. Then each host's ranks set up their
+ * team (stages.c) and report to a second meeting, joined before. So all ranks reach the same outcome, unless one dies
+ * at the very end; its peers then see their connections close. All this blocks, so a thread of each set-up does it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,16 +23,16 @@
 
 enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 
-/* A rank's first record. Plain data without padding. */
+/* A rank's first record, without padding. */
 typedef struct record {
     uint32_t version, layout;
-    net_key_t host, nccl_host;  /* identify the host, to Shunt and to NCCL */
-    net_address_t relay, every; /* where peers connect to this rank, for each network (sockets_t) */
+    net_key_t host, nccl_host;  /* the host, to Shunt and to NCCL */
+    net_address_t relay, every; /* where peers connect (sockets_t) */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
 
-/* A rank's record in the second meeting. */
+/* In the second meeting. */
 typedef struct ready {
     net_key_t plan;
 } ready_t;
@@ -44,7 +41,7 @@ _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into 
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
 
 static atomic_bool g_alone;
-static atomic_bool g_told; /* the bad NCCL_SOCKET_IFNAME was logged */
+static atomic_bool g_told; /* of a bad NCCL_SOCKET_IFNAME */
 
 static atomic_bool g_encrypted;
 
@@ -65,13 +62,13 @@ bool shim_hosts_alone(void)
 
 struct shim_hosts {
     shim_hosts_request_t request;
-    uint32_t stop; /* read and written atomically */
+    uint32_t stop; /* atomic */
     atomic_bool met, agreed;
     pthread_t thread;
-    shim_why_t *failed; /* &outcome.failure; &refusal after the first meeting */
+    shim_why_t *failed; /* &outcome.failure, later &refusal */
     shim_why_t refusal;
     shim_hosts_outcome_t outcome;
-    net_meeting_t *last; /* the second meeting; NULL: nothing to agree on */
+    net_meeting_t *last; /* the second meeting, if any */
     ready_t ready;       /* valid with `is_ready` */
     pthread_mutex_t lock;
     pthread_cond_t told;
@@ -85,7 +82,7 @@ static net_interfaces_t interfaces(void)
 
 /* ---- Ids ----------------------------------------------------------------------------- */
 
-enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* make keys differ */
+enum { TEAM_TAG = 't', LAST_TAG = 'l' };
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
 void shim_hosts_invite(ncclUniqueId *id)
@@ -142,7 +139,6 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
 
 /* ---- The thread ----------------------------------------------------------------------- */
 
-/* The wait so far, at most the limit; a connection may fail before the deadline. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -209,14 +205,13 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
 /* The ranks of one colour, in the split's order. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[NET_NETWORK_RANKS]; /* their ranks in the meeting */
+    uint32_t rank[NET_NETWORK_RANKS]; /* in the meeting */
     bool one_host, blocking;
     uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS];
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or there are
- * too many of either. */
+/* Number the hosts in the order of their first ranks. False: the hosts have unequally many ranks, or too many. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -238,7 +233,7 @@ static bool number_hosts(members_t *members, const record_t *records)
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
-    /* Ranks of an init that reach this point have not met in shared memory, so they are not on one host. */
+    /* The ranks of an init have not met in shared memory, so they are not on one host. */
     members_t members = {.one_host = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {
@@ -322,7 +317,7 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* The first rank to time out leaves, and the others see that. */
+/* The first rank to time out leaves, and the others see it. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
@@ -344,7 +339,7 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
         meeting_failed(hosts, error);
 }
 
-/* Join the second meeting, of the members only. After its first round all have joined, and a death is noticed. */
+/* Join the second meeting, of the members only. After its first round a death is noticed. */
 static int join_last(shim_hosts_t *hosts, const members_t *members, const net_limit_t *limit)
 {
     const struct {
@@ -358,8 +353,7 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* Two hosts for Shunt but one for NCCL, which may have faster paths than sockets: containers of one machine, for
- * example. */
+/* Two hosts for Shunt but one for NCCL (containers), which may have faster paths. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {
@@ -372,7 +366,7 @@ static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t
     return false;
 }
 
-/* Three quarters of the time left; the rest is for the exchange of results. */
+/* Three quarters of the time left; the rest is for posting results. */
 static net_limit_t limit_of_connecting(const net_limit_t *limit)
 {
     const uint64_t now = shim_now_ns();

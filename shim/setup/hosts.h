@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hosts.h - ranks of several hosts find each other, connect, and agree that all take part.
- */
+/* hosts.h - ranks of several hosts find each other, connect, and agree that all take part. */
 #ifndef SHUNT_SHIM_HOSTS_H
 #define SHUNT_SHIM_HOSTS_H
 
@@ -10,18 +8,17 @@
 #include "algorithms/multihost/multihost.h"
 #include "shim/setup/why.h"
 
-/* Write an invitation to this process's listener into the id's unused end. On GPUs only if NCCL has nothing faster than
- * sockets; otherwise no port is opened. */
+/* Write an invitation to this process's listener into the id's unused end; nothing, and no port is opened, if ranks
+ * would not use it. */
 void shim_hosts_invite(ncclUniqueId *id);
-/* ncclSetEncryption: from now on Shunt makes no connections between hosts and opens no port. */
+/* ncclSetEncryption: from now on Shunt connects no hosts and opens no port. */
 void shim_hosts_encrypt(void);
 bool shim_hosts_encrypted(void);
 /* The first invitation in these ids; zero: none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
-/* True after a meeting has failed because ranks of other hosts were absent or unreachable. Later set-ups do not wait
- * for them: each wait would last its whole limit. */
+/* True after ranks of other hosts were absent or unreachable: later set-ups do not wait for them. */
 bool shim_hosts_alone(void);
-/* The key under which ranks of one host meet; depends on NCCL_HOSTID. */
+/* The key under which ranks of one host (by NCCL_HOSTID) meet. */
 net_key_t shim_hosts_local_key(const net_key_t *key);
 /* The same for host number `host`, after the meeting. */
 net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host);
@@ -33,11 +30,11 @@ typedef struct shim_hosts_request {
     net_key_t key, place; /* place: identifies this host */
     uint32_t rank, nranks;
     uint64_t deadline_ns;
-    uint32_t limit_ms; /* length of the wait that deadline_ns ends */
+    uint32_t limit_ms; /* of the wait that deadline_ns ends */
     bool blocking;
     bool host_device;
     int device;
-    bool regroup; /* a split: rank and nranks are the parent's; each colour's ranks form a group */
+    bool regroup; /* a split: rank and nranks are the parent's */
     int color, order;
 } shim_hosts_request_t;
 
@@ -46,7 +43,7 @@ typedef struct shim_hosts_outcome {
     net_key_t key;
     uint32_t rank, nranks; /* nranks 0: a split without a colour */
     bool blocking;
-    bool one_host; /* all ranks are here and meet under `key`; no other field is set */
+    bool one_host; /* all ranks are here and meet under `key` */
     uint32_t host, hosts;
     uint32_t host_rank, host_ranks; /* number of ranks on each host */
     alg_relay_t *relay;             /* owned by the caller, as is `every` */
@@ -57,14 +54,14 @@ typedef struct shim_hosts shim_hosts_t;
 
 /* NULL without memory or a thread. */
 shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request);
-/* True once the meeting has ended; gives the outcome to the caller, once. */
+/* True once the meeting has ended; the caller then owns the outcome. */
 bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome);
-/* Report, once, that this host's ranks are ready with this plan. */
+/* Report, once, that this rank is ready with this plan. */
 void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan);
-/* True once all hosts have reported; why->reason is SEL_TAKEN if every rank takes part. Without a time limit: dead
- * ranks, and ranks that give up, are noticed. */
+/* True once all have reported; why->reason is SEL_TAKEN if every rank takes part. There is no time limit: ranks that
+ * die or give up are noticed. */
 bool shim_hosts_agreed(const shim_hosts_t *hosts, shim_why_t *why);
-/* End the meeting, waiting for its thread, which checks every 20 ms. NULL is allowed. */
+/* End the meeting, and its thread, which checks every 20 ms. NULL is allowed. */
 void shim_hosts_end(shim_hosts_t *hosts);
 
 #endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * identity.c - a rank's identity and settings, and the comparison of all ranks' identities, with the same result on
- * each rank: whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
- */
+/* identity.c - a rank's identity and settings; and what all ranks' identities give, with the same result on each. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -24,8 +21,8 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
-/* Version of the records, the scratch's map and the kernels' protocol. Raise it with each change, so that different
- * builds of one release do not attach to each other. */
+/* Raise with each change of records, scratch map or kernels' protocol: different builds of one release must not attach
+ * to each other. */
 enum { RECORD_LAYOUT = 15 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
@@ -64,7 +61,7 @@ static bool is_loaded(const char *library)
     return handle;
 }
 
-/* A set variable, other than a pin, that only NCCL obeys; NULL: none. */
+/* A variable, other than a pin, that only NCCL obeys. */
 static const char *refused_variable(void)
 {
     static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
@@ -74,7 +71,7 @@ static const char *refused_variable(void)
     }
     if (variable_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
         return "NCCL_LAUNCH_ORDER_IMPLICIT";
-    /* If set, NCCL checks pointers, and refuses those at which a kernel would fault. */
+    /* NCCL then refuses pointers at which a kernel would fault. */
     if (variable_is_on("NCCL_CHECK_POINTERS"))
         return "NCCL_CHECK_POINTERS";
     const char *mode = shim_nccl_env("NCCL_CHECK_MODE");
@@ -91,8 +88,7 @@ bool shim_identity_refuses(shim_why_t *why)
     return pin || variable;
 }
 
-/* NCCL opens plugins of these names by default, and some cloud machines have them. The user has not chosen them, so
- * Shunt does not forward. Taken calls need no tuner, but lose what other plugins offer. */
+/* NCCL opens these plugins by default. The user has not chosen them, so Shunt does not forward. */
 void shim_identity_tell_plugins(void)
 {
     static const struct {
@@ -170,14 +166,14 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* low bits: number of the try */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* low bits: the try's number */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* compared as a whole, with padding */
+    memset(&wanted, 0, sizeof(wanted)); /* compared with its padding */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
     if (comm->config.max_blocks && (!wanted.max_blocks || comm->config.max_blocks < wanted.max_blocks))
@@ -211,12 +207,12 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     return error;
 }
 
-/* Defined only by the build for several ranks on one GPU (scripts/gpu-test one-gpu). */
+/* For several ranks on one GPU (scripts/gpu-test one-gpu). */
 #ifndef SHUNT_SHARED_GPU
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* Compares with rank 0 and, for the GPU, with all ranks before. */
+/* Compares with rank 0; GPUs with all ranks before. */
 static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
@@ -245,8 +241,7 @@ bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
     return mismatches;
 }
 
-/* The compared settings, by their public names. (max_blocks also comes from the configuration's maxCTAs and
- * NCCL_MAX_NCHANNELS.) */
+/* By public names (max_blocks: also maxCTAs and NCCL_MAX_NCHANNELS). */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)
@@ -275,7 +270,7 @@ static uint32_t differing_ranks(const shim_setup_t *setup, const struct compared
 
 void shim_identity_log_differences(const shim_setup_t *setup)
 {
-    static atomic_bool told; /* once: a program may make hundreds of such communicators */
+    static atomic_bool told;
     char text[sizeof(compared) / sizeof(compared[0]) * (ALG_MAX_RANKS * 4 + 40)];
     size_t used = 0;
     for (size_t i = 0; i < sizeof(compared) / sizeof(compared[0]); i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - see link.h. NVML reports NVLinks; /sys or NCCL's topology file (pci_tree.c) gives distances over PCIe.
- * Without NVML, a visible peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
+ * link.c - NVML reports NVLinks; /sys or NCCL's topology file (pci_tree.c) gives distances over PCIe. Without NVML a
+ * peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
  */
 #include "shim/setup/link.h"
 
@@ -31,7 +31,7 @@ static bool nvlink_by_cuda(int device, const char *to)
            atomics;
 }
 
-/* *machine is read for the first pair that needs it. */
+/* *machine is read when first needed. */
 static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const char *to)
 {
     if (!*machine) {
@@ -78,7 +78,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return all;
 }
 
-/* GPUs that this process cannot see count as reachable. */
+/* GPUs that this process cannot see count as allowed. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     net_scope_t scope;
@@ -96,7 +96,7 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
     return peers;
 }
 
-/* Only the driver, which is loaded by now, has this query. */
+/* The driver is loaded by now. */
 static bool has_multicast(int device)
 {
     enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, since CUDA 12.1 */

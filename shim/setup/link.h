@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * link.h - a rank's GPU, and how it reaches the others.
- */
+/* link.h - a rank's GPU, and how it reaches the others. */
 #ifndef SHUNT_SHIM_LINK_H
 #define SHUNT_SHIM_LINK_H
 
@@ -9,7 +7,7 @@
 
 #include "selector/topology/topology.h"
 
-/* Facts for other processes; plain data without padding. */
+/* Facts for other processes, without padding. */
 typedef struct shim_gpu {
     uint8_t uuid[16];
     uint32_t pci_domain, pci_bus, pci_device;
@@ -21,10 +19,9 @@ typedef struct shim_gpu {
 
 /* GPU and kind of a CUDA ordinal; 0 or a negative errno (-ENOSYS without CUDA). */
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
-/* The worst path from `gpu[own]`, which is `device` here, to the others of `count` GPUs. Queries only; the set-up
- * proves access with data. */
+/* The worst path from gpu[own], which is `device` here, to the others. Queries only; the set-up proves access. */
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
-/* False if CUDA denies `device` access to the memory of any of these GPUs. */
+/* False if CUDA denies `device` access to any of them. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES]);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * multicast.h - from how many GPUs on the real NCCL may use NVLink multicast.
- */
+/* multicast.h - from how many GPUs on the real NCCL may use NVLink multicast. */
 #ifndef SHUNT_SHIM_MULTICAST_H
 #define SHUNT_SHIM_MULTICAST_H
 

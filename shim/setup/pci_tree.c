@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pci_tree.c - see pci_tree.h.
- *
- * Virtual machines hide the PCI tree, so their providers describe it in a file (NCCL_TOPO_FILE), which NCCL and Shunt
- * prefer to /sys. The drivers still report the devices and their properties.
+ * pci_tree.c - virtual machines hide the tree, so their providers describe it in a file, which NCCL and Shunt prefer to
+ * /sys. The drivers still report the devices.
  */
 #include "shim/setup/pci_tree.h"
 

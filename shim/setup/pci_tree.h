@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pci_tree.h - the machine's PCI tree.
- */
+/* pci_tree.h - the machine's PCI tree. */
 #ifndef SHUNT_SHIM_PCI_TREE_H
 #define SHUNT_SHIM_PCI_TREE_H
 

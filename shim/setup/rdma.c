@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults; NCCL_NET and NCCL_IB_DISABLE exclude RDMA as in
- * NCCL. Without an RDMA device in /sys, libibverbs is not opened.
- */
+/* rdma.c - the variables have NCCL's meaning and defaults. Without an RDMA device libibverbs is not opened. */
 #include "shim/setup/rdma.h"
 
 #include <errno.h>
@@ -62,7 +59,6 @@ static void find_nearest(int device, shim_rdma_t *rdma)
     free(machine);
 }
 
-/* Why the variables forbid RDMA; NULL: they do not. */
 static const char *forbidden(void)
 {
     const char *net = shim_nccl_env("NCCL_NET");

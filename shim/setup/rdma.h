@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rdma.h - the RDMA port by which a rank should reach other hosts, and NCCL's variables about it.
- */
+/* rdma.h - the RDMA port by which a rank reaches other hosts, and NCCL's variables. */
 #ifndef SHUNT_SHIM_RDMA_H
 #define SHUNT_SHIM_RDMA_H
 
@@ -13,8 +11,7 @@ typedef struct shim_rdma {
     net_port_t nearest[SEL_MAX_NICS];
 } shim_rdma_t;
 
-/* For a rank on the GPU `device` (-1: host device). `wish` points into `rdma`, or to memory that lives as long as the
- * process. */
+/* For a rank on the GPU `device` (-1: host device). `wish` points into `rdma` or to memory of the process's life. */
 void shim_rdma_read(int device, shim_rdma_t *rdma);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * setup.h - a set-up in progress, for this folder only.
- */
+/* setup.h - a set-up in progress, for this folder only. */
 #ifndef SHUNT_SHIM_SETUP_H
 #define SHUNT_SHIM_SETUP_H
 
@@ -11,94 +9,91 @@
 
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, if a rank is missing or makes no progress */
-    SHIM_SETTLE_LIMIT_MS = 60000, /* for a call that waits for the verdict */
-    SHIM_AWAY_MS = 200,           /* of an init's wait for a rank that continues only at its program's next call */
-    SHIM_POLLS_MS = 5000,         /* of a poll's wait for it: that program may poll seldom, or only after this one */
-    SHIM_HOSTS_MS = 100,          /* host mode: for ranks on this host, before other hosts are tried */
-    SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
+    SHIM_SETTLE_LIMIT_MS = 60000, /* of a call's wait for the verdict */
+    SHIM_AWAY_MS = 200,           /* of an init's wait for a rank that is away (docs/design.md) */
+    SHIM_POLLS_MS = 5000,         /* of polls for it: its program may poll seldom, or after this one */
+    SHIM_HOSTS_MS = 100,          /* host mode: for this host's ranks, before other hosts are tried */
+    SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for other hosts, which may not run Shunt */
 };
 
-/* Stages: numbers of the records that ranks exchange (stages.c). */
+/* Numbers of the ranks' records. */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
-    STAGE_FIRST_TRY,  /* first stage of the first kind of memory */
+    STAGE_FIRST_TRY,  /* with the first kind of memory */
     STAGE_REGROUP = 0 /* in its own segment */
 };
 
-/* Stages of each try. */
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
 
-/* States, in the order in which they follow each other; each set-up skips some. What is posted, waited for and next:
- * `states` in stages.c. */
+/* In their order; each set-up skips some. The head of stages.c says what they do. */
 typedef enum shim_state {
-    STATE_REAL,     /* the real NCCL's init runs */
-    STATE_REGROUP,  /* host mode's split: its ranks are not known yet */
-    STATE_MEET,     /* ranks of several hosts meet */
-    STATE_EITHER,   /* host mode: they meet, unless a late rank of this host comes first */
-    STATE_IDENTITY, /* from here to PROOF: this rank has posted its record, others not yet */
+    STATE_REAL,
+    STATE_REGROUP,
+    STATE_MEET,
+    STATE_EITHER,
+    STATE_IDENTITY,
     STATE_AGREE,
     STATE_OFFER, /* this and the next three: with one kind of memory */
     STATE_SENT,
     STATE_OPENED,
     STATE_PROOF,
-    STATE_HOSTS, /* this host is ready and waits for the others */
+    STATE_HOSTS,
     STATE_DONE,
     STATES
 } shim_state_t;
 
-/* Who steps a set-up to its end. */
+/* Who steps the set-up. */
 typedef enum shim_finisher {
     FINISHER_NONE,  /* its call is being forwarded */
     FINISHER_GROUP, /* nobody, until shim_attach_after_group */
     FINISHER_CALL,  /* a thread that waits in an init or a group's end */
     FINISHER_POLLS, /* shim_attach_poll; from here on no thread waits */
-    FINISHER_LATER  /* reported ready to the program: all further inits, polls and calls */
+    FINISHER_LATER  /* later inits, polls and calls; reported ready to the program */
 } shim_finisher_t;
 
-/* A rank's first record. Plain data without padding; other processes' fields are checked before use. */
+/* A rank's first record, without padding; other processes' fields are checked before use. */
 typedef struct shim_identity {
     uint32_t layout;  /* version of these records */
-    uint32_t version; /* Shunt's version: another one may have another table */
+    uint32_t version; /* Shunt's: another one may have another table */
     net_process_t process;
     net_key_t boot;    /* hash of the kernel's boot id */
     net_key_t host_id; /* hash of NCCL_HOSTID */
     shim_gpu_t gpu;    /* host mode: zero */
-    uint64_t fresh_id; /* random; rank 0's value names the scratch and is the proof's token */
+    uint64_t fresh_id; /* random; rank 0's names the scratch and is the proof's token */
     uint32_t blocking;
-    uint32_t vmm;           /* CUDA VMM memory may be tried */
-    uint32_t shared_memory; /* shared host memory may be tried */
-    uint32_t farthest;      /* a sel_link_t: largest distance for peer access; SEL_LINK_HOST: no peer access */
+    uint32_t vmm;           /* may be tried */
+    uint32_t shared_memory; /* may be tried */
+    uint32_t farthest;      /* sel_link_t: greatest distance of peer access; SEL_LINK_HOST: none */
     uint32_t device;
-    shim_record_offer_t record; /* of the rank's calls */
+    shim_record_offer_t record;
     sel_settings_t settings;
 } shim_identity_t;
 
 struct shim_setup {
-    shim_setup_t *next;         /* link of attach.c's list */
-    shim_setup_t *claimed_next; /* link of the set-ups of one claim */
+    shim_setup_t *next;         /* in attach.c's list */
+    shim_setup_t *claimed_next; /* in one claim */
     shim_setup_request_t request;
     shim_comm_t *comm; /* a reference */
 
-    /* Stepping. Guarded by attach.c's lock; a step changes `ready` too. */
-    const void *owner;                /* identifies the thread that began it */
-    _Atomic shim_finisher_t finisher; /* a step reads it without the lock */
-    uint64_t batch;                   /* FINISHER_CALL: set-ups that one call finishes; else 0 */
-    bool busy;                        /* being stepped */
-    bool postpone;                    /* set by a step: FINISHER_LATER from now on */
-    atomic_bool ready;                /* the real call has succeeded */
-    atomic_bool cancel;               /* decline at the next step */
-    _Atomic uint64_t needed_ns;       /* when a call began to wait for the set-up; 0: none */
+    /* Under attach.c's lock; steps use what is atomic, and `postpone`, without it. */
+    const void *owner; /* the thread that began it */
+    _Atomic shim_finisher_t finisher;
+    uint64_t batch;             /* FINISHER_CALL: set-ups that one call finishes; else 0 */
+    bool busy;                  /* being stepped */
+    bool postpone;              /* set by a step: FINISHER_LATER from now on */
+    atomic_bool ready;          /* the real call has succeeded */
+    atomic_bool cancel;         /* decline at the next step */
+    _Atomic uint64_t needed_ns; /* since when a call waits for the set-up; 0: none */
 
     shim_state_t state;
     uint64_t since_ns; /* when the state was entered; MEET, EITHER: the one before */
     net_rendezvous_t *rendezvous;
-    net_rendezvous_t *parents; /* host mode's split: the parent's rendezvous, until the new ranks have met */
-    /* The meeting of hosts; its outcome. Before the attach, comm->rank and ->nranks count this host's ranks only. */
+    net_rendezvous_t *parents; /* host mode's split: the parent's, until the new ranks have met */
     shim_hosts_t *hosts;
-    shim_hosts_outcome_t *across;
-    int join_error;            /* if not 0, publishing failed: no other rank sees this one */
-    shim_identity_t *identity; /* of every rank */
+    shim_hosts_outcome_t *across; /* if set, comm->rank and ->nranks count this host's ranks until the attach */
+    int join_error;               /* if not 0, no other rank sees this one */
+    shim_identity_t *identity;    /* of every rank */
     alg_set_t set;
     uint64_t pooled;   /* id of an idle scratch for this rank */
     uint64_t offered;  /* `pooled`, until the scratch is taken or given up */
@@ -106,9 +101,9 @@ struct shim_setup {
     bool sees_peers;   /* no rank is denied access to a peer */
     bool host_first;   /* the host's memory is better than peer access */
     alg_memory_t memory;
-    net_memory_kind_t pooled_kind;  /* of the idle scratch: the first kind of its memory */
+    net_memory_kind_t pooled_kind;  /* the first kind of the idle scratch's memory */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
-    uint32_t attempt;               /* number of the try, so of the kind of memory */
+    uint32_t attempt;               /* number of the kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     ncclResult_t result; /* host mode: the call's result */
@@ -116,91 +111,85 @@ struct shim_setup {
 
 /* ---- stages.c ---- */
 
-/* Make progress without waiting for another rank; true if there was some. own: this thread began the set-up. */
+/* Waits for no other rank; true if there was progress. own: this thread began the set-up. */
 bool shim_setup_step(shim_setup_t *setup, bool own);
 /* Enter a state: act, and post this rank's record. */
 void shim_setup_enter(shim_setup_t *setup, shim_state_t state);
-/* How long the state may last. */
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
-/* Whether a thread that depends on another rank's program, which may wait for this one, should go on without the
- * verdict (`postpone`). */
+/* Whether to `postpone`, if the wait depends on another rank's program, which may wait for this one. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
-/* For the log: the kind of memory; "" for the usual one. */
+/* For the log; "": the usual kind. */
 const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* ---- begin.c ---- */
 
-/* Enter the first state after STATE_REAL. False until the real call has succeeded. */
+/* Leave STATE_REAL. False until the real call has succeeded. */
 bool shim_setup_begin(shim_setup_t *setup, bool own);
-/* Store the application's handle in the state and the table. */
+/* Store the program's handle in the state and the table. */
 void shim_setup_adopt(shim_setup_t *setup);
-/* Host mode's split: the key of the ranks of this colour. */
+/* Host mode's split: the key of this colour's ranks. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* `comm` has a new rank, and all its ranks are on this host: join them under `key`. False: declined. */
+/* `comm` has its new rank: join the others, on this host, under `key`. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
-/* Host mode: the child's ranks have met, so the parent's count stays. So does the reference, since the parent's handle
- * is its address, which must not be used again. */
+/* Host mode: the child's ranks have met, so the parent's count stays. So does the reference until the set-up's end: the
+ * parent's address is its handle, and must not be used again. */
 void shim_setup_keep_count(shim_setup_t *setup);
 void shim_setup_post_color(shim_setup_t *setup);
-/* All colours are posted: compute the new ranks, and join them. False: no colour, or declined. */
+/* Compute the new ranks from all colours, and join them. False: no colour, or declined. */
 bool shim_setup_take_colors(shim_setup_t *setup);
 void shim_setup_post_identity(shim_setup_t *setup);
-/* Whether all ranks of this colour, which have met among the parent's ranks, still live. */
+/* Whether all ranks of this colour still live, as the parent's segment shows. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
-/* Read a record of `size` bytes. 0 or a negative errno. */
+/* 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
 /* ---- across.c ---- */
 
 void shim_setup_begin_hosts(shim_setup_t *setup);
-/* Host mode: the wait for this host's ranks is over and some are missing. */
+/* Host mode: ranks are missing on this host after SHIM_HOSTS_MS. */
 bool shim_setup_hosts_due(const shim_setup_t *setup);
-/* Steps of the meeting and of the agreement after it; true if there was progress. */
+/* True if there was progress. */
 bool shim_setup_step_meeting(shim_setup_t *setup);
 bool shim_setup_step_agreement(shim_setup_t *setup);
-/* Restore `comm`'s rank and number of ranks; free the outcome. */
+/* Restore comm's rank and nranks; free the outcome. */
 void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
 
 /* Send the other hosts the plan's hash. */
 void shim_setup_post_plan(shim_setup_t *setup);
-/* All hosts are ready: attach. */
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
-/* Decline, with (setup, SHIM_WHY(code), arguments). Several ranks may find a fault; the one that recorded the verdict
- * logs it. */
+/* (setup, SHIM_WHY(code), arguments). Of the ranks that find a fault, the one whose verdict counts logs it. */
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Leave the offered idle scratch to other communicators. */
+/* Leave the offered scratch to other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
-/* ---- identity.c ---- */
+/* ---- identity.c. Call the first three after the real init, which copies NCCL's files into the environment. ---- */
 
-/* Whether a setting of NCCL's forces forwarding. Call after the real init, which copies NCCL's files into the
- * environment. */
+/* Whether NCCL's variables force forwarding. */
 bool shim_identity_refuses(shim_why_t *why);
-/* Log, once a process, what taken calls lose if NCCL has opened plugins by default names. Call after the real init. */
+/* Log, once a process, what taken calls lose by plugins that NCCL opens by default. */
 void shim_identity_tell_plugins(void);
-/* Whether Shunt takes communicators of several hosts: the real NCCL reaches hosts by sockets, or SHUNT_ALGO names the
- * exchange. RDMA is not measured, and a plugin may be faster. Call after the real init. */
+/* Whether Shunt takes communicators of several hosts (docs/hosts.md): RDMA is not measured, a plugin may be faster. */
 bool shim_identity_takes_hosts(void);
-/* The host's identity in the real NCCL. */
+/* The host, as NCCL tells hosts apart. */
 net_key_t shim_identity_nccl_host(void);
-/* Fill in this rank's identity. 0, or a negative errno if its GPU does not answer. */
+/* 0, or a negative errno if the GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Whether these ranks cannot form a team. */
 bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why);
-/* Rank 0's settings apply to all; rank 0 warns once, with the variables and the ranks that differ. */
+/* Rank 0, whose settings apply to all, warns once of variables that differ. */
 void shim_identity_log_differences(const shim_setup_t *setup);
-/* Identifies a scratch's team: the same processes on the same devices, in order. */
+/* A scratch's team: processes and devices, in order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
-/* Whether NCCL's variables on all ranks allow peer access over `link`; shared host memory. */
+/* Whether all ranks' variables allow peer access over `link`; host memory. */
 bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
-/* Whether CUDA's queries allow this GPU access to the memory of all others. */
+/* Whether CUDA's queries allow this GPU access to all peers. */
 bool shim_identity_sees_peers(const shim_setup_t *setup);
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 

@@ -2,28 +2,24 @@
 /*
  * stages.c - the states of a set-up, and the records that ranks exchange.
  *
- * A step never waits for another rank, so one thread can set up several ranks and a poll never blocks. On entry to a
- * state each rank acts and posts a record; when all have, each takes them and enters the next (`states`). A failure is
- * posted as an error number, so all ranks take the same branch; the verdict settles the rest.
+ * On entry to a state each rank acts and posts a record; when all have, each takes them and enters the next. A failure
+ * is posted as an error number, so all ranks take the same branch.
  *
- *   state     posts on entry                        waits for               then
- *   REAL      -                                     the real NCCL's init    REGROUP, MEET or IDENTITY (begin.c)
- *   REGROUP   colour (host mode's split)            the parent's ranks      IDENTITY, in a new segment
- *   MEET      - (across.c)                          ranks of other hosts    IDENTITY, of this host's ranks
- *   EITHER    - (host mode, 100 ms after IDENTITY)  those, or a late rank   IDENTITY
- *   IDENTITY  identity and settings (identity.c)    this host's ranks       AGREE, with rank 0's settings
- *   AGREE     link to peers, idle scratch           the same                OFFER, with the plan of all
- *   OFFER     errno, offer of the scratch           the same                SENT
- *   SENT      errno (kinds that send only)          the same                OPENED
- *   OPENED    errno of mapping, storing tokens      the same                PROOF
- *   PROOF     errno of this rank's mailboxes        the same, or a verdict  HOSTS (several hosts), or DONE: attached
- *   HOSTS     the plan's hash (verdict.c)           the other hosts         DONE: attached
+ *   state     posts on entry                             then
+ *   REAL      -, while the real init runs                REGROUP, MEET or IDENTITY (begin.c)
+ *   REGROUP   colour, to the parent's ranks (host mode)  IDENTITY, in a new segment
+ *   MEET      -, ranks of several hosts meet (across.c)  IDENTITY, of this host's ranks
+ *   EITHER    -, the same, or a late rank (host mode)    IDENTITY
+ *   IDENTITY  identity, settings (identity.c)            AGREE, with rank 0's settings
+ *   AGREE     link to peers, idle scratch                OFFER, with the plan of all
+ *   OFFER     errno, offer of the scratch                SENT
+ *   SENT      errno (kinds that send)                    OPENED
+ *   OPENED    errno of mapping, storing tokens           PROOF
+ *   PROOF     errno of this rank's mailboxes             HOSTS, or on one host DONE: attached
+ *   HOSTS     the plan's hash, to all hosts (verdict.c)  DONE: attached
  *
- * OFFER to PROOF belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
- * scratch and return to OFFER with the next. A decline leads from every state to DONE; from MEET to PROOF any rank's
- * does (verdict.c).
- *
- * The set-up owns scratch and plan until the verdict (verdict.c).
+ * If a kind of memory (`kinds`) fails on a rank before the proof, all ranks drop their scratch and return to OFFER with
+ * the next. A decline leads from every state to DONE; from MEET to PROOF any rank's does (verdict.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,8 +33,8 @@
 #include "shim/setup/table_load.h"
 
 typedef struct agree {
-    uint64_t pooled; /* id of the idle scratch, 0: none */
-    uint32_t link;   /* link, lanes, far: the sel_reach_t to every peer */
+    uint64_t pooled; /* id of the idle scratch; 0: none */
+    uint32_t link;   /* with lanes and far: the worst sel_reach_t to a peer */
     uint32_t lanes;
     uint32_t far;
     uint32_t peers; /* CUDA denies access to no peer */
@@ -50,7 +46,7 @@ typedef struct offer {
     net_bell_t bell; /* of a scratch that comes in pieces */
 } offer_t;
 
-/* Kinds on GPUs, in the order of the tries; the host's memory comes first if it is faster. */
+/* In the order of the tries, unless host_first. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -63,7 +59,7 @@ static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
 static const kind_t host_kinds[] = {{NET_MEMORY_HOST, ALG_MEMORY_PEER, ""},
                                     {NET_MEMORY_HOST_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
-enum { OLDEST_ARCH = 80 }; /* kernels are built from it on */
+enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
 enum { HOST_TRIES = sizeof(host_kinds) / sizeof(host_kinds[0]) };
 
@@ -72,7 +68,7 @@ _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATE
 _Static_assert((int)STATE_PROOF - (int)STATE_OFFER == (int)TRY_PROOF, "states and stages of a try differ");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-/* The last kind of memory has failed on `rank`. */
+/* The last kind has failed on `rank`. */
 static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
 {
     if (error != -ENOSYS)
@@ -83,7 +79,6 @@ static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what,
         shim_setup_decline(setup, SHIM_WHY(CUDA_REFUSES), rank, what);
 }
 
-/* The stage of the state's record. */
 static uint32_t stage_of(const shim_setup_t *setup, shim_state_t state)
 {
     const uint32_t first = STAGE_FIRST_TRY + setup->attempt * TRY_STAGES;
@@ -125,7 +120,7 @@ static void post(shim_setup_t *setup, const void *record, size_t size)
         shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
-/* From OFFER on each record begins with an error: 0 if all are 0, else the first and its rank. */
+/* Each record from OFFER on begins with an error: the first that is not 0, and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t *rank)
 {
     const uint32_t stage = stage_of(setup, setup->state);
@@ -156,13 +151,12 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
-        if (setup->across && nranks == 1) /* a single rank needs a control page only */
+        if (setup->across && nranks == 1) /* needs a control page only */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
 }
 
-/* Not for ranks of several hosts. */
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
@@ -197,8 +191,7 @@ static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_ma
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs were found not to reach each
- * other. */
+/* An idle scratch of this team: in the plan's memory, or in the host's if earlier set-ups found no peer access. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const alg_map_t *map = &setup->plan->map;
@@ -271,8 +264,7 @@ static struct {
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether the kernels are loaded into the device's context; with `loaded`, record it. False if the device's life is
- * unknown. */
+/* Whether the kernels are loaded into the device's context; `loaded`: record it. False if the life is unknown. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);
@@ -290,7 +282,7 @@ static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loa
 }
 #endif
 
-/* Once for each context and number of ranks. */
+/* Loads kernels, once for each context and number of ranks. */
 static int preload(int device, alg_memory_t memory, uint32_t nranks)
 {
 #if SHUNT_HAS_CUDA
@@ -360,7 +352,7 @@ static bool allowed_peers(const shim_setup_t *setup)
     return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
 }
 
-/* Ranks of different pid namespaces cannot inform each other when they unmap IPC memory. */
+/* Else ranks cannot tell each other when they unmap IPC memory. */
 static bool one_pid_namespace(const shim_setup_t *setup)
 {
     bool one = true;
@@ -369,8 +361,7 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Over NVLink, host memory is not tried where peer access is allowed but fails: the real NCCL may have the access that
- * Shunt is refused. */
+/* Over NVLink the host's memory is not tried where peer access is allowed but fails: NCCL may have it. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -398,7 +389,7 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
 }
 
 /* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
- * scratch. (With several hosts, the plan is made when they agree.) */
+ * scratch. */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < tries(setup) && !usable(setup, attempt))
@@ -430,7 +421,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The try of the idle scratch, since earlier tries failed when it was made; else the first. */
+/* That of the idle scratch, since earlier ones failed when it was made; else the first. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -513,7 +504,6 @@ static void post_opened(shim_setup_t *setup)
     post(setup, &error, sizeof(error));
 }
 
-/* Kinds that do not send skip SENT. */
 static void post_sent(shim_setup_t *setup)
 {
     if (setup->pooled || !sends(kind_of(setup, setup->attempt)->kind)) {
@@ -533,7 +523,7 @@ static void post_proof(shim_setup_t *setup)
     post(setup, &error, sizeof(error));
 }
 
-/* The verdict chooses the next state. */
+/* The verdict chooses what is next. */
 static bool take_proofs(shim_setup_t *setup)
 {
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -548,17 +538,17 @@ typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_HOSTS, FOR_RANKS_OR_HO
 typedef enum limit {
     LIMIT_NONE,
     LIMIT_MEETING, /* of hosts */
-    LIMIT_JOIN,    /* for ranks that may not have joined: a user's shorter one holds */
-    LIMIT_STAGE    /* a dead rank is noticed at once, and a living one may be slow, as in arming memory */
+    LIMIT_JOIN,    /* ranks may not have joined: a user's shorter one holds */
+    LIMIT_STAGE    /* a dead rank is noticed at once, a living one may be slow, as in arming memory */
 } limit_t;
 
 typedef struct state {
     wait_t wait;
     limit_t limit;
     void (*post)(shim_setup_t *); /* on entry */
-    bool (*take)(shim_setup_t *); /* all have posted; false: `next` does not follow. NULL: always true */
-    shim_state_t next;            /* FOR_RANKS; other waits choose it */
-    const char *failure;          /* what a rank with an error could not do; NULL: its record has none */
+    bool (*take)(shim_setup_t *); /* all have posted; false: `next` does not follow; NULL: true */
+    shim_state_t next;            /* FOR_RANKS only */
+    const char *failure;          /* what a rank with an error could not do; NULL: records have none */
 } state_t;
 
 static const state_t states[STATES] = {
@@ -592,7 +582,7 @@ uint64_t shim_setup_limit_ms(const shim_setup_t *setup)
     return set && (limit != LIMIT_STAGE || set > SHIM_SETUP_LIMIT_MS) ? set : SHIM_SETUP_LIMIT_MS;
 }
 
-/* A rank's record has an error. Before the proof, the next kind of memory may do. */
+/* Before the proof, the next kind of memory may do. */
 static void take_error(shim_setup_t *setup, uint32_t rank, int error)
 {
     const char *what = states[setup->state].failure;
@@ -639,13 +629,8 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
-/* Whether to end a state that a rank has not reached. Past the deadline: yes if a rank was never seen, since it may be
- * dead. If all live, a meeting ends in time, and other states when the programs call: then only a thread that waits
- * here, while nobody is away, gives up. A call that waits for the verdict has its own limit.
- *
- * Before the deadline, a thread in an init, or one that polls until the communicator is ready, is released (`postpone`)
- * if it depends on another rank's program: that program may wait for this rank, or this thread may have to poll that
- * rank next. */
+/* Whether to end a state that a rank has not reached (docs/design.md, "How ranks find each other"). May instead
+ * `postpone`, so that a thread does not wait for a rank that is away. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -668,7 +653,7 @@ static bool out_of_time(shim_setup_t *setup)
            missing == NET_MISSING_WAITING;
 }
 
-/* Look whether all ranks have posted. The meeting beside it has its own limit, and a late rank ends it first. */
+/* In EITHER the meeting has its own limit, and a late rank ends it first. */
 static bool step_ranks(shim_setup_t *setup)
 {
     net_set_away(setup->rendezvous, setup->finisher >= FINISHER_POLLS);
@@ -688,7 +673,7 @@ static bool step_ranks(shim_setup_t *setup)
     return true;
 }
 
-/* A verdict of this host's ranks ends these states at any time. (REGROUP has the parent's segment.) */
+/* REGROUP has the parent's segment. */
 static bool follows_verdict(const shim_setup_t *setup)
 {
     return setup->rendezvous && setup->state >= STATE_MEET && setup->state <= STATE_PROOF;

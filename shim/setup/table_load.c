@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - see table_load.h. The text is read once and kept. Malformed lines and rows of unknown algorithms are
- * skipped with a warning; a file that is no table, or another machine's, is not used.
+ * table_load.c - the text is read once and kept. Faulty lines are skipped with a warning; another machine's file is not
+ * used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -28,8 +28,8 @@
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since logging takes one */
-static _Thread_local uint64_t asked;            /* the machine, for the loading thread */
-static char *text;                              /* NULL: no table; read-only once loaded */
+static _Thread_local uint64_t asked;            /* machine, for load() */
+static char *text;                              /* NULL: no table */
 static size_t text_bytes;
 static char path[TABLE_PATH_BYTES];
 
@@ -39,7 +39,7 @@ static bool cache_folder(char *folder, size_t capacity)
     int length = 0;
     if (own[0] != '\0')
         length = snprintf(folder, capacity, "%s", own);
-    else if (xdg != NULL && xdg[0] == '/') /* the XDG specification ignores relative paths */
+    else if (xdg != NULL && xdg[0] == '/') /* XDG: relative paths are ignored */
         length = snprintf(folder, capacity, "%s/shunt", xdg);
     else if (home != NULL && home[0] != '\0')
         length = snprintf(folder, capacity, "%s/.cache/shunt", home);
@@ -58,11 +58,11 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
     return true;
 }
 
-/* At most SEL_FILE_MOST_BYTES of a regular file. 0 or a negative errno. */
+/* 0 or a negative errno. */
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
-    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* without O_NONBLOCK a pipe would block */
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block */
     if (file < 0)
         return -errno;
     int error = fstat(file, &facts) != 0                                         ? -errno
@@ -169,7 +169,7 @@ static void load(void)
     if (!named)
         return;
     int error = read_file(path, &text, &text_bytes);
-    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or this user has no cache folder */
+    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES;
     if (error && (given[0] != '\0' || !none)) {
         shim_warn("%s: %s; the built-in table is used; run `shunt tune`, or name another table in SHUNT_TABLE", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
@@ -183,7 +183,7 @@ static void load(void)
     }
 }
 
-/* 0: host device, or no NCCL. */
+/* 0: none. */
 static uint32_t nccl_version(void)
 {
     const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
@@ -198,7 +198,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Which classes were measured with the loaded NCCL; a class's last line counts. */
+/* Which classes were measured with the loaded NCCL. A class's last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -244,7 +244,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* The last two folders of the default path, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
+/* The last two folders, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];
@@ -280,7 +280,7 @@ static void leave_note(const char *class_name, const sel_topology_t *topology)
     close(file);
 }
 
-/* A program leaves files in the home folder only under `shunt run`, or if asked to. */
+/* Files are left in the home folder only under `shunt run`, or if asked for. */
 static bool may_leave_note(const sel_topology_t *topology)
 {
     const char *run = secure_getenv("SHUNT_RUN");
@@ -289,7 +289,7 @@ static bool may_leave_note(const sel_topology_t *topology)
            (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
 }
 
-/* False with SHUNT_CACHE_DIR: a user who sets it wants files there. */
+/* Not with SHUNT_CACHE_DIR: a user who sets it wants files there. */
 static bool is_of_another_user(const sel_topology_t *topology)
 {
     char table[TABLE_PATH_BYTES];

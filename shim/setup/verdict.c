@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict.c - the end of a set-up: attached, or declined with a reason.
+ * verdict.c - the end of a set-up: attached, or declined with a reason (host mode: an error of the program's call).
  *
- * All ranks of a communicator follow one shared word, the verdict; a failure on any rank sets it to declined. In host
- * mode a decline is an error of the application's call.
- *
- * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline the scratch
- * is given back; transport/ keeps its memory while a peer, which may still write, has it mapped.
+ * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline transport/
+ * keeps the scratch's memory while a peer, which may still write, has it mapped.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,7 +34,6 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-/* How a decline is told. */
 typedef enum tell { TELL_NOTHING, TELL_REASON, TELL_FAULT } tell_t;
 
 static tell_t tell_of(sel_reason_t reason)
@@ -89,7 +85,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* Record the peers of this host. With several hosts only this rank is known. */
+/* With several hosts only this rank is known. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -157,7 +153,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* Each source once; one that does not fit is left out. */
+/* Each once, if it fits. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -186,7 +182,7 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
-/* Each host has its own table; one without rows for this class would only make the plans differ. */
+/* A host's table without rows for this class would only make the plans differ. */
 static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
 {
     char class[SEL_CLASS_BYTES];
@@ -198,7 +194,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* Make the plan of all hosts' ranks. The scratch stays. */
+/* For all hosts' ranks. The scratch stays. */
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
@@ -307,8 +303,7 @@ void shim_setup_attach(shim_setup_t *setup)
     leave_rendezvous(setup);
 }
 
-/* told: "rank 2: CODE why", or without the rank. Codes are sent as words, since their numbers differ between
- * versions. */
+/* told: "rank 2: CODE why", or without the rank. Codes are words, since versions number them differently. */
 static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell)
 {
     char code[SEL_CODE_BYTES], why[TEXT_BYTES];
@@ -322,13 +317,12 @@ static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell
     conclude_forward(setup, length > 0 ? code : "UNKNOWN", why, tell);
 }
 
-/* Before this rank has posted its proof, only a broken rank sets the verdict to attached. */
+/* Without this rank's proof only a broken rank sets the verdict to attached. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && setup->state == STATE_PROOF;
 }
 
-/* Of the ranks that find a fault, the one that recorded the verdict tells it. */
 static bool apply_verdict(shim_setup_t *setup, tell_t tell)
 {
     switch (net_verdict(setup->rendezvous)) {
@@ -368,7 +362,7 @@ void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *fo
     va_start(arguments, format);
     vsnprintf(told + before, sizeof(told) - before, format, arguments);
     va_end(arguments);
-    if (setup->state == STATE_HOSTS || !setup->rendezvous) { /* this host's verdict is set already, or it has none */
+    if (setup->state == STATE_HOSTS || !setup->rendezvous) { /* this host's verdict is set, or there is none */
         conclude_forward(setup, code, told + before, tell_of(reason));
         leave_rendezvous(setup);
         return;

@@ -2,12 +2,9 @@
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *
- * A waiting kernel polls its control words and its time limit; it cannot see that a peer has left or died. So a thread
- * checks, ten times a second, the peers of each communicator with a call in progress, and reports which ranks are gone:
- * the kernel knows whether it still needs them (lane_host.h).
- *
- * The thread ends with the last communicator of the host device, so that the library can be unloaded, and is started
- * again when needed.
+ * A waiting kernel cannot see that a peer is gone. So a thread checks the peers of each communicator with a call in
+ * progress and tells the kernel, which knows whether it still needs them (lane_host.h). The thread ends with the last
+ * communicator, so that the library can be unloaded.
  */
 #define _GNU_SOURCE
 #include "shim/setup/watch.h"
@@ -37,8 +34,7 @@ static void watch_forks(void)
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {
-    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this host's ranks only; the connections of others
-                                                               * close */
+    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this host's; connections of others close */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
         if (r != team->rank && net_rank_gone(comm->rendezvous, r))

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * watch.h - host mode: the thread that watches peers.
- */
+/* watch.h - host mode: the thread that watches peers. */
 #ifndef SHUNT_SHIM_WATCH_H
 #define SHUNT_SHIM_WATCH_H
 

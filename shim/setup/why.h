@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * why.h - why a set-up declines: a reason of selector/reasons.def, and its text with arguments.
- */
+/* why.h - why a set-up declines: a reason of selector/reasons.def, and its text with arguments. */
 #ifndef SHUNT_SHIM_WHY_H
 #define SHUNT_SHIM_WHY_H
 
@@ -14,7 +12,7 @@ typedef struct shim_why {
     char text[160];
 } shim_why_t;
 
-/* Constant formats, so that the compiler checks their arguments. */
+/* Constants, so that the compiler checks the arguments. */
 #define SEL_REASON(code, level, text, advice) static const char shim_text_##code[] __attribute__((unused)) = text;
 #include "selector/reasons.def"
 #undef SEL_REASON
@@ -23,7 +21,7 @@ typedef struct shim_why {
 /* shim_why_write(&why, SHIM_WHY(VERSION), rank, 0u) */
 void shim_why_write(shim_why_t *why, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Whether the reason is a fault, which is logged as a warning. */
+/* Faults are logged as warnings. */
 bool shim_why_is_fault(sel_reason_t reason);
 
 #endif
