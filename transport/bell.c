@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that other processes increment and on which one
- * thread sleeps; a futex in shared memory wakes across processes. A broken peer can only wake the thread needlessly. */
+/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that peers increment, and a futex on which one
+ * thread sleeps. A broken peer can only wake it needlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -28,7 +28,7 @@ static int make_own(void)
     int error = net_memory_host.create(&made, &offer);
     if (error)
         return error;
-    own = made; /* a forked child does not touch its parent's page */
+    own = made; /* a forked child keeps its parent's page untouched */
     own_place = (net_bell_t){.owner = net_process_self(),
                              .device = offer.as.host.device,
                              .inode = offer.as.host.inode,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.c - see cuda_driver.h. Each function is requested in the version of the first CUDA with its present form,
- * or by name, so every driver of CUDA 12 or later gives the same ABI. */
+/* cuda_driver.c - each function is requested in the version of the first CUDA with its present form, or by name, so
+ * every driver of CUDA 12 or later gives the same ABI. */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
 

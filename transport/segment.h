@@ -60,7 +60,7 @@ typedef struct net_named {
     int life; /* holds the lock of the slot's byte, else -1 */
 } net_named_t;
 
-/* Opens or creates the segment, maps it and holds its lock; replaces a dead one. */
+/* Opens or creates the segment, maps and locks it; replaces a dead one. */
 int net_segment_open(const net_key_t *key, net_named_t *named);
 /* -ENOENT: the name refers to another file. */
 int net_segment_lock(net_named_t *named);
@@ -68,8 +68,8 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
-/* Called with the segment locked. Locks the slot's byte while its joiner needs the name (segment.c). False if the
- * system has no such locks. */
+/* Called with the segment locked. Locks the slot's byte while its joiner needs the name. False if the system has no
+ * such locks. */
 bool net_segment_keep(net_named_t *named, uint32_t slot);
 /* `own`: this process joined; false in a forked child. */
 void net_segment_release(net_named_t *named, bool own);

@@ -41,7 +41,7 @@ struct net_network {
     atomic_bool ends;         /* whether a thread waits for the turn, to end a connection */
     verbs_t *verbs;           /* NULL: sockets */
     uint64_t heard_ns;        /* time of the last check for ended connections */
-    char why[NET_WAY_TEXT];   /* why RDMA is not used */
+    char why[NET_WAY_TEXT];   /* why not RDMA */
     char fault[NET_WAY_TEXT]; /* first failure of a queue pair */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_port.c - selects a rank's port, the nearest to its GPU of the active ones that NCCL_IB_HCA names, and its
- * address (GID), by NCCL's rules. */
+/* verbs_port.c - selects, by NCCL's rules, a rank's port and its address (GID): of the active ports that NCCL_IB_HCA
+ * names the nearest to its GPU. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ typedef struct search {
     uint32_t active;
 } search_t;
 
-/* Keeps the better of this device's ports and the one found before. Keeps or closes the context. */
+/* Keeps the better of this device's ports and the one found before; closes the other's context. */
 static void look_at_device(search_t *search, struct ibv_device *device)
 {
     verbs_t *verbs = search->verbs;
