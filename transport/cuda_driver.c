@@ -15,7 +15,7 @@
 typedef struct entry {
     size_t offset;
     const char *name;
-    int version; /* first CUDA with this form; above ALL_HAVE the function may be missing */
+    int version; /* first CUDA with this form; above ALL_HAVE it may be missing */
 } entry_t;
 
 enum { OLDEST = 11020, ALL_HAVE = 12000 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context, since
- * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed, since an allocation in
- * the stricter modes breaks another thread's capture. The device is set before any runtime call, which would create a
- * context on device 0. Kernels never launch in a context of cuCtxCreate, though the runtime reports its device as
- * current: so the current context is compared with the primary one. */
+/* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context:
+ * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed: an allocation in the
+ * stricter modes breaks another thread's capture. The device is set before any runtime call, which else creates a
+ * context on device 0. No kernel launches in a context of cuCtxCreate, though the runtime reports its device as
+ * current: contexts are compared, not devices. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

@@ -37,7 +37,7 @@ int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], i
 /* Takes the descriptor that `from` sent; the caller closes it. -ENOENT: none. Never blocks. Afterwards nothing can be
  * sent to the box. */
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor);
-/* Also closes descriptors that were not taken. */
+/* Closes untaken descriptors, too. */
 void net_box_close(net_box_t *box);
 /* Removes a box of this user that no process has open, if it is `seconds` old: a new one may not be open yet. */
 void net_box_sweep(const char *name, long seconds);

@@ -53,7 +53,7 @@ struct net_range {
 struct net_memory {
     net_memory_kind_t kind;
     int device;
-    uint64_t life; /* of the device; 0: unknown, or not CUDA */
+    uint64_t life; /* 0: unknown, or not CUDA */
     size_t bytes;
     int node;           /* host: NUMA node of its pages */
     net_range_t *range; /* contains the memory, at `at`; may be NULL */

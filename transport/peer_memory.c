@@ -155,7 +155,7 @@ static void drop(net_memory_t *memory, bool owner)
         free_memory(memory);
 }
 
-/* Takes a reference. NULL if this process no longer has such memory. */
+/* Takes a reference. NULL: this process has no such memory. */
 static net_memory_t *hold(const net_offer_t *offer)
 {
     net_lock_take(&books_lock);

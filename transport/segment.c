@@ -32,7 +32,7 @@
 #include "transport/descriptor_box.h"
 #include "transport/reserve.h"
 
-/* Ranks of a process share one mapping, which saves memory and lets the thread sanitizer match stores with loads. */
+/* Ranks of a process share one mapping: it saves memory, and the thread sanitizer can match stores with loads. */
 typedef struct mapped {
     struct mapped *next;
     dev_t device;
@@ -48,7 +48,7 @@ static mapped_t *mapped_list;
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
-    OPEN_ATTEMPTS = 64, /* an attempt fails when another process replaces the segment */
+    OPEN_ATTEMPTS = 64, /* one fails when another process replaces the segment */
     LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
     SWEEP_ENTRIES = 1024,
     SWEEP_BOX_SECONDS = 60

@@ -46,7 +46,7 @@ typedef struct net_segment {
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 
-/* The layout is part of the protocol, and compilers may differ. */
+/* Part of the protocol; compilers may differ. */
 _Static_assert(sizeof(net_record_t) == 8, "net_record_t");
 _Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + SEGMENT_RECORDS_BYTES, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 112 + 16 * sizeof(net_slot_t), "net_segment_t");
@@ -68,8 +68,8 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
-/* Called with the segment locked. Locks the slot's byte while its joiner needs the name. False if the system has no
- * such locks. */
+/* Called with the segment locked. Locks the slot's byte while its joiner needs the name. False: the system has no such
+ * locks. */
 bool net_segment_keep(net_named_t *named, uint32_t slot);
 /* `own`: this process joined; false in a forked child. */
 void net_segment_release(net_named_t *named, bool own);

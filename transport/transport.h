@@ -27,14 +27,12 @@ net_process_t net_process_self(void);
 bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
- * A descriptor that is kept or written to must not be 0 to 2: these belong to the program, which may have closed
- * them. */
+ * A descriptor that is kept or written to must not be 0 to 2, which the program owns and may have closed. */
 /* Moves to a number of at least 3, close-on-exec. -1 with errno on failure, or if `made` is negative. */
 int net_descriptor(int made);
 /* Redirects later writes to /dev/null. Async-signal-safe. */
 void net_mute(int descriptor);
-/* The file behind a descriptor. A daemon closes all descriptors, and may reuse a long-kept number: check before writing
- * or closing. */
+/* The file behind a descriptor. A daemon closes all descriptors: check a long-kept number before writing or closing. */
 typedef struct net_mark {
     uint64_t device, inode;
 } net_mark_t;
@@ -46,8 +44,7 @@ void net_close(int descriptor, const net_mark_t *mark);
 void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
- * Starts a thread with all signals blocked, since the program's own threads handle its signals. `thread` NULL:
- * detached. */
+ * A thread with all signals blocked: the program's own threads handle its signals. `thread` NULL: detached. */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 /* The kernel's id. */
 int net_thread_id(void);
@@ -59,8 +56,8 @@ void net_condition_make(pthread_cond_t *condition);
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
- * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, never two in one thread,
- * never across a fork. */
+ * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, one per thread, never
+ * across a fork. */
 typedef struct net_lock {
     pthread_mutex_t mutex;
     int listed; /* private, like `next` */
@@ -74,8 +71,8 @@ void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
- * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records in stages and agree on a
- * verdict (docs/design.md). */
+ * POSIX shared memory, mode 0600, in which a communicator's ranks post records in stages and agree on a verdict
+ * (docs/design.md). */
 enum {
     NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
     NET_STAGES = 18,    /* shim/setup/stages.c lists them */
@@ -130,7 +127,7 @@ uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
 /* Sets the verdict unless it is set; returns the one that holds. The first decline keeps its `reason` (up to 136
- * bytes), prefixed by the rank if known. */
+ * bytes), with the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
 /* Whether this joiner decided it. */
@@ -141,8 +138,7 @@ const char *net_reason(const net_rendezvous_t *rendezvous);
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* True once the rank has left or died; false before it joins. Takes a few µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Removes the name, once all have posted the first stage after the real init, when no rank can join any more.
- * Idempotent. */
+/* Removes the name: all have posted the first stage after the real init, so no rank can join any more. Idempotent. */
 void net_unlink(net_rendezvous_t *rendezvous);
 /* Unmaps; removes the name if this joiner still may and is the last one alive. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
@@ -188,8 +184,7 @@ typedef struct net_range net_range_t;
 /* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
-/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until all memory and mappings in it
- * are gone. */
+/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until nothing is left in it. */
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
 void net_range_release(net_range_t *range); /* NULL is allowed */
 /* `offset`: a multiple of 2 MiB. */
@@ -200,8 +195,7 @@ void *net_memory_pointer(const net_memory_t *memory);
  * and send before one opens. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
 /* Maps another rank's memory for kernels of `device`. Sent descriptors arrive at `own`, this rank's memory of the same
- * kind. -EPROTO: invalid offer; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived; -ENOSYS: no peer
- * access. */
+ * kind. -EPROTO: invalid offer; -ESRCH: its owner is gone; -ENOENT: no descriptor yet; -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 /* The same in *range, which is reserved if NULL. This process's own memory keeps its address. */
 int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
@@ -245,8 +239,8 @@ void net_device_leave(net_visit_t *visit);
 /* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* Driver calls of a collective; only with CUDA, in a current context. They return a cudaError_t, and leave no last
- * error. */
+/* Driver calls of a collective; only with CUDA, in a current context. They return a cudaError_t, and leave none
+ * behind. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);

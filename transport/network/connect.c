@@ -12,12 +12,12 @@
 
 enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 
-/* A peer that this rank calls, or an accepted caller whose hello has not arrived. */
+/* A called peer, or an accepted caller whose hello has not arrived. */
 typedef struct caller {
     int connection; /* -1: none, or moved to the link */
     uint32_t rank;
     bool connected;    /* to a called peer, with the hello sent */
-    uint64_t again_ns; /* when to call a peer again; 0: not */
+    uint64_t again_ns; /* when to call again; 0: not */
     wire_hello_t hello;
     uint64_t welcome;
     size_t got;
@@ -67,8 +67,7 @@ static int call_peers(connecting_t *state)
     return 0;
 }
 
-/* The answer may take the whole limit, since the peer may not serve connections yet. -ECONNRESET: the hello was not
- * read. */
+/* The answer may take the whole limit: the peer may not serve connections yet. -ECONNRESET: the hello was not read. */
 static int hear_called(connecting_t *state, caller_t *called)
 {
     if (!called->connected) {

@@ -2,11 +2,9 @@
 /* listener.c - where ranks meet: a thread in the process that makes unique ids.
  * A connection (a guest) must send its hello in time. Guests with one key form a group; when all its ranks have posted
  * a record, each gets all records. A guest that leaves before the first round is over may return; later, the others get
- * an error. Guests without the secret (strangers) get no answer. The others are ranks of the same program, but may be
- * broken: their messages are checked.
+ * an error. Guests without the secret (strangers) get no answer. The others may be broken, so messages are checked.
  * The listener uses at most a quarter of the process's descriptors, or one network's number of ranks, and closes
- * strangers to make room. If all guests wait for other ranks, callers wait in the kernel's queue, each for its own
- * limit. */
+ * strangers to make room. If all guests wait for other ranks, callers wait in the kernel's queue. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -88,7 +86,7 @@ static void guest_left(listener_t *listener, uint32_t index)
         end_group(listener, &left.hello.group, ESRCH);
 }
 
-/* The fault of a hello, compared with the others of its group; 0: none. */
+/* The fault of a hello beside the others of its group; 0: none. */
 static uint32_t check_hello(listener_t *listener, const guest_t *guest)
 {
     const wire_hello_t *hello = &guest->hello;
@@ -105,7 +103,7 @@ static uint32_t check_hello(listener_t *listener, const guest_t *guest)
             continue;
         if (other->round > 0 || !wire_ended(other->connection))
             return EEXIST;
-        other->known = false; /* the rank has called again before the end was noticed */
+        other->known = false; /* the rank called again before its end was noticed */
         other->got = 0;
     }
     return 0;
@@ -151,8 +149,7 @@ static void finish_round(listener_t *listener, const guest_t *last)
 
 /* ---- A guest's messages ------------------------------------------------------------ */
 
-/* Continues to read a part of `size` bytes, at byte `from` of the expected data. 1: complete; 0: not yet; else a
- * negative errno. */
+/* Continues to read a part: `size` bytes at byte `from` of the expected data. 1: complete; 0: not yet; else -errno. */
 static int read_part(guest_t *guest, void *part, size_t from, size_t size)
 {
     if (guest->got >= from + size)
@@ -258,7 +255,7 @@ static bool make_room(listener_t *listener)
     return true;
 }
 
-/* Makes room first, and only for the one caller that is known to wait, since an accepted guest stays. */
+/* Makes room only for the one caller that is known to wait, since an accepted guest stays. */
 static void welcome(listener_t *listener)
 {
     for (int i = 0; i < CALLERS_A_LOOK; i++) {

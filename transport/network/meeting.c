@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread, as one
- * that does not know the secret does: the rank calls again, up to MOST_CALLS times. */
+ * without the secret does: the rank calls again, up to MOST_CALLS times. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 

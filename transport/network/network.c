@@ -223,7 +223,7 @@ bool net_network_receive(net_network_t *network)
     return moved;
 }
 
-/* Tries all links: a query which ones are ready would cost another system call. */
+/* Tries all links: asking which are ready would cost a system call. */
 static bool serve_all(net_network_t *network)
 {
     const bool moved = net_network_receive(network);

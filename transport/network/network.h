@@ -31,7 +31,7 @@ typedef struct net_limit {
     const uint32_t *stop; /* read atomically; not 0: give up; NULL: never */
 } net_limit_t;
 
-/* A socket's address. Plain data without padding, since it is sent. */
+/* A socket's address. It is sent: plain data without padding. */
 typedef struct net_address {
     uint8_t ip[16]; /* IPv4: the first four */
     uint32_t scope; /* IPv6: interface of a link-local address */
@@ -80,14 +80,13 @@ typedef struct net_invitation {
     uint64_t checksum;
 } net_invitation_t;
 
-/* The first call starts this process's listener, a thread for the life of the process; a forked child starts its
- * own. */
+/* Starts this process's listener thread once, for the life of the process; a forked child starts its own. */
 int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation);
 bool net_invitation_valid(const net_invitation_t *invitation);
 
 typedef struct net_meeting net_meeting_t;
 
-/* Connects to the listener, as a rank of the group with this key. -EHOSTUNREACH: no answer within the limit. */
+/* Connects to the listener as a rank of the key's group. -EHOSTUNREACH: no answer within the limit. */
 int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
                      uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting);
 /* Posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records in the order of ranks. -ESRCH: a
@@ -129,7 +128,7 @@ int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, cons
                     uint64_t flag);
 /* Flag of the last put sent to the peer; 0: none. Puts are sent in order. */
 uint64_t net_network_sent(const net_network_t *network, uint32_t peer);
-/* False once the connection has ended: the peer has closed it, is gone, or sent invalid data. */
+/* False once the connection has ended: the peer closed it, is gone, or sent invalid data. */
 bool net_network_alive(const net_network_t *network, uint32_t peer);
 /* Why RDMA first failed; NULL: it has not. */
 const char *net_network_fault(const net_network_t *network);
@@ -137,7 +136,7 @@ const char *net_network_fault(const net_network_t *network);
 bool net_network_progress(net_network_t *network, int wait_ms);
 /* Whether some peers use sockets, which cost this process copies. */
 bool net_network_copies(const net_network_t *network);
-/* The halves of net_network_progress, without waiting. A second thread may receive concurrently with all functions but
+/* The halves of net_network_progress, without waiting. A second thread may receive during any call but
  * net_network_close. */
 bool net_network_write(net_network_t *network);
 bool net_network_receive(net_network_t *network);

@@ -35,12 +35,12 @@ int wire_check(const net_limit_t *limit);
 /* In constant time. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
-/* A forked child closes its copies of these sockets, so connections end with this process. */
+/* A forked child closes its copies of these sockets: connections end with this process. */
 void wire_close(int socket); /* -1 is allowed; the peer first gets what was written */
 
 /* Sets the port in `address`. */
 int wire_listen(net_address_t *address, int *listener);
-/* The socket becomes writable when the connection is made or has failed; wire_connected returns which. */
+/* Writable when the connection is made or has failed; wire_connected returns which. */
 int wire_connect_begin(const net_address_t *address, int *connection);
 int wire_connected(int connection);
 /* Whether the peer has closed the connection, even if data is unread. */
