@@ -22,7 +22,7 @@ bool sel_link_on_host(sel_link_t link)
 #define SHM "shm"
 #define HOSTS "network"
 
-/* Usual machines, whose figures a class omits: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
+/* Figures that a class omits: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
 typedef struct usual {
     uint32_t arch, multiprocessors, lanes;
 } usual_t;
