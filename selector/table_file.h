@@ -14,7 +14,7 @@
  *   # link: the rate at which all GPUs of the machine copied to each other, and the kind of link (older tables: none)
  *   # host: the rates at which they stored to host memory and loaded from it, and the kind of link
  *   # measured: a class that has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the host
- * device); one line per version with which the class was measured. The rows are of the last.
+ *     device); one line per version with which the class was measured. The rows are of the last.
  *
  * collective is a name of alg_collective_name; types are "any", or kinds of selector.h joined by '+'; from and to are
  * bytes of a rank's larger buffer, both inclusive, and an empty `to` means no limit; algorithm is a name, not checked

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ranges.c - see ranges.h. Built without NVTX's header (cmake/nvtx.cmake) there are no ranges.
- */
+/* ranges.c - see ranges.h. Built without NVTX's header (cmake/nvtx.cmake) there are no ranges. */
 #define _GNU_SOURCE
 #include "shim/account/ranges.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ranges.h - NVTX ranges around taken calls, like the real NCCL's: domain NCCL, the call's name and bytes, for Nsight
+/* ranges.h - NVTX ranges around taken calls, like the real NCCL's: domain NCCL, the call's name and bytes, for Nsight
  * Systems. Active only if NVTX_INJECTION64_PATH names a tool; otherwise a call costs one relaxed load and a branch, and
- * nothing is loaded.
- */
+ * nothing is loaded. */
 #ifndef SHUNT_SHIM_RANGES_H
 #define SHUNT_SHIM_RANGES_H
 

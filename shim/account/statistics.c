@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * statistics.c - counters by collective, size, place and outcome, in static tables: counting does not allocate, and
+/* statistics.c - counters by collective, size, place and outcome, in static tables: counting does not allocate, and
  * locks only for a new cell of the shared table. The first threads have a table each, which is reused when they end;
- * all others share the last one.
- */
+ * all others share the last one. */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trace_text.c - events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a name;
- * times in µs. Only the host's name needs escaping: all other texts are Shunt's.
- */
+/* trace_text.c - events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a name;
+ * times in µs. Only the host's name needs escaping: all other texts are Shunt's. */
 #include <stdio.h>
 
 #include "shim/account/trace.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * comm_ask.c - entry points that query a communicator.
- */
+/* comm_ask.c - entry points that query a communicator. */
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
 #include "shim/comm/drain.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl.h - the functions to forward to: the real NCCL's, or the host device's substitutes.
- */
+/* nccl.h - the functions to forward to: the real NCCL's, or the host device's substitutes. */
 #ifndef SHUNT_SHIM_NCCL_H
 #define SHUNT_SHIM_NCCL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: forwarded, with a record of the operator.
- */
+/* operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: forwarded, with a record of the operator. */
 #include <string.h>
 
 #include "algorithms/algorithm.h"

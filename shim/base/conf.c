@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * conf.c - reads the files of conf.h into static memory and splits them in place: values point into that text. As in
- * NCCL's files, the first mention of a name counts.
- */
+/* conf.c - reads the files of conf.h into static memory and splits them in place: values point into that text. As in
+ * NCCL's files, the first mention of a name counts. */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * device.h - whether this process uses GPUs or the host device.
- */
+/* device.h - whether this process uses GPUs or the host device. */
 #ifndef SHUNT_SHIM_DEVICE_H
 #define SHUNT_SHIM_DEVICE_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * file.c - see file.h. New files are created with O_EXCL, so no other process has put them there; an existing file must
- * belong to the user and have one link.
- */
+/* file.c - see file.h. New files are created with O_EXCL, so no other process has put them there; an existing file must
+ * belong to the user and have one link. */
 #define _GNU_SOURCE
 #include "shim/base/file.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * file.h - opens the files that Shunt writes: log, statistics, trace.
- */
+/* file.h - opens the files that Shunt writes: log, statistics, trace. */
 #ifndef SHUNT_SHIM_FILE_H
 #define SHUNT_SHIM_FILE_H
 

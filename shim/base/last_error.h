@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * last_error.h - the text of ncclGetLastError for errors that Shunt found.
- */
+/* last_error.h - the text of ncclGetLastError for errors that Shunt found. */
 #ifndef SHUNT_SHIM_LAST_ERROR_H
 #define SHUNT_SHIM_LAST_ERROR_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines that begin with '#'
- * or lack '=' are skipped; the first mention of a name counts. The list is never freed, since settings point into it.
- */
+/* nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines that begin with '#'
+ * or lack '=' are skipped; the first mention of a name counts. The list is never freed, since settings point into
+ * it. */
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl_env.h - a variable as the real NCCL sees it. At its first init NCCL copies variables from its configuration
+/* nccl_env.h - a variable as the real NCCL sees it. At its first init NCCL copies variables from its configuration
  * files into the environment, unless set there. Shunt decides earlier, so it reads the same sources in order:
- * environment, the file in NCCL_CONF_FILE (or ~/.nccl.conf), /etc/nccl.conf.
- */
+ * environment, the file in NCCL_CONF_FILE (or ~/.nccl.conf), /etc/nccl.conf. */
 #ifndef SHUNT_SHIM_NCCL_ENV_H
 #define SHUNT_SHIM_NCCL_ENV_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * settings.c - reads the settings of settings.def. The first caller logs the faults after all settings are read, since
- * the log level is one of them. Users' values are copies that are never freed.
- */
+/* settings.c - reads the settings of settings.def. The first caller logs the faults after all settings are read, since
+ * the log level is one of them. Users' values are copies that are never freed. */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
 

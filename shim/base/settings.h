@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * settings.h - the settings (docs/settings.md gives the order of their sources), read on first use, never in a
+/* settings.h - the settings (docs/settings.md gives the order of their sources), read on first use, never in a
  * constructor. A wrong value gives one log line and the default. They are then read-only, live as long as the process,
- * and are safe from any thread.
- */
+ * and are safe from any thread. */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H
 

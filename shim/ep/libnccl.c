@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * libnccl.c - see libnccl.h. The weak references are bound when this library is loaded, if Shunt is in the global scope
- * then. A libnccl.so.2 that was opened later, or locally (by Python), is found by its SONAME.
- */
+/* libnccl.c - see libnccl.h. The weak references are bound when this library is loaded, if Shunt is in the global scope
+ * then. A libnccl.so.2 that was opened later, or locally (by Python), is found by its SONAME. */
 #define _GNU_SOURCE
 #include "shim/ep/libnccl.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * libnccl.h - what this library takes from the process's libnccl.so.2, if that is Shunt's. That may be loaded later
- * than this library, so the answers may change once, from none.
- */
+/* libnccl.h - what this library takes from the process's libnccl.so.2, if that is Shunt's. That may be loaded later
+ * than this library, so the answers may change once, from none. */
 #ifndef SHUNT_SHIM_EP_LIBNCCL_H
 #define SHUNT_SHIM_EP_LIBNCCL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.h - NVIDIA's libnccl_ep: found and opened once, when a call first needs it.
- */
+/* real.h - NVIDIA's libnccl_ep: found and opened once, when a call first needs it. */
 #ifndef SHUNT_SHIM_EP_REAL_H
 #define SHUNT_SHIM_EP_REAL_H
 

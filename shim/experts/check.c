@@ -10,7 +10,7 @@
 enum {
     ALIGNMENT = 16,
     HIDDEN_UNIT = 16,     /* elements of an unquantized row */
-    QUANTIZED_UNIT = 512, /* elements of a row of DS_FP8E3M4: its scales are a multiple of 16 bytes */
+    QUANTIZED_UNIT = 512, /* elements of a row of DS_FP8E3M4, whose scales are a multiple of 16 bytes */
     COMBINED_UNIT = 128,  /* elements of a combined row */
     TEXT_BYTES = 120
 };

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * forward.c - the targets of forward.S's trampolines. A trampoline jumps through its slot of shim_forward_table, which
- * is resolved here at the first call. Two threads may resolve a name at once: both store the same address.
- */
+/* forward.c - the targets of forward.S's trampolines. A trampoline jumps through its slot of shim_forward_table, which
+ * is resolved here at the first call. Two threads may resolve a name at once: both store the same address. */
 #include <nccl.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.h - the real NCCL, to which calls are forwarded: opened on first need, never in a constructor, and kept until
- * the process ends. Safe from any thread.
- */
+/* real.h - the real NCCL, to which calls are forwarded: opened on first need, never in a constructor, and kept until
+ * the process ends. Safe from any thread. */
 #ifndef SHUNT_SHIM_REAL_H
 #define SHUNT_SHIM_REAL_H
 

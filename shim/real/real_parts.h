@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real_parts.h - the steps of finding the real NCCL. For real*.c and `shunt run`, which predicts a program's NCCL
- * (tools/run/behind.c).
- */
+/* real_parts.h - the steps of finding the real NCCL. For real*.c and `shunt run`, which predicts a program's NCCL
+ * (tools/run/behind.c). */
 #ifndef SHUNT_SHIM_REAL_PARTS_H
 #define SHUNT_SHIM_REAL_PARTS_H
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
+/* record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
  * reading and about ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, which all functions
- * accept.
- */
+ * accept. */
 #ifndef SHUNT_SHIM_RECORD_H
 #define SHUNT_SHIM_RECORD_H
 
@@ -14,10 +12,10 @@
 
 typedef struct shim_record shim_record_t;
 
-/* The name of experts' kernels, as the record and the statistics have it. */
+/* The name of experts' kernels in the record and the statistics. */
 extern const char shim_record_experts[];
 
-/* Where peers find a slot; ranks exchange it. Descriptor -1: no record. */
+/* Where peers find a slot; exchanged by ranks. Descriptor -1: no record. */
 typedef struct shim_record_offer {
     int64_t descriptor;
     net_mark_t mark;
@@ -26,7 +24,7 @@ typedef struct shim_record_offer {
     uint32_t reserved;
 } shim_record_offer_t;
 
-/* A finished set-up's data for a record. */
+/* What a finished set-up tells a record. */
 typedef struct shim_record_about {
     uint64_t comm; /* equal on all ranks; does not reveal the key */
     uint32_t rank, nranks;
@@ -37,10 +35,10 @@ typedef struct shim_record_about {
     int living;                   /* ... and its value while calls are taken */
 } shim_record_about_t;
 
-/* Takes a slot of the book; NULL if records are off or no slot is free. */
+/* Takes a slot of the book; NULL: records are off, or no slot is free. */
 shim_record_t *shim_record_new(void);
 void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer);
-/* Maps the record of a rank, this one included. A process that is not visible stays unknown. */
+/* Maps a rank's record, also this one's. A process that is not visible stays unknown. */
 void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t *process,
                       const shim_record_offer_t *offer);
 /* Starts watching, once all ranks are met. */
@@ -67,10 +65,10 @@ void shim_record_ended(shim_record_t *record, uint64_t id);
 
 /* True if ranks made different calls and SHUNT_MISMATCH_ERROR is set: the communicator must fail. */
 bool shim_record_mismatched(const shim_record_t *record);
-/* The watcher calls `fail`, without a lock, when a communicator must newly fail. */
+/* The watcher calls `fail`, without a lock, when another communicator must fail. */
 void shim_record_on_mismatch(void (*fail)(void));
 
-/* For SHUNT_STATS: a line per communicator and rank for which this process's ranks waited at least 1 ms at a time, the
+/* For SHUNT_STATS: a line per communicator and rank for which this process's ranks waited 1 ms or more at a time, the
  * longest waits first. */
 void shim_record_print_waits(FILE *out);
 

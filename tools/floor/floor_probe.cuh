@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor_probe.cuh - what both probes of the floor (floor.h) share: medians, the time between two events, and the
- * exchange of a flag between two GPUs.
- */
+/* floor_probe.cuh - what both probes of the floor (floor.h) share: medians, the time between two events, and the
+ * exchange of a flag between two GPUs. */
 #ifndef SHUNT_TOOL_FLOOR_PROBE_CUH
 #define SHUNT_TOOL_FLOOR_PROBE_CUH
 
