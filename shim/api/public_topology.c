@@ -12,7 +12,7 @@
 
 #include "shim/setup/machine.h"
 
-/* Topology of this machine, or the one in `file`. NULL on failure, with the reason in `fault` if `capacity` > 0. */
+/* This machine's topology, or `file`'s. NULL on failure, with the reason in `fault` if `capacity` > 0. */
 static sel_machine_t *read_machine(const char *file, char *fault, size_t capacity)
 {
     sel_machine_t *machine = calloc(1, sizeof(*machine));

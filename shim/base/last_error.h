@@ -5,7 +5,7 @@
 
 /* After an empty text ncclGetLastError returns the real NCCL's. */
 void shim_set_last_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A copy, valid until this thread asks again; "" means to ask the real NCCL. */
+/* A copy, valid until this thread asks again; "": ask the real NCCL. */
 const char *shim_last_error(void);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* NULL: not set. Values from files live as long as the process, those from the environment until it changes. */
+/* NULL: not set. Values from files live as long as the process, the environment's until it changes. */
 const char *shim_nccl_env(const char *name);
 /* Whether it has this value, ignoring case; whether it is set, not empty and not "none". */
 bool shim_nccl_env_is(const char *name, const char *value);

@@ -11,7 +11,7 @@ typedef struct shim_ep_real {
 #include "shim/ep/names.def"
 } shim_ep_real_t;
 
-/* NULL: there is none, and shim_ep_real_failure says why. */
+/* NULL: none; shim_ep_real_failure says why. */
 const shim_ep_real_t *shim_ep_real(void);
 /* The same, but opens nothing. */
 const shim_ep_real_t *shim_ep_real_opened(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - groups of experts: served here if all ranks agree, else forwarded to the real library. What a rank knows of
- * the communicator is equal on all (docs/design.md, rule 2), so without service by peer access it forwards without
- * asking. All else is agreed (agree.c). */
+ * the communicator is equal on all (docs/design.md, rule 2): if Shunt does not serve it by peer access, each rank
+ * forwards without asking. All else is agreed (agree.c). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@ struct shim_experts_handle {
     uint32_t top_k;
     void *memory; /* owned; NULL: the caller's */
     void *routes;
-    /* The last choices, in the program's memory, are read when a call runs. */
+    /* The last choices: the program's memory, read when a call runs. */
     bool chosen;
     const void *choices;
     uint32_t tokens;

@@ -106,13 +106,13 @@ typedef struct ncclEpGroupConfig {
     unsigned int max_dispatch_tokens_per_rank;
     unsigned int max_recv_tokens_per_rank; /* high throughput */
     unsigned int max_token_bytes;          /* of a row with its scales, dispatch and combine */
-    unsigned long rdma_buffer_size;        /* both functions or none */
+    unsigned long rdma_buffer_size;        /* bytes; not AUTO: a handle that needs more is refused */
     unsigned int num_qp_per_rank;
     unsigned int num_channels;
     unsigned int max_num_sms;
     ncclEpAllocConfig_t alloc; /* both functions or none */
     unsigned int enable_mask;  /* low latency: ranks that time out are left out */
-    uint64_t timeout_ns;       /* Version 2: */
+    uint64_t timeout_ns;       /* of waits in kernels; 0: some 100 s */
     /* Version 2: */
     ncclEpZeroCopyMode_t zero_copy;
     ncclEpOverflowPolicy_t overflow_policy;

@@ -72,10 +72,10 @@ typedef enum record_cause {
     RECORD_DEAD,
     RECORD_LEFT,       /* it has ended or aborted the communicator */
     RECORD_HELD,       /* its process is stopped: SIGSTOP or a debugger */
-    RECORD_OTHER_CALL, /* it has made another call instead of this one, or of a list's */
+    RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in the list */
     RECORD_NOT_CALLED,
     RECORD_NO_MESSAGE, /* the call is a message, and the rank waits in none */
-    RECORD_NOT_BEGUN,  /* it has made the call, but its device may not be in it */
+    RECORD_NOT_BEGUN,  /* it has made the call, but its device may not have begun it */
     RECORD_UNSEEN,     /* unknown: another pid namespace, no record, or failed calls */
     RECORD_IN_IT,      /* it waits in the same call, or has ended it */
     RECORD_APART,      /* the call is a message with another rank */
@@ -85,7 +85,7 @@ typedef enum record_cause {
 typedef struct record_rank {
     uint32_t rank;
     record_cause_t cause;
-    uint64_t number; /* of the awaited call; in a list: the first that the rank has not made alike */
+    uint64_t number; /* of the awaited call; in a list: the first that the rank has not made, or made differently */
     int64_t pid;
     int32_t device;
     bool unread;   /* its calls on this communicator cannot be read */
@@ -122,7 +122,7 @@ record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t
 
 /* "all-reduce #1,234 of 4,194,304 bf16". */
 size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity);
-/* With operator, and root or peer, for comparisons. */
+/* The same with operator, and root or peer, for comparisons. */
 size_t record_made_text(const record_made_t *made, char *text, size_t capacity);
 /* "rank 3 (pid 4711, GPU 3)". */
 size_t record_who_text(const record_rank_t *rank, char *text, size_t capacity);

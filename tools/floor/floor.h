@@ -9,16 +9,15 @@
  *          faster than any kernel's stores
  * S        bytes of a rank's larger buffer
  *
- * All-reduce: the smaller one of
- *   one-shot  t0 + (n-1) S / B             everything crosses once
- *   two-shot  t0 + one way + 2 (n-1)/n S/B  a slice to its owner, its sum to all
- * reduce and broadcast: the smaller one of
- *   at once   t0 + (n-1) S / B             out of the root, or into it
- *   passed on t0 + one way + S / B         by way of the others
- * sendrecv: t0 + S / B where every rank has a block: t0 + (n-1)/n S / B. The floor of an eager call is at least the
- * time in which this host launches an empty kernel.
+ * all-reduce         one-shot  t0 + (n-1) S / B
+ *                    two-shot  t0 + one way + 2 (n-1)/n S / B
+ * reduce, broadcast  at once   t0 + (n-1) S / B: out of the root, or into it
+ *                    passed on t0 + one way + S / B: by way of the others
+ * sendrecv                     t0 + S / B
+ * others                       t0 + (n-1)/n S / B
  *
- * NVLink multicast, which adds inside the switch, has another floor.
+ * Of two ways the smaller counts. An eager call takes at least as long as this host's launch of an empty kernel. NVLink
+ * multicast, which adds inside the switch, has another floor.
  */
 #ifndef SHUNT_TOOL_FLOOR_H
 #define SHUNT_TOOL_FLOOR_H
@@ -41,14 +40,13 @@ typedef struct tool_floor {
     double push;         /* t0 */
     double one_way;
     double bandwidth; /* bytes a second */
-    /* Over the host's memory (floor_host.cu), which needs no peer access between GPUs; 0: not measured. */
+    /* Through host memory (floor_host.cu), without peer access; 0: not measured. */
     double host_one_way;
-    double host_store, host_load;       /* bytes a second of the slowest GPU while kernels on all GPUs run */
-    char error[TOOL_FLOOR_ERROR_BYTES]; /* why the floor could not be measured; "" if it was */
+    double host_store, host_load;       /* bytes a second of the slowest GPU, with kernels on all */
+    char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "": it was */
 } tool_floor_t;
 
-/* Measure GPUs 0 to gpus-1, at least two, from this process. Frees nothing, so the process should end soon. Errors are
- * reported in floor->error. */
+/* Measures GPUs 0 to gpus-1, at least two. Frees nothing: the process should end soon. Errors are in floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
 /* False: see floor->error. */
 bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
@@ -57,7 +55,7 @@ bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);
 
-/* Launch one empty kernel on a stream of the current device. A cudaError_t. */
+/* Launches an empty kernel on a stream of the current device. A cudaError_t. */
 int tool_floor_launch(void *stream);
 
 #ifdef __cplusplus

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor_host.cu - the limits of communication over the host's memory (floor.h): the latency of a word between GPUs, and
- * the bandwidth of kernels' stores and loads while all GPUs use it.
- *
- * A GPU stores into an area of its own and loads from the next one's, as the algorithms do; the areas have the same
- * size as theirs. Nothing is freed: the process ends when this is done.
- */
+/* floor_host.cu - floor.h's limits of communication through host memory: the latency of a word between GPUs, and the
+ * bandwidth of kernels' stores and loads while all GPUs use it. As in the algorithms, a GPU stores into its own area
+ * and loads from the next one's, with areas of their size. Nothing is freed: the process ends when this is done. */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
 
@@ -42,7 +38,7 @@ static __global__ void load_all(const uint4 *area, uint32_t *sum)
                 all ^= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
         }
     }
-    if (all == 1) /* never true, but keeps the compiler from removing the loads */
+    if (all == 1) /* never true: keeps the compiler from removing the loads */
         *sum = all;
 }
 
@@ -53,8 +49,8 @@ static_assert(AREA_VECTORS % (AT_ONCE * BLOCKS * THREADS) == 0, "loads leave the
 typedef struct host_gpu {
     cudaStream_t stream;
     cudaEvent_t mark[2];
-    uint64_t *flag; /* in the host's memory; a count of completed rounds follows it */
-    uint4 *area;    /* in the host's memory */
+    uint64_t *flag; /* host memory; a count of completed rounds follows */
+    uint4 *area;    /* host memory */
     uint32_t *sum;
 } host_gpu_t;
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floor_probe.cuh - what both probes of the floor (floor.h) share: medians, the time between two events, and the
- * exchange of a flag between two GPUs. */
+/* floor_probe.cuh - what the floor's probes share: medians, times between events, a flag's trips between two GPUs. */
 #ifndef SHUNT_TOOL_FLOOR_PROBE_CUH
 #define SHUNT_TOOL_FLOOR_PROBE_CUH
 
