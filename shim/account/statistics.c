@@ -64,7 +64,7 @@ static bool has_table_key;
 static _Atomic uint64_t machine;                                  /* fingerprint of the last communicator */
 static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* guards new cells of the last table */
 static _Thread_local struct {
-    table_t *table; /* none counted yet: NULL */
+    table_t *table; /* NULL: nothing counted yet */
     cell_t *cell;   /* of the last call; may be NULL */
     bool made, fresh;
     uint32_t collective;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set. Counting
+/* statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set. Counting
  * costs two relaxed additions to a cell of a fixed hash table. A cell's calls agree in the reason, and in all that a
- * time of `shunt tune` depends on. A forked child starts at zero, and prints only if it made calls.
- */
+ * time of `shunt tune` depends on. A forked child starts at zero, and prints only if it made calls. */
 #ifndef SHUNT_SHIM_STATISTICS_H
 #define SHUNT_SHIM_STATISTICS_H
 
@@ -28,7 +26,7 @@ void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t byte
 
 /* False: this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);
-/* Also false if no call was counted since the last shim_statistics_fresh. */
+/* The same; also false if no call was counted since the last shim_statistics_fresh. */
 bool shim_statistics_fresh(shunt_decision_t *decision);
 /* Sets all fields but size and communicators_attached. */
 void shim_statistics_totals(shunt_statistics_t *statistics);

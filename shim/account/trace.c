@@ -49,7 +49,7 @@ static _Thread_local ring_t *own_ring;
 static _Thread_local int32_t own_tid; /* 0: not known yet */
 static _Atomic uint64_t dropped;      /* not yet reported */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only a first call takes it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
 static pthread_cond_t wake, collected;                   /* made by once_a_program */
 static uint64_t rounds_begun, rounds_ended;              /* of collecting kernels' times */
 static atomic_bool running;                              /* file open, thread started */

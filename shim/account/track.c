@@ -48,7 +48,7 @@ static laps_t g_running[DEVICES], g_ended; /* under the lock */
 static shim_lap_t *g_free[DEVICES];        /* with events of the device. Under the lock */
 static uint64_t g_life[DEVICES];           /* of these events. Under the lock */
 static uint32_t g_laps;                    /* made. Under the lock */
-static _Atomic uint64_t g_left_out;        /* kernels without a slice, for lack of laps or tracks; not reported */
+static _Atomic uint64_t g_left_out;        /* kernels without a slice, for lack of laps or tracks; not yet reported */
 /* Of the thread that collects. */
 static struct {
     uint64_t life;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran. Two events around a launch give its
+/* track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran. Two events around a launch give its
  * times, which the trace's thread reads when both have passed. So with a trace a kernel does not start before the one
  * ahead has ended, and a call costs the host two records of events. Graphs' calls have no times: a replay makes no
- * call.
- */
+ * call. */
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
 

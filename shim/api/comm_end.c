@@ -51,8 +51,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused the destroy: keep the handle and the state. Without it this rank would route calls unlike its peers, and
- * an abort would not stop Shunt's kernels. */
+/* NCCL refused the destroy: keep the handle and the state. Without the state this rank would route calls unlike its
+ * peers, and an abort would not stop Shunt's kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))
@@ -78,7 +78,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
     shim_comm_close(state);
-    /* The state stays in the table while it drains: another thread's abort can end the wait. */
+    /* The state stays in the table while it drains, so another thread's abort can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     shim_trace_flush(); /* exit handlers may not run, and a reset device loses kernels' times */
     atomic_store(&state->reusable, drained && in_good_order(state));
@@ -99,7 +99,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return result;
 }
 
-/* During process exit other threads may still use the communicator: the real NCCL does not free it. */
+/* During process exit other threads may still use the communicator, so the real NCCL does not free it. */
 static ncclResult_t abort_at_exit(shim_comm_t *comm)
 {
     shim_drain(comm, SHIM_ABORT_DRAIN_MS);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * comm_init.c - entry points that create communicators. On GPUs each publishes Shunt's state, forwards the call with
+/* comm_init.c - entry points that create communicators. On GPUs each publishes Shunt's state, forwards the call with
  * the application's pointers and returns the real NCCL's result. No lock is held meanwhile, since the call may wait for
- * other ranks.
- */
+ * other ranks. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -113,7 +111,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
         &setup, 1, shim_nccl_answer(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
 }
 
-/* All ranks are in this process: the key stays here. */
+/* All ranks are in this process: the key never leaves it. */
 static uint32_t publish_all(ncclComm_t *comms, int count, shim_setup_t **setups)
 {
     ncclUniqueId id;

@@ -94,7 +94,7 @@ static bool find_nccl(void)
     const char *named = secure_getenv("SHUNT_LIB"), *own = NULL;
     if (named && named[0])
         return realpath(named, nccl.path) != NULL;
-    dl_iterate_phdr(name_if_own, &own); /* dladdr crashes so early before glibc 2.34 */
+    dl_iterate_phdr(name_if_own, &own); /* before glibc 2.34 dladdr crashes this early */
     return own && find_beside(own, nccl.soname, nccl.path);
 }
 

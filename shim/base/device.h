@@ -8,7 +8,7 @@
 /* True: no GPU is used, and the real NCCL only makes unique ids (host/host.c). Decided once, from SHUNT_DEVICE and, for
  * `auto`, whether a CUDA driver answers; anew in a forked child of a process without GPUs. */
 bool shim_host_mode(void);
-/* Whether CUDA_VISIBLE_DEVICES alone, hiding GPUs that workers may see, leads to the host device. */
+/* Whether the host device is used only because CUDA_VISIBLE_DEVICES hides GPUs, which workers may see. */
 bool shim_gpus_hidden(void);
 
 #endif

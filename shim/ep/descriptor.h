@@ -20,12 +20,11 @@ typedef struct shim_ep_allocated {
 
 static_assert(offsetof(shim_ep_allocated_t, tensor) == sizeof(size_t *), "NVIDIA's calls look for the copy in front");
 
-/* Whether ncclEpTensorAlloc made it, with its pointer to the sizes unchanged. */
+/* Of an allocated tensor. */
 shim_ep_allocated_t *shim_ep_allocated(const ncclEpTensor_t *tensor);
-/* Whether size and magic word are right; else a log line says what is wrong. `where` names the tensor's place. */
+/* Whether ncclEpTensorAlloc made it, with its pointer to the sizes unchanged. */
 bool shim_ep_is_allocated(const ncclEpTensor_t *tensor);
-/* Whether size and magic word are right; else a line of the log says what is wrong. `where` names the tensor's place.
- */
+/* Whether size and magic word are right; else a log line says what is wrong. `where` names the tensor's place. */
 bool shim_ep_tensor_is_valid(const char *where, const ncclEpTensor_t *tensor);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "shunt.h"
 
-/* No NVIDIA library refers to this name, by which this library is told from those (real.c). */
+/* No NVIDIA library refers to this name: it tells this library from those (real.c). */
 extern __typeof__(shuntExperts) shuntExperts __attribute__((weak));
 extern __typeof__(shunt_setting) shunt_setting __attribute__((weak));
 

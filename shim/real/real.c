@@ -260,7 +260,7 @@ static bool real_search(void)
     return opened;
 }
 
-/* A fork during a load would give the child a held lock and a half-loaded library: it waits. */
+/* A fork during a load would give the child a held lock and a half-loaded library, so the fork waits. */
 static void real_before_fork(void)
 {
     pthread_mutex_lock(&real_lock);

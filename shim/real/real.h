@@ -34,7 +34,7 @@ static inline bool shim_is_error(ncclResult_t result)
 
 /* The real NCCL's result. After an error, ncclGetLastError returns its text. */
 ncclResult_t shim_real_answer(ncclResult_t result);
-/* Functions that log one line and return ncclInvalidUsage. */
+/* Fills the table with functions that log one line and return ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
 /* Log why a name cannot be called here, and what to do. */
 void shim_real_log_missing(const char *name);

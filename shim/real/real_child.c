@@ -44,5 +44,5 @@ void shim_child_begins(void)
     if (end < 0 || !net_means(end, &ras_mark))
         return;
     net_mute(end);
-    ras_pipe = NULL; /* the child's children inherit what replaced it */
+    ras_pipe = NULL; /* the child's children inherit the replaced descriptor */
 }

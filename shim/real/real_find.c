@@ -236,7 +236,7 @@ static bool find_program_is_python(const char *program)
 static void find_add_python(shim_folders_t *folders, const char *executed, const char *program)
 {
     static const char *const variables[] = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"};
-    /* A virtual environment has the executed path, not the real file. */
+    /* The executed path belongs to a virtual environment, the real file does not. */
     if (executed && find_program_is_python(executed) && !find_is_secure())
         find_add_python_file(folders, executed);
     const char *path = secure_getenv("PYTHONPATH");

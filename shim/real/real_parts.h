@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* real_parts.h - the steps of finding the real NCCL, also for `shunt run`, which predicts a program's
+/* real_parts.h - the steps of finding the real NCCL, also for `shunt run`, which predicts a program's NCCL
  * (tools/run/behind.c). */
 #ifndef SHUNT_SHIM_REAL_PARTS_H
 #define SHUNT_SHIM_REAL_PARTS_H
