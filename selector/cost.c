@@ -72,7 +72,7 @@ static double rate_of_lane(const sel_topology_t *topology)
     return topology->arch >= 100 ? LANE_100 : LANE;
 }
 
-/* As on HGX boards (data sheets). */
+/* If unknown: as on HGX boards (data sheets). */
 static double lanes_of_gpu(const sel_topology_t *topology)
 {
     return topology->arch >= 90 ? 18 : 12;
@@ -215,9 +215,9 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
-/* Not measured on more than two GPUs: groups of broadcasts and reduces in two steps. Messages above 8 MB are slower
- * than NCCL's on three and four if a rank has several (selector/measured/sweep-4-h200.csv); above 4 MB they have never
- * run on more. */
+/* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On three and four, messages
+ * above 8 MB are slower than NCCL's if a rank has several (selector/measured/sweep-4-h200.csv); on more, none above 4
+ * MB has run. */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
     const bool four = topology->nranks <= 4;
@@ -309,7 +309,6 @@ double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collect
            (sure && topology->arch <= NEWEST_MEASURED ? LEAD : UNTUNED_LEAD);
 }
 
-/* NULL if none has the lead at this size. */
 static const alg_algorithm_t *leader(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                                      uint64_t bytes, const alg_algorithm_t *only)
 {

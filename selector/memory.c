@@ -49,7 +49,7 @@ static double time_of(const sel_topology_t *topology, const alg_map_t *map, uint
     return most;
 }
 
-/* Over all-reduces of all sizes, except those that the real NCCL gets either way. */
+/* Compares all-reduces of all sizes, except those that the real NCCL gets either way. */
 static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *host)
 {
     alg_map_t map;

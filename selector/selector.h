@@ -67,7 +67,7 @@ typedef struct sel_settings {
 /* algorithm NULL: the real NCCL */
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
-    uint16_t blocks;  /* the most; the algorithm's shape lowers it */
+    uint16_t blocks;  /* the most; the algorithm's shape may lower it */
     uint16_t threads; /* likewise, per block */
     sel_reason_t reason;
     const char *source; /* the benchmark that set it; static */
@@ -90,7 +90,7 @@ typedef struct sel_plan {
     uint32_t collectives; /* bit c: has an algorithm */
     uint64_t excluded;    /* bit i: never use alg_registry[i] */
     uint32_t bands;
-    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* ends of the collectives' bands, in order */
+    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* ends of the collectives' bands, which follow each other */
     sel_band_t band[SEL_BANDS];               /* of one collective: ascending, from 0 */
     uint32_t rules;
     sel_rule_t rule[SEL_RULES];
@@ -122,7 +122,7 @@ typedef struct sel_query {
 
 /* Checks a policy (policy.h). False on a fault, with one line in `fault`: position, and what was expected. */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
-/* Settings must be checked. The same input gives the same plan on every rank. */
+/* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
 /* For a plan of ALG_MEMORY_PEER: whether host memory is faster for the communicator. Only over PCIe. */
 bool sel_plan_prefers_host(const sel_plan_t *plan);

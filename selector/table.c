@@ -39,8 +39,8 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
 }
 
 /* The table's figures count if measured on the same kind of links and at least as many GPUs; behind NVSwitch a GPU's
- * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST) and count only there, as NVSwitch is
- * at least as fast. Impossible values from another process are ignored. */
+ * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST), and count only behind NVSwitch,
+ * which is at least as fast. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;
@@ -96,7 +96,6 @@ static void find_built_in(sources_t *sources)
     }
 }
 
-/* NULL: none. */
 static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -380,7 +379,7 @@ static uint32_t find_collectives(alg_memory_t memory)
     return found;
 }
 
-/* Between hosts the host device has one algorithm per collective, and none for messages. */
+/* Between hosts the host device has one algorithm per collective for all sizes, and none for messages. */
 static void plan_network(sel_plan_t *plan)
 {
     plan->own_only = true;

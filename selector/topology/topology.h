@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* topology.h - a machine's GPUs, NICs and paths; the class and the fingerprint, which select rows (docs/topology.md). A
- * machine is read from NVML and /sys, either of which may be missing, or from a file in NCCL's format: takes
- * milliseconds, only on request. Everything else is pure. */
+ * machine is read on request, which takes milliseconds, from NVML and /sys, either of which may be missing, or from a
+ * file in NCCL's format. Everything else is pure. */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
 
@@ -122,10 +122,10 @@ typedef struct sel_machine {
 typedef enum sel_path {
     SEL_PATH_NVSWITCH,
     SEL_PATH_NVLINK, /* without a switch */
-    SEL_PATH_PIX,    /* one PCIe switch */
-    SEL_PATH_PXB,    /* several, no CPU */
-    SEL_PATH_PHB,    /* host bridges of one NUMA node */
-    SEL_PATH_SYS     /* between NUMA nodes */
+    SEL_PATH_PIX,
+    SEL_PATH_PXB,
+    SEL_PATH_PHB,
+    SEL_PATH_SYS
 } sel_path_t;
 
 const char *sel_path_text(sel_path_t path);
