@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cost.c - the predicted time of a collective on machines that were not measured.
- *
- * A call costs its start, plus the bytes that leave a GPU divided by the link's rate. docs/kernels.md has the lower
- * bounds; how far algorithms are above them, and NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv.
- * For other machines only the link's rate is known: from the tuned table, else nominal; over PCIe, published times
- * (docs/lab/pcie.md). A wrong prediction costs more than a missed gain: an algorithm needs a clear lead at both ends of
- * a band of sizes, must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for
- * NCCL.
- */
+/* cost.c - the predicted time of a collective on machines that were not measured. A call costs its start, plus the
+ * bytes that leave a GPU divided by the link's rate. How far algorithms are above the bounds of docs/kernels.md, and
+ * NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv. For other machines only the link's rate is
+ * known: from the tuned table, else nominal; over PCIe, published times (docs/lab/pcie.md).
+ * A wrong prediction costs more than a missed gain: an algorithm needs a clear lead at both ends of a band of sizes,
+ * must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for NCCL. */
 #include "selector/cost.h"
 
 #include <stddef.h>
@@ -25,8 +21,7 @@ enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* One way of a word between the GPUs, in us, to which the starts below were fitted:
- * selector/measured/graph-4-h200.csv. */
+/* One way of a word between GPUs, in us, at which the starts below were fitted (selector/measured/graph-4-h200.csv). */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
@@ -145,8 +140,7 @@ static double load_of(load_t load, double nranks)
 }
 
 /* Enters a kernel, notifies every peer, and waits for theirs. Fitted on sm_90, whose dependent launch saves 0.25 us
- * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). PCIe's
- * figures include this. */
+ * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
@@ -216,8 +210,7 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
 }
 
 /* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On three and four, messages
- * above 8 MB are slower than NCCL's if a rank has several (selector/measured/sweep-4-h200.csv); on more, none above 4
- * MB has run. */
+ * above 8 MB are slower than NCCL's if a rank has several (sweep-4-h200.csv); on more, none above 4 MB has run. */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
     const bool four = topology->nranks <= 4;

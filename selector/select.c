@@ -9,8 +9,7 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* From the band that contains `bytes` on. None if the collective has no algorithm, or the scratch is too small for
- * any. */
+/* From the band that contains `bytes` on. None: no algorithm, or the scratch is too small for any. */
 typedef struct bands {
     const sel_band_t *first, *end;
 } bands_t;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selector.h - selects a call's algorithm: a pure function of facts that are the same on every rank, without CUDA,
+/* selector.h - selects a call's algorithm: a pure function of facts that are equal on all ranks, without CUDA,
  * environment or locks. */
 #ifndef SHUNT_SELECTOR_H
 #define SHUNT_SELECTOR_H

@@ -68,8 +68,7 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
-/* Called with the segment locked. Locks the slot's byte while its joiner needs the name. False: the system has no such
- * locks. */
+/* Called with the segment locked. Locks the slot's byte while its joiner needs the name. False: the system cannot. */
 bool net_segment_keep(net_named_t *named, uint32_t slot);
 /* `own`: this process joined; false in a forked child. */
 void net_segment_release(net_named_t *named, bool own);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
- * outputs only on success, log nothing, and wait for another rank only where stated. Any thread may call them, for
- * different objects. */
+ * outputs only on success, log nothing, and wait for another rank only where stated. Threads may call them, each for
+ * its objects. */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 
@@ -56,8 +56,8 @@ void net_condition_make(pthread_cond_t *condition);
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
- * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, one per thread, never
- * across a fork. */
+ * For static data that a forked child uses: a fork waits for these locks. Hold them briefly, one per thread, over no
+ * fork. */
 typedef struct net_lock {
     pthread_mutex_t mutex;
     int listed; /* private, like `next` */
@@ -71,8 +71,7 @@ void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
- * POSIX shared memory, mode 0600, in which a communicator's ranks post records in stages and agree on a verdict
- * (docs/design.md). */
+ * POSIX shared memory, mode 0600, in which ranks post records in stages and agree on a verdict (docs/design.md). */
 enum {
     NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
     NET_STAGES = 18,    /* shim/setup/stages.c lists them */
@@ -239,8 +238,7 @@ void net_device_leave(net_visit_t *visit);
 /* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* Driver calls of a collective; only with CUDA, in a current context. They return a cudaError_t, and leave none
- * behind. */
+/* Driver calls of a collective, with CUDA, in a current context. They return a cudaError_t, and leave none behind. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);

@@ -19,8 +19,7 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
 /* "nvswitch-sm90-4"; all names: docs/topology.md. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse of sel_topology_class; facts not in the name are zero ("shm": SEL_LINK_SYS). False: no class has this
- * name. */
+/* The reverse of sel_topology_class; facts not in the name are zero ("shm": SEL_LINK_SYS). False: no class's name. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 typedef struct sel_reach {

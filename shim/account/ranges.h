@@ -15,8 +15,7 @@ static inline bool shim_ranges_wanted(void)
     return !__builtin_expect(atomic_load_explicit(&shim_ranges_off, memory_order_relaxed), 1);
 }
 
-/* Call only if shim_ranges_wanted. False: no tool is active, as the process's first call finds out. `function` must be
- * static. */
+/* Call only if shim_ranges_wanted. False: no tool is active, as the first call finds out. `function` must be static. */
 bool shim_range_begin(const char *function, uint64_t bytes);
 /* Ends this thread's last range. */
 void shim_range_end(void);

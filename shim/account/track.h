@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran. Two events around a launch give its
  * times, which the trace's thread reads when both have passed. So with a trace a kernel does not start before the one
- * ahead has ended, and a call costs the host two records of events. Graphs' calls have no times: a replay makes no
- * call. */
+ * ahead has ended, and a call costs the host two records of events. Calls in graphs have no times. */
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
 
@@ -30,8 +29,7 @@ void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call
 
 /* Read the times of ended launches. In the trace's thread, without its lock: the driver may keep it waiting. */
 void shim_track_collect(void);
-/* The next of them; a track's first one begins with the track's name. Under the trace's lock. Returns the length; 0:
- * none. */
+/* The next of them; a track's first one begins with its name. Under the trace's lock. Returns the length; 0: none. */
 size_t shim_track_text(int pid, char *text, size_t size);
 /* Kernels without a slice since the last call, for lack of room. */
 uint64_t shim_track_left_out(void);

@@ -3,9 +3,8 @@
  * lock, since it may wait for other ranks or be the abort that ends such a wait.
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
  * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
- * host memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort the scratch
- * is retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c); a peer's mapping is closed
- * first. */
+ * host memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort it is
+ * retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c). */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"

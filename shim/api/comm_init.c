@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm_init.c - entry points that create communicators. On GPUs each publishes Shunt's state, forwards the call with
- * the application's pointers and returns the real NCCL's result. No lock is held meanwhile, since the call may wait for
- * other ranks. */
+ * the application's pointers and returns the real NCCL's result. The call may wait for other ranks: no lock is held. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

@@ -8,8 +8,7 @@
  * nccl.ep opens, it is the libnccl_ep.so.0 beside that library, if any.
  *
  * Requests by a library of the same kind are not changed, since Shunt opens the real ones. The linker's cookie points
- * at the requester's link map while this library has no la_objopen. Audit libraries have their own link namespace and C
- * library.
+ * at the requester's link map while this library has no la_objopen. Audit libraries have their own C library.
  */
 #define _GNU_SOURCE
 #include <limits.h>

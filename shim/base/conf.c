@@ -150,8 +150,7 @@ static bool out_of_reach(const char *path)
            errno == EACCES;
 }
 
-/* Reads fewer than `capacity` bytes and returns their number; -1: failure, with the reason in *error, NULL if there is
- * no file. */
+/* Reads fewer than `capacity` bytes and returns their number; -1: failure, the reason in *error (NULL: no file). */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;

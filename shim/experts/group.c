@@ -84,8 +84,7 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-/* Of a group whose fp32 sums have NVIDIA's bits: 94 MiB for 128 tokens, 8 choices and rows of 7168 fp32 elements (bf16:
- * 63; docs/lab/experts.md). */
+/* Of a group whose fp32 sums have NVIDIA's bits: 94 MiB for 128 tokens, 8 choices and rows of 7168 fp32 elements. */
 enum { EXACT_FP32_BYTES = 96 << 20 };
 
 static alg_experts_exact_t exact_of(alg_experts_shape_t shape, bool deterministic)

@@ -3,8 +3,7 @@
  * choose the program's NCCL. With Shunt loaded under its SONAME they do not search, so Shunt searches the same places
  * in their order: beside an NCCL already opened by path, DT_RPATH, the running Python's wheels, Shunt's own folder
  * (where a replaced NCCL often has a longer name), LD_LIBRARY_PATH, DT_RUNPATH, the linker's cache, the system's
- * folders, CUDA's; last, except for Python, the wheels of PATH's Python. The list owns its strings; its folders may not
- * exist. */
+ * folders, CUDA's; last, except for Python, the wheels of PATH's Python. The list owns its strings. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* book.c - this process's book of slots, and peers' mapped books (layout.h). A book is mapped once, at its largest
- * size, for the life of the process: untouched pages cost nothing, and the file grows below the mapping. A forked child
- * makes its own. */
+ * size, for the life of the process: untouched pages cost nothing, and the file grows below the mapping. */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
 

@@ -45,8 +45,7 @@ bool record_watch_start(void);
 /* Call in a forked child. */
 void record_watch_forget(void);
 
-/* Updates which ranks are late, if this round saw the wait. clock_ns: the watcher's clock; now_ns: net_now_ns. Under
- * the lock. */
+/* Updates which ranks are late, if this round saw the wait, by the watcher's clock and net_now_ns. Under the lock. */
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
 /* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);

@@ -42,8 +42,7 @@ bool record_last(const record_slot_t *slot, record_made_t *made);
 /* The algorithm's name; "NCCL" for address 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* A rank's wait: in one call, or in a list (calls of a group in one kernel, which other ranks may make one by one;
- * shim/call/group_parts.c). */
+/* A rank's wait: in one call, or in a list (calls of a group in one kernel, which other ranks may make one by one). */
 typedef struct record_waiting {
     record_sign_t sign; /* first call; count 0: unknown */
     uint64_t last;
@@ -103,7 +102,7 @@ typedef struct record_rank {
     uint64_t waits_ns;
 } record_rank_t;
 
-/* Whether the slot's rank waits in the same call, or in a list with a call in common; perhaps still true just after the
+/* Whether the slot's rank waits in the same call, or in a list with a call in common; true perhaps just after the
  * end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
 /* Whether the rank has ended the whole wait. On GPUs known only while it waits in a later call. */

@@ -2,11 +2,10 @@
 /*
  * floor.h - the floor of a collective on this machine: a lower bound for the time of any kernel that uses the links.
  *
- * t0       1 KB pushed from every GPU to every other one and added, by a minimal kernel: no call number, no abort
- *          check, one size and type (floor_cuda.cu). It contains the launch, one crossing and two trips to memory
+ * t0       1 KB pushed from every GPU to every other one and added, by a minimal kernel without call number and abort
+ *          check (floor_cuda.cu): the launch, one crossing and two trips to memory
  * one way  from one GPU's store of a word until another GPU sees it
- * B        bytes a second out of the slowest GPU while all GPUs copy to all others with the copy engines, which are
- *          faster than any kernel's stores
+ * B        bytes a second out of the slowest GPU while copy engines, faster than any stores, copy from all to all
  * S        bytes of a rank's larger buffer
  *
  * all-reduce         one-shot  t0 + (n-1) S / B
@@ -51,7 +50,6 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
 /* False: see floor->error. */
 bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 
-/* The least time of a collective of this many bytes. */
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floor_cuda.cu - the measurements of floor.h. One process drives all the GPUs by peer access, and a graph of many
- * kernels keeps each GPU busy for longer than one thread needs to start them all. Each figure is the median of a few
- * rounds. Nothing is freed: the process ends when this is done. */
+/* floor_cuda.cu - the measurements of floor.h. One process drives all GPUs by peer access; a graph of many kernels
+ * keeps each GPU busy for longer than one thread needs to start them all. Each figure is the median of a few rounds.
+ * Nothing is freed: the process ends when this is done. */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
 
@@ -18,8 +18,6 @@ enum {
     COPIES = 8,  /* copies from one GPU to another in a round */
     COPY_BYTES = 128 << 20,
 };
-
-/* ---- Kernels ---- */
 
 static __global__ void empty()
 {
@@ -86,8 +84,6 @@ template <uint32_t N> static __global__ void push(const __grid_constant__ push_a
 typedef void (*push_kernel_t)(push_args_t, uint32_t);
 static const push_kernel_t push_kernels[] = {push<2>, push<3>, push<4>, push<5>, push<6>, push<7>, push<8>};
 
-/* ---- What the probes share ---- */
-
 typedef struct gpu {
     cudaStream_t stream[TOOL_FLOOR_GPUS]; /* one per destination of copies; [0] for all other work */
     cudaEvent_t mark[2];
@@ -120,8 +116,6 @@ static bool ok(probe_t *probe, cudaError_t status, const char *call)
     return status == cudaSuccess || fail(probe, "%s: %s", call, cudaGetErrorString(status));
 }
 #define OK(call) ok(probe, call, #call)
-
-/* ---- Launches ---- */
 
 static bool capture_end(probe_t *probe, gpu_t *gpu)
 {
@@ -298,7 +292,7 @@ static bool measure_push(probe_t *probe)
     return true;
 }
 
-/* ---- Bandwidth of the slowest GPU while every GPU copies to all others, on a stream for each ---- */
+/* ---- Bandwidth of the slowest GPU while all copy to all others, a stream for each ---- */
 
 static bool start_copies(probe_t *probe, uint32_t from)
 {
@@ -339,8 +333,6 @@ static bool measure_bandwidth(probe_t *probe)
     probe->floor->bandwidth = (double)COPY_BYTES * COPIES * (probe->count - 1) / median(times);
     return true;
 }
-
-/* ---- Set-up ---- */
 
 static bool open_gpu(probe_t *probe, uint32_t index)
 {

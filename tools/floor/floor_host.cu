@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floor_host.cu - floor.h's limits of communication through host memory: the latency of a word between GPUs, and the
- * bandwidth of kernels' stores and loads while all GPUs use it. As in the algorithms, a GPU stores into its own area
- * and loads from the next one's, with areas of their size. Nothing is freed: the process ends when this is done. */
+/* floor_host.cu - floor.h's limits of communication through host memory: the latency of a word, and the bandwidth of
+ * kernels' stores and loads while all GPUs use it. As in the algorithms, a GPU stores into its own area and loads from
+ * the next one's, with areas of their size. Nothing is freed. */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
 
@@ -43,8 +43,6 @@ static __global__ void load_all(const uint4 *area, uint32_t *sum)
 }
 
 static_assert(AREA_VECTORS % (AT_ONCE * BLOCKS * THREADS) == 0, "loads leave the area");
-
-/* ---- What the probes share ---- */
 
 typedef struct host_gpu {
     cudaStream_t stream;
@@ -115,8 +113,6 @@ static bool measure_one_way(host_probe_t *probe)
     }
     return true;
 }
-
-/* ---- Bandwidth ---- */
 
 static bool start(host_probe_t *probe, uint32_t index, bool stores)
 {

@@ -136,8 +136,7 @@ const char *net_network_fault(const net_network_t *network);
 bool net_network_progress(net_network_t *network, int wait_ms);
 /* Whether some peers use sockets, which cost this process copies. */
 bool net_network_copies(const net_network_t *network);
-/* The halves of net_network_progress, without waiting. A second thread may receive during any call but
- * net_network_close. */
+/* The halves of net_network_progress, without waits. A second thread may receive, except during net_network_close. */
 bool net_network_write(net_network_t *network);
 bool net_network_receive(net_network_t *network);
 /* Peers see the connections end after all that was put. NULL is allowed. */
