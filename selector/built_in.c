@@ -68,8 +68,8 @@
         ALG_##collective, "nvswitch-sm90-2", most, "push", 64, 1024, COLLECTIVES(2)   \
     }
 
-/* From 128 KiB on, both directions of a link need 64 blocks. On 3 and 4 ranks, NCCL's longer messages are faster if
- * several. */
+/* From 128 KiB on, both directions of a link need 64 blocks. On 3 and 4 ranks, NCCL's longer messages are faster if a
+ * rank has several. */
 #define SENDRECV "selector/measured/sendrecv-2-h200.csv"
 #define MESSAGES "selector/measured/messages-2-h100.csv"
 

@@ -140,7 +140,8 @@ static double load_of(load_t load, double nranks)
 }
 
 /* Enters a kernel, notifies every peer, and waits for theirs. Fitted on sm_90, whose dependent launch saves 0.25 us
- * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). */
+ * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). PCIe's
+ * figures include this. */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
- * outputs only on success, log nothing, and wait for another rank only where stated. Threads may call them, each for
- * its objects. */
+ * outputs only on success, log nothing, and wait for another rank only where stated. Any thread may call them, for
+ * different objects. */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 
@@ -56,7 +56,7 @@ void net_condition_make(pthread_cond_t *condition);
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
- * For static data that a forked child uses: a fork waits for these locks. Hold them briefly, one per thread, over no
+ * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, never two, never across a
  * fork. */
 typedef struct net_lock {
     pthread_mutex_t mutex;

@@ -8,8 +8,7 @@
  * otherwise choose the file. Character devices, /dev/stderr and /dev/stdout are allowed. */
 int shim_file_open(const char *path, int flags, const char **why);
 
-/* 2 if stderr is open; else -1: a descriptor 2 with close-on-exec is a file that the program opened after closing
- * it. */
+/* 2 if stderr is open; else -1: descriptor 2 with close-on-exec is a file opened after the program closed stderr. */
 int shim_file_stderr(void);
 
 #endif

@@ -35,8 +35,8 @@ typedef enum ncclEpLayout {
     NCCL_EP_LAYOUT_UNSET = 0, /* refused */
     /* [local experts][ranks * max_dispatch_tokens_per_rank][hidden]; low latency: no weights, no indices. */
     NCCL_EP_LAYOUT_EXPERT_MAJOR = 1,
-    /* As many slots per rank: [ranks][max_dispatch_tokens_per_rank] rows of [hidden], and of [top_k] weights and
-     * indices. */
+    /* Tokens [ranks][max_dispatch_tokens_per_rank][hidden], weights and indices
+     * [ranks][max_dispatch_tokens_per_rank][top_k]. */
     NCCL_EP_LAYOUT_RANK_MAJOR = 2,
     NCCL_EP_LAYOUT_FLAT = 3 /* high throughput */
 } ncclEpLayout_t;
