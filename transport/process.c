@@ -20,8 +20,8 @@ typedef struct process_stat {
     uint64_t start_ticks;
 } process_stat_t;
 
-/* The command in parentheses may contain anything, so fields are read after it: 3 is the state, 20 the number of
- * threads, 22 the start time. */
+/* Read after the command in parentheses, which may contain anything: field 3 is the state, 20 the number of threads, 22
+ * the start time. */
 static int read_stat(int64_t pid, process_stat_t *stat)
 {
     char path[64];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set. Counting
+/* statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set. A call
  * costs two relaxed additions to a cell of a fixed hash table. A cell's calls agree in the reason, and in all that a
  * time of `shunt tune` depends on. A forked child starts at zero, and prints only if it made calls. */
 #ifndef SHUNT_SHIM_STATISTICS_H

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). One that sets nothing makes a plain call:
- * NCCL lets one rank pass none and its peer an empty one. Other calls are forwarded, in order with Shunt's work, since
- * only the real NCCL has the options. */
+ * NCCL lets one rank pass none and its peer an empty one. Other calls are forwarded, in order with Shunt's. */
 #include <stddef.h>
 
 #include "shim/call/make.h"

@@ -4,7 +4,7 @@
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
  * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
  * host memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort it is
- * retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c), after peers' mappings. */
+ * retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c), peers' mappings first. */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* descriptor.h - descriptors of tensors: the caller's, and those of ncclEpTensorAlloc. Forwarded calls hand these to
- * NVIDIA's library, so they have the form of its own: another magic word, and in front of the descriptor a copy of the
- * pointer to the sizes, which shows whether the caller has replaced that pointer. The sizes follow the descriptor, in
- * the same piece of memory. */
+/* descriptor.h - descriptors of tensors: the caller's, and those of ncclEpTensorAlloc. These have the form of NVIDIA's
+ * own, for forwarded calls: another magic word, and in front of the descriptor a copy of the pointer to the sizes,
+ * which shows whether the caller has replaced it. The sizes follow the descriptor, in the same piece of memory. */
 #ifndef SHUNT_SHIM_EP_DESCRIPTOR_H
 #define SHUNT_SHIM_EP_DESCRIPTOR_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* object.h - the groups and handles that programs hold: this library's own objects around Shunt's service or NVIDIA's
- * library, never both. Every call checks an object's magic word. A destroyed one is not freed but taken again by the
- * next group or handle, so that a call with it is always refused. A group destroyed before its handles stays until the
- * last of them is destroyed. */
+ * library, never both. Every call checks an object's magic word; a destroyed object is not freed but taken again, so a
+ * call with it is always refused. A destroyed group stays until its last handle is destroyed. */
 #ifndef SHUNT_SHIM_EP_OBJECT_H
 #define SHUNT_SHIM_EP_OBJECT_H
 

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.c - the library is searched for
- *
- *   1. where SHUNT_NCCL_EP_PATH says, and then nowhere else;
- *   2. behind this library in the order of loading (a preload);
- *   3. in the folders where Shunt looks for NCCL (shim/real/real_find.c); beside a folder nvidia/nccl/lib of Python's
- *      wheels, in the wheel of nccl-extensions.
- *
- * It is opened by absolute path: the linker returns this library for the SONAME, which both have. The answer is final,
- * and nothing is freed.
- */
+/* real.c - finds the library in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute path:
+ * the linker returns this library for the SONAME, which both have. The answer is final, and nothing is freed. */
 #define _GNU_SOURCE
 #include "shim/ep/real.h"
 
@@ -85,8 +76,7 @@ static struct link_map *map_of_handle(void *handle)
     return map;
 }
 
-/* An audit library may have redirected this path to us, and the linker does not ask it again: open the file by an
- * equivalent path that nobody uses. */
+/* By an equivalent path that nobody uses: an audit library may have redirected this one to us (shim/real/real.c). */
 static void *open_file(const char *path)
 {
     char unheard[PATH_MAX + 2];

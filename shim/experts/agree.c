@@ -36,8 +36,8 @@ enum { COME_MS = 60000, LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
 typedef struct identity {
     alg_experts_shape_t shape;
     net_process_t process;
-    shim_record_offer_t record; /* of the rank's calls */
-    uint64_t id;                /* random; rank 0's identifies the scratch */
+    shim_record_offer_t record;
+    uint64_t id; /* random; rank 0's identifies the scratch */
     char refusal[WHY_BYTES];
 } identity_t;
 
@@ -126,7 +126,7 @@ static void make(meeting_t *meeting)
 
 static bool same(const alg_experts_shape_t *one, const alg_experts_shape_t *other)
 {
-    return memcmp(one, other, sizeof(*one)) == 0; /* has no padding */
+    return memcmp(one, other, sizeof(*one)) == 0;
 }
 _Static_assert(sizeof(alg_experts_shape_t) == 6 * sizeof(uint32_t), "the shape has padding");
 

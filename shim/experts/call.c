@@ -59,7 +59,6 @@ static bool has_ended(shim_comm_t *comm)
     return atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || shim_comm_find(atomic_load(&comm->handle)) != comm;
 }
 
-/* Whether a call may begin. */
 static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
 {
     alg_control_t *control = alg_scratch_control(group->extra->scratch);
@@ -79,7 +78,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Whether the next staged call's room is free, by this host's count, which replays do not change. */
+/* Whether the next staged call's room is free, by this host's count, without replays. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)

@@ -122,7 +122,6 @@ static bool is_forwarded(ncclDataType_t type, bool scale)
            (scale ? type == ncclUint8 : (int)type == NCCL_EP_FLOAT4X2);
 }
 
-/* What both calls need. */
 static ncclResult_t check_common(const shim_experts_handle_t *handle, const char *name, const ncclEpTensor_t *tokens,
                                  unsigned int ndim, ncclEpPassDir_t direction)
 {

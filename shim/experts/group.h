@@ -15,7 +15,7 @@ struct shim_experts_group {
     ncclEpAllocConfig_t alloc;
     uint64_t timeout_ns;
     uint32_t blocks;
-    bool host;              /* the host device */
+    bool host;
     atomic_uint references; /* the program's and each handle's */
     pthread_mutex_t lock;   /* one call at a time; guards the rest, and handles' open calls */
     ncclResult_t failure;   /* of an earlier call */
@@ -55,9 +55,8 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
 ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
 void shim_experts_release(shim_experts_group_t *group);
 
-/* agree.c: all ranks meet and either have a scratch each, or none. `refusal`: why this rank wants none, or NULL.
- * Returns the scratch, watched by the record; or NULL and a reason that lives as long as the process. Waits at most a
- * minute for a rank that does not come. */
+/* agree.c: all ranks meet; each has a scratch, or none has. `refusal`: why this rank wants none, or NULL. Returns the
+ * scratch, watched by the record; or NULL and a reason that lives as long as the process. Waits at most a minute. */
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   shim_record_t *record, const char **why);
 /* A copy that lives as long as the process. */

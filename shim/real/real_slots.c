@@ -2,9 +2,9 @@
 /* real_slots.c - keeps the real NCCL's calls of its own functions within it. NCCL calls some of its public functions
  * through its PLT. With Shunt preloaded, or in the program's scope as libnccl.so.2, the dynamic linker binds these
  * calls to Shunt: ncclBcast would call Shunt's ncclBroadcast, also on NCCL's threads and inside its groups.
- * RTLD_DEEPBIND would hide a preloaded allocator from NCCL, and AddressSanitizer refuses it. So every jump slot, GOT
- * entry and data word of an nccl* or pnccl* function that the library defines is set to that definition. Read-only
- * pages (RELRO) are made writable for the store only. */
+ * RTLD_DEEPBIND would hide a preloaded allocator from NCCL. So every jump slot, GOT entry and data word of an nccl* or
+ * pnccl* function that the library defines is set to that definition. Read-only pages (RELRO) are made writable for the
+ * store only. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <stdint.h>

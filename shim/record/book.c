@@ -18,7 +18,6 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* A mapped book; never unmapped. */
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;

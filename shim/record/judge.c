@@ -223,8 +223,7 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
 }
 
 /* Whether the other rank's wait `other` is over, which its watcher notices later: this rank waits in the second kernel
- * after it, and a kernel ends only after it has heard from every rank. Needs the call's count for its number of
- * kernels. */
+ * after it, and a kernel ends only after it has heard from every rank. Needs the call's count. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
     return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&

@@ -58,8 +58,7 @@ record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint6
 /* Whether two ranks' collectives with one number can be the same call: equal in all that NCCL requires. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
-/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls.
- * (One rank may capture what another calls eagerly.) */
+/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls. */
 bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 
 /* State of a process, from /proc. */

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading.
- *
- * A process has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank, which peers
- * open through /proc/<pid>/fd. A crash leaves nothing behind; a seal against shrinking keeps reads from faulting.
- *
+/* layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading. A process
+ * has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank, which peers open through
+ * /proc/<pid>/fd. A seal against shrinking keeps reads from faulting.
  * Each word has one writing process; readers take no lock. They discard what they read if the slot's life or the
  * entry's sequence has changed; an entry whose writer died half way never becomes valid. They check every number, since
- * the writer may be broken.
- */
+ * the writer may be broken. */
 #ifndef SHUNT_RECORD_LAYOUT_H
 #define SHUNT_RECORD_LAYOUT_H
 
@@ -42,8 +38,8 @@ typedef enum record_kind {
  * is no call, receives. */
 enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8, RECORD_STAGED = 16 };
 
-/* After alg_collective_t. The last two are of a group of experts, which has a slot of its own; their counts are tokens,
- * and differ between ranks. */
+/* After alg_collective_t. The last two are of a group of experts, with a slot of its own; counts are tokens, which
+ * differ between ranks. */
 enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV, RECORD_DISPATCH, RECORD_COMBINE };
 
 /* A call: 64 bytes, so a write takes one cache line. */

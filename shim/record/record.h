@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
- * reading and about ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL: all functions accept
- * it. */
+ * reading and some ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, as all functions allow. */
 #ifndef SHUNT_SHIM_RECORD_H
 #define SHUNT_SHIM_RECORD_H
 
@@ -68,8 +67,7 @@ bool shim_record_mismatched(const shim_record_t *record);
 /* The watcher calls `fail`, without a lock, when a communicator must newly fail. */
 void shim_record_on_mismatch(void (*fail)(void));
 
-/* For SHUNT_STATS: a line per communicator and rank for which this process waited 1 ms or more at a time, longest
- * first. */
+/* For SHUNT_STATS: a line per communicator and rank for which this process waited (1 ms or more), the longest first. */
 void shim_record_print_waits(FILE *out);
 
 #endif

@@ -54,8 +54,8 @@ typedef struct awaited {
     uint32_t unseen;   /* late unless they are seen to wait in it */
 } awaited_t;
 
-/* In a collective every rank waits for every other, also if rooted (device/notice.h). No single entry names the
- * partners of a kernel of several roots or of a group of messages. */
+/* In a collective, also a rooted one (device/notice.h), every rank waits for every other. No single entry names the
+ * partners in a kernel of several roots or a group of messages. */
 static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t *waiting)
 {
     const uint32_t own = 1u << record->about.rank, all = ((1u << record->about.nranks) - 1) & ~own;

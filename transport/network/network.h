@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * network.h - ranks of several hosts: how they meet, and put and flag between them. Results are as in transport.h.
+/* network.h - ranks of several hosts: how they meet, and put and flag between them. Results are as in transport.h.
  * Functions that wait take a limit: -ETIMEDOUT when its time is over, -ECANCELED when it is stopped.
- *
  * Meeting. The process that makes a communicator's id runs one listener, and stores an invitation in the id: the
  * listener's address and a secret. Ranks exchange records in rounds: each posts one, and gets all when all have posted.
- *
  * Network. A rank puts bytes into a window of a peer's memory, then a flag: whoever sees the flag sees the bytes. They
- * go over a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port and a first write arrives.
- */
+ * go over a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port and a first write arrives. */
 #ifndef SHUNT_NETWORK_H
 #define SHUNT_NETWORK_H
 

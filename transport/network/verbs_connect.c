@@ -113,7 +113,6 @@ static const char *register_memory(state_t *state, uint32_t peer)
     return queue->copy_key ? NULL : "no memory can be registered (ulimit -l)";
 }
 
-/* With as much inline data as the device allows, up to MOST_INLINE. */
 static const char *create_queue(verbs_t *verbs, verbs_queue_t *queue)
 {
     for (uint32_t bytes = MOST_INLINE; bytes >= LEAST_INLINE && !queue->qp; bytes /= 2) {
