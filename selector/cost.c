@@ -46,9 +46,8 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Nothing was measured over PCIe. Shunt's rates below one switch, and between more than 2 GPUs without one, are
- * published; those of 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/lab/pcie.md). A CPU's host
- * bridge is very slow for stores to several GPUs at once. */
+/* Nothing was measured over PCIe: published or assumed rates (docs/lab/pcie.md). A CPU's host bridge is very slow for
+ * stores to several GPUs at once. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
@@ -221,7 +220,7 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
 }
 
 /* Over PCIe: below the shortest published times of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
- * selector/measured/published-pcie.csv). 0: none published, for calls with a root and messages. */
+ * selector/measured/published-pcie.csv). 0: none for calls with a root and messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;

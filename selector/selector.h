@@ -116,11 +116,11 @@ typedef struct sel_query {
     alg_type_t type;
     alg_op_t op;
     uint64_t count; /* as in alg_call_t */
-    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to the rank itself. Affects
-                     * only the number of blocks */
+    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to the rank itself; only affects the number
+                     * of blocks */
 } sel_query_t;
 
-/* Checks a policy (policy.h). False on a fault, with one line in `fault`: position, and what was expected. */
+/* Checks a policy (policy.h). False: a fault; `fault` has one line: position, and what was expected. */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);

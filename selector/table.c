@@ -15,8 +15,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* Measured without multicast, with which the real NCCL moves larger messages faster; how much was not measured. Only a
- * tuned table or SHUNT_ALGO overrides this. */
+/* Measured without multicast, with which the real NCCL moves larger messages faster. Only a tuned table or SHUNT_ALGO
+ * overrides this. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */
@@ -148,7 +148,7 @@ sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
     return SEL_NOT_MEASURED;
 }
 
-/* A row for Shunt measured with another NCCL applies only where the model also predicts a clear lead. */
+/* A row for Shunt measured with another NCCL applies only where the model also predicts a lead. */
 static bool holds(const sources_t *sources, const sel_tuned_row_t *row, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;

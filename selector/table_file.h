@@ -67,7 +67,7 @@ typedef struct sel_file_measured {
     uint32_t nccl;
 } sel_file_measured_t;
 
-/* A reader of text that the caller owns; it need not end with a NUL. */
+/* A reader of the caller's text, which need not end with a NUL. */
 typedef struct sel_file {
     const char *at, *end;
     uint32_t line; /* of the last row or fault */
@@ -81,7 +81,7 @@ typedef struct sel_file {
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Reads the head; rows follow. False if it is no table: `fault` has the place, and what was expected. */
+/* Reads the head; rows follow. False: no table; `fault` has the place, and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
 /* The next row, the fault of a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);

@@ -2,8 +2,8 @@
 /* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context:
  * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed: an allocation in the
  * stricter modes breaks another thread's capture. The device is set before any runtime call, which else creates a
- * context on device 0. No kernel launches in a context of cuCtxCreate, though the runtime reports its device as
- * current: contexts are compared, not devices. */
+ * context on device 0. Contexts are compared, not devices: no kernel launches in a context of cuCtxCreate, whose device
+ * the runtime reports as current. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

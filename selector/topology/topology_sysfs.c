@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports, from /sys (docs/topology.md), which unlike libibverbs
- * needs no library, open device or rights. Missing or malformed values are unknown. */
+/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports, from /sys, which unlike libibverbs needs no library, open
+ * device or rights. Missing or malformed values are unknown. */
 #define _GNU_SOURCE
 #include "selector/topology/topology.h"
 

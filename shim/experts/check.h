@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.h - whether a call's tensors are valid, and the kernels' view of them. For this folder only. NVIDIA's library
- * ends the program where one is not; here the call fails before a launch. Each function logs one line and returns what
+ * ends the program if they are not; here the call fails before a launch. Each function logs one line and returns what
  * the call returns. */
 #ifndef SHUNT_SHIM_EXPERTS_CHECK_H
 #define SHUNT_SHIM_EXPERTS_CHECK_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
- * reading and some ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, as all functions allow. */
+ * reading and ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, which all functions accept. */
 #ifndef SHUNT_SHIM_RECORD_H
 #define SHUNT_SHIM_RECORD_H
 

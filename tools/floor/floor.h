@@ -34,8 +34,8 @@ enum { TOOL_FLOOR_GPUS = 8, TOOL_FLOOR_ERROR_BYTES = 256 };
 
 /* All times are in seconds. */
 typedef struct tool_floor {
-    double launch_graph; /* time of one empty kernel in a graph of many */
-    double launch_eager; /* the same, launched one by one */
+    double launch_graph; /* an empty kernel in a graph of many */
+    double launch_eager; /* launched one by one */
     double push;         /* t0 */
     double one_way;
     double bandwidth; /* bytes a second */
@@ -53,7 +53,7 @@ bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);
 
-/* Launches an empty kernel on a stream of the current device. A cudaError_t. */
+/* Launches an empty kernel on the current device's `stream`. A cudaError_t. */
 int tool_floor_launch(void *stream);
 
 #ifdef __cplusplus

@@ -185,7 +185,7 @@ static bool measure_launch(probe_t *probe)
     return true;
 }
 
-/* ---- One way: the slowest of the pairs (0,1), (1,2), ... ---- */
+/* ---- One way: the slowest of neighbouring pairs ---- */
 
 static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *seconds)
 {
@@ -292,7 +292,7 @@ static bool measure_push(probe_t *probe)
     return true;
 }
 
-/* ---- Bandwidth of the slowest GPU while all copy to all others, a stream for each ---- */
+/* ---- Bandwidth of the slowest GPU while all copy to all others ---- */
 
 static bool start_copies(probe_t *probe, uint32_t from)
 {

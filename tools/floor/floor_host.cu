@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* floor_host.cu - floor.h's limits of communication through host memory: the latency of a word, and the bandwidth of
  * kernels' stores and loads while all GPUs use it. As in the algorithms, a GPU stores into its own area and loads from
- * the next one's, with areas of their size. Nothing is freed. */
+ * the next one's, with areas of their size. */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
 
@@ -77,7 +77,7 @@ static bool open_gpu(host_probe_t *probe, uint32_t index)
            OK(cudaMalloc((void **)&gpu->sum, sizeof(uint32_t)));
 }
 
-/* ---- One way: the slowest of the pairs (0,1), (1,2), ... ---- */
+/* ---- One way: the slowest of neighbouring pairs ---- */
 
 static bool bounce_between(host_probe_t *probe, uint32_t a, uint32_t b, double *seconds)
 {

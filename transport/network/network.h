@@ -35,7 +35,7 @@ typedef struct net_address {
     uint16_t family;
 } net_address_t;
 
-/* The host's interfaces, as in NCCL's variables; NULL: not set. */
+/* Interfaces, as in NCCL's variables; NULL: not set. */
 typedef struct net_interfaces {
     const char
         *names; /* NCCL_SOCKET_IFNAME: prefixes with commas between; "=" before them: whole names; "^": not these */
@@ -111,15 +111,15 @@ typedef struct net_landing {
 
 /* Connects to every other rank; all call it at once, with windows of one size. They check each other by the
  * invitation's secret and the group's key. Landing memory may be accessed until net_network_close. A pair uses sockets
- * if memory cannot be registered, or the first RDMA write does not arrive within 2 s. */
+ * if memory cannot be registered, or no RDMA write arrives within 2 s. */
 int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
                         uint32_t rank, uint32_t nranks, const net_address_t *addresses, const net_landing_t *landing,
                         const net_limit_t *limit);
 /* How peers are reached: "RDMA (mlx5_0:1)", or "sockets" and why not RDMA. */
 void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT]);
 /* Puts `bytes` at `offset` of this rank's window at the peer, then `flag`, which must exceed the previous one. Until
- * the put is sent or known to have arrived, the data must not change, nor another put go to the same place. -EBUSY:
- * NET_PUTS are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
+ * the put is sent or known to have arrived, its data must not change, nor another put go to its place. -EBUSY: NET_PUTS
+ * are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
 /* Flag of the last put sent to the peer; 0: none. Puts are sent in order. */
