@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connect.c - connects all ranks. Each calls all others, and sends over the connections that it made. Its hello says
- * whether it has an RDMA port, the answer whether both have. Strangers may displace a peer's hello under way, so a
- * caller that loses its connection before the answer calls again. */
+ * whether it has an RDMA port, the answer whether both have. Strangers may displace a peer whose hello is under way, so
+ * a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
