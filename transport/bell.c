@@ -28,7 +28,7 @@ static int make_own(void)
     int error = net_memory_host.create(&made, &offer);
     if (error)
         return error;
-    own = made; /* a forked child keeps its parent's page untouched */
+    own = made; /* a forked child does not touch its parent's page */
     own_place = (net_bell_t){.owner = net_process_self(),
                              .device = offer.as.host.device,
                              .inode = offer.as.host.inode,

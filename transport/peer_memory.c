@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peer_memory.c - own memory, and mappings of peers' memory, of all kinds. A rank of the same process finds memory in
  * `books` by its random token, never by a pointer from an offer, and holds a reference. The lock guards lists,
- * references and `destroyed`; no driver call is made under it. A driver's free waits for every kernel of the device. */
+ * references and `destroyed`; no driver call is made under it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

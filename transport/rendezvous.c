@@ -100,7 +100,7 @@ int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks)
     return 0;
 }
 
-/* NULL if the rank is invalid or has no slot yet. */
+/* NULL: the rank is invalid, or has no slot yet. */
 static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
     net_segment_t *segment = segment_of(rendezvous);

@@ -56,8 +56,7 @@ void net_condition_make(pthread_cond_t *condition);
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
- * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, never two, never across a
- * fork. */
+ * For static data of forked children: a fork waits for these locks. A thread holds one, briefly, and does not fork. */
 typedef struct net_lock {
     pthread_mutex_t mutex;
     int listed; /* private, like `next` */
@@ -102,7 +101,7 @@ net_key_t net_key_name(const net_key_t *key);
  * another joiner held the lock for 10 s. A process's first join sweeps up to 1024 files for remains of crashed runs. A
  * file is open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
-/* Random, and equal for one segment's joiners: identifies the host. */
+/* Random; equal only for one segment's joiners: identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
 uint32_t net_count(const net_rendezvous_t *rendezvous);
 /* Call once, before the first post. -EEXIST: the rank is taken; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks, or no

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - whether this process uses GPUs or the host device. `auto` asks whether a CUDA driver answers, and calls
- * cuInit only as a last resort: workers forked after it cannot use CUDA. Without the driver's library or device node
- * there is no GPU; if the kernel lists one there is, unless the user hides all. A build without CUDA decides alike,
- * then forwards every call: the host device would take GPU addresses for its own. */
+/* device.c - `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort: workers forked after it
+ * cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists one there is,
+ * unless the user hides all. A build without CUDA decides alike, then forwards every call: the host device would take
+ * GPU addresses for its own. */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
 

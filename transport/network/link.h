@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link.h - the parts of a network. A peer has one connection per direction: the kernel lets one thread at a time write
- * to or read from a socket. Connections move the bytes (sockets.c), or show that the peer of a queue pair lives
- * (verbs.h). */
+ * to or read from a socket. Connections move the bytes (sockets.c), or show that a queue pair's peer lives. */
 #ifndef SHUNT_NETWORK_LINK_H
 #define SHUNT_NETWORK_LINK_H
 

@@ -3,8 +3,8 @@
  * A connection (a guest) must send its hello in time. Guests with one key form a group; when all its ranks have posted
  * a record, each gets all records. A guest that leaves before the first round is over may return; later, the others get
  * an error. Guests without the secret (strangers) get no answer. The others may be broken, so messages are checked.
- * The listener uses at most a quarter of the process's descriptors, or one network's number of ranks, and closes
- * strangers to make room. If all guests wait for other ranks, callers wait in the kernel's queue. */
+ * The listener uses at most a quarter of the process's descriptors (most_guests), and closes strangers to make room. If
+ * all guests wait for other ranks, callers wait in the kernel's queue. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

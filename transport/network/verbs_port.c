@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_port.c - selects, by NCCL's rules, a rank's port and its address (GID): of the active ports that NCCL_IB_HCA
- * names the nearest to its GPU. */
+/* verbs_port.c - selects a rank's port, the nearest to its GPU of the active ones that NCCL_IB_HCA names, and its
+ * address (GID), by NCCL's rules. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
