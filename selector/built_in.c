@@ -44,7 +44,7 @@
 /* Longer calls use bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 
-/* Two GPUs through host memory: one crossing to `once`, chunks to `most`. Few blocks suffice where the crossing
+/* Two GPUs through host memory: one crossing to `once`, chunks to `most`. Few blocks suffice where crossing
  * dominates. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"

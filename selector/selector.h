@@ -116,8 +116,7 @@ typedef struct sel_query {
     alg_type_t type;
     alg_op_t op;
     uint64_t count; /* as in alg_call_t */
-    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to the rank itself; only affects the number
-                     * of blocks */
+    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to this rank; only affects blocks */
 } sel_query_t;
 
 /* Checks a policy (policy.h). False: a fault; `fault` has one line: position, and what was expected. */

@@ -15,8 +15,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* Measured without multicast, with which the real NCCL moves larger messages faster. Only a tuned table or SHUNT_ALGO
- * overrides this. */
+/* Measured without multicast, by which NCCL moves larger messages faster. Only a tuned table or SHUNT_ALGO overrides
+ * it. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */

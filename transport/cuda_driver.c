@@ -61,7 +61,7 @@ static void *look_up(const entry_t *entry)
 }
 #else
 /* These runtimes request functions of their own version, which an older driver refuses; the plain name is the first
- * form. The runtime keeps the library loaded, so it is never closed. */
+ * form. Never closed: the runtime keeps the library loaded. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -144,7 +144,7 @@ static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
            (segment->slot[slot].kept && fcntl(fd, F_OFD_GETLK, &life) == 0 && life.l_type == F_UNLCK);
 }
 
-/* Called with the segment locked. True if decided, or all joiners are gone. Without joiners the segment is new. */
+/* Called with the segment locked. True if decided, or all joiners are gone; a segment without joiners is new. */
 static bool finished(net_segment_t *segment, int fd)
 {
     if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
@@ -244,8 +244,8 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor, since the name may now be
- * another file's; O_PATH descriptors change rights through /proc. */
+/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor: the name may be another
+ * file's by now. O_PATH descriptors change rights through /proc. */
 static bool give_rights(int fd)
 {
     struct stat info;

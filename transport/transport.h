@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
- * outputs only on success, log nothing, and wait for another rank only where stated. Any thread may call them, for
- * different objects. */
+ * outputs only on success, log nothing, and wait for another rank only where stated. Threads may use different objects
+ * at once. */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 
@@ -98,8 +98,8 @@ net_key_t net_key_name(const net_key_t *key);
 
 /* Creates or opens the segment and takes a slot. Replaces a segment that is decided, or whose joiners have all left or
  * died (in any pid namespace). -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
- * another joiner held the lock for 10 s. A process's first join sweeps up to 1024 files for remains of crashed runs. A
- * file is open until net_unlink or net_leave. */
+ * a joiner held the lock for 10 s. A process's first join sweeps up to 1024 files for remains of crashed runs. A file
+ * is open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Random; equal only for one segment's joiners: identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
@@ -132,7 +132,7 @@ net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
 bool net_decided(const net_rendezvous_t *rendezvous);
 /* Reason of a decline, else ""; printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
-/* Whether the rank has joined, has not left, and is known to be alive (unknown in another pid namespace). */
+/* Whether the rank has joined, not left, and is known to live (unknown in another pid namespace). */
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* True once the rank has left or died; false before it joins. Takes a few µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);

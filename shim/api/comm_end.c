@@ -31,8 +31,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* ncclCommFinalize flushes issued work; in a group, the group's end does. A non-blocking communicator drains in
-     * ncclCommGetAsyncError. */
+    /* Flushes issued work. In a group, its end does; a non-blocking communicator drains in ncclCommGetAsyncError. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
@@ -50,8 +49,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused the destroy: keep the handle and the state. Without the state this rank would route calls unlike its
- * peers, and an abort would not stop Shunt's kernels. */
+/* NCCL refused the destroy: keep handle and state. Without the state this rank would route calls unlike its peers, and
+ * an abort would not stop Shunt's kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))

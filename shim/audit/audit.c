@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, on which LD_PRELOAD has no effect.
- * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For
- * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
- * one, a line is logged and the program runs without Shunt. For libnccl_ep.so.0 or libnccl_ep.so, which Python's
- * nccl.ep opens, it is the libnccl_ep.so.0 beside that library, if any.
+ * The dynamic linker asks an audit library (LD_AUDIT; rtld-audit(7)) before it opens an object. For libnccl.so.2 or
+ * libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without one, a line is
+ * logged and the program runs without Shunt. For libnccl_ep.so.0 or libnccl_ep.so, which Python's nccl.ep opens, it is
+ * the libnccl_ep.so.0 beside that library, if any.
  * Requests by a library of the same kind are not changed, since Shunt opens the real ones. The linker's cookie points
  * at the requester's link map while this library has no la_objopen. Audit libraries have their own C library. */
 #define _GNU_SOURCE

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_ep.h - the binary interface of NVIDIA's nccl_ep, API version 2 (library 0.1 and 0.2), as libnccl_ep.so.0 has it.
- * Each structure of a call begins with its size and a magic word, and only grows at the end: it is valid from the size
- * of its first version (NCCL_EP_*_V1) on, a field beyond `size` is 0, its default, and what lies behind the last field
- * here is not read. Pointers may be NULL where stated. Element types are ncclDataType_t; a tensor's memory is the
- * caller's. */
+ * Each structure begins with its size and a magic word, and only grows at the end: it is valid from the size of its
+ * first version (NCCL_EP_*_V1) on, a field beyond `size` is 0, its default, and what lies behind the last field here is
+ * not read. Pointers may be NULL where stated. Element types are ncclDataType_t; the caller owns tensors' memory. */
 #ifndef SHUNT_SHIM_NCCL_EP_H
 #define SHUNT_SHIM_NCCL_EP_H
 

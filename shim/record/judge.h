@@ -101,8 +101,7 @@ typedef struct record_rank {
     uint64_t waits_ns;
 } record_rank_t;
 
-/* Whether the slot's rank waits in the same call, or in a list with a call in common; perhaps still true after its
- * end. */
+/* Whether the slot's rank waits in the same call, or in a list with one in common; perhaps still true after its end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
 /* Whether the rank has ended the whole wait. On GPUs known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);

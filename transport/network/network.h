@@ -85,9 +85,9 @@ typedef struct net_meeting net_meeting_t;
 /* Connects to the listener as a rank of the key's group. -EHOSTUNREACH: no answer within the limit. */
 int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
                      uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting);
-/* Posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records in the order of ranks. -ESRCH: a
- * rank left after the first round; -EEXIST: the rank is taken; -EPROTO: ranks differ in nranks, rounds or bytes;
- * -ECONNRESET: no listener with the secret. */
+/* Posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records by rank. -ESRCH: a rank left after
+ * the first round; -EEXIST: the rank is taken; -EPROTO: ranks differ in nranks, rounds or bytes; -ECONNRESET: no
+ * listener with the secret. */
 int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, void *records,
                          const net_limit_t *limit);
 void net_meeting_leave(net_meeting_t *meeting); /* NULL is allowed */
@@ -96,11 +96,11 @@ void net_meeting_leave(net_meeting_t *meeting); /* NULL is allowed */
 
 typedef struct net_network net_network_t;
 
-/* Listens for peers at an address of this host. Without an RDMA port, or with `rdma` NULL, uses sockets. */
+/* Listens for peers at an address of this host. Uses sockets without an RDMA port, or if `rdma` is NULL. */
 int net_network_open(const net_interfaces_t *wanted, const net_rdma_t *rdma, net_network_t **network,
                      net_address_t *address);
-/* Where puts arrive: a window per rank, and a word per rank with its last flag. The caller owns them, and sets the
- * words to zero. Kernels may wait for the words: they are stored with release, or by a device that writes in order. */
+/* Where puts arrive: a window and a word with the last flag per rank. The caller owns them, and sets the words to zero.
+ * Kernels may wait for the words: they are stored with release, or by a device that writes in order. */
 typedef struct net_landing {
     uint8_t *windows;
     size_t window_bytes; /* of each */
