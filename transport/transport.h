@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
- * outputs only on success, log nothing, and wait for another rank only where stated. Threads may use different objects
- * at once. */
+ * outputs only on success, log nothing, and wait for another rank only where stated. Threads may use different
+ * objects. */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 

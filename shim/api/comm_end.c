@@ -31,7 +31,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Flushes issued work. In a group, its end does; a non-blocking communicator drains in ncclCommGetAsyncError. */
+    /* Flushes issued work. In a group, its end does so; a non-blocking communicator drains in ncclCommGetAsyncError. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
