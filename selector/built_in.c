@@ -14,9 +14,8 @@
 
 /* Three and four ranks: few blocks where they suffice. Long calls go by bulk copies, except all-reduces, for which
  * NCCL's ring is faster, and calls with a root. Push loads the root's link n - 1 times. Two-shot calls with a root end
- * where NCCL's are faster: alone (broadcasts of three ranks), or in a group, where they share no kernel
- * (selector/measured/roots-34-h200.csv). Two-shot all-reduces that do not fit a half (of four ranks: 12 MB of floats)
- * go in segments; the sweep has the time of one of 8 MB. */
+ * where NCCL's are faster: alone (broadcasts of three ranks), or in a group (selector/measured/roots-34-h200.csv).
+ * Two-shot all-reduces that do not fit a half (of four ranks: 12 MB of floats) go in segments. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \
@@ -45,8 +44,8 @@
 /* Longer calls use bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 
-/* Two GPUs through host memory: one crossing up to `once`, then chunks up to `most`. Few blocks suffice where the
- * crossing dominates. */
+/* Two GPUs through host memory: one crossing to `once`, chunks to `most`. Few blocks suffice where crossing
+ * dominates. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
@@ -69,8 +68,8 @@
         ALG_##collective, "nvswitch-sm90-2", most, "push", 64, 1024, COLLECTIVES(2)   \
     }
 
-/* From 128 KiB on, both directions of a link need 64 blocks. On 3 and 4 ranks, longer messages are slower than NCCL's
- * if a rank has several. */
+/* From 128 KiB on, both directions of a link need 64 blocks. On 3 and 4 ranks, NCCL's longer messages are faster if a
+ * rank has several. */
 #define SENDRECV "selector/measured/sendrecv-2-h200.csv"
 #define MESSAGES "selector/measured/messages-2-h100.csv"
 

@@ -5,11 +5,10 @@
 
 #include "selector/selector.h"
 
-/* Within a collective and class in order of size: the first row whose end reaches a size applies. */
+/* By size within a collective and class: the first row whose end reaches a size applies. */
 typedef struct sel_built_in {
     alg_collective_t collective;
-    const char *class_name; /* as sel_topology_class, without multicast; "host": any number of ranks; "shm-4": any
-                             * architecture */
+    const char *class_name; /* as sel_topology_class, without multicast; "host": any ranks; "shm-4": any architecture */
     uint64_t to_bytes;
     const char *algorithm; /* or "nccl"; names that the registry lacks are ignored */
     uint16_t blocks, threads;

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cost.c - the predicted time of a collective on machines that were not measured.
- *
- * A call costs its start, plus the bytes that leave a GPU divided by the link's rate. docs/kernels.md has the lower
- * bounds; how far algorithms are above them, and NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv.
- * For other machines only the link's rate is known: from the tuned table, else nominal; over PCIe, published times
- * (docs/lab/pcie.md). A wrong prediction costs more than a missed gain. So an algorithm needs a clear lead at both ends
- * of a band of sizes, must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for
- * NCCL.
- */
+/* cost.c - the predicted time of a collective on machines that were not measured. A call costs its start, plus the
+ * bytes that leave a GPU divided by the link's rate. How far algorithms are above the bounds of docs/kernels.md, and
+ * NCCL's times, are fitted to selector/measured/graph-{2,3,4}-h200.csv. For other machines only the link's rate is
+ * known: from the tuned table, else nominal; over PCIe, published times (docs/lab/pcie.md).
+ * A wrong prediction costs more than a missed gain: an algorithm needs a clear lead at both ends of a band of sizes,
+ * must have run on this number of GPUs, and an unknown link counts as slow for Shunt and fast for NCCL. */
 #include "selector/cost.h"
 
 #include <stddef.h>
@@ -17,15 +13,15 @@
 #define MIB (1024 * KIB)
 
 /* Lead over the real NCCL that an algorithm needs. On H200 calls take up to 1.26 (2 GPUs) and 1.40 times (4) the
- * prediction (selector/measured/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels, faster than
- * published ones like Shunt's (vllm pulls 37756, 42324); over PCIe even the links' rates are assumed. */
+ * prediction (selector/measured/collectives-{2,4}-h200.csv). Newer architectures have faster kernels in NCCL (vllm
+ * pulls 37756, 42324); over PCIe even the links' rates are assumed. */
 #define LEAD 1.5
 #define UNTUNED_LEAD 2.0
 enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* Time of a word between the GPUs, in us, on which the starts below were fitted: selector/measured/graph-4-h200.csv. */
+/* One way of a word between GPUs, in us, at which the starts below were fitted (selector/measured/graph-4-h200.csv). */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
@@ -50,9 +46,8 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Nothing was measured over PCIe. Shunt's rates below one switch, and between more than 2 GPUs without one, are
- * published; those of 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/tuning.md). Stores to
- * several GPUs at once are very slow through a CPU's host bridge. */
+/* Nothing was measured over PCIe: published or assumed rates (docs/lab/pcie.md). A CPU's host bridge is very slow for
+ * stores to several GPUs at once. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
@@ -62,8 +57,8 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
 }
 
 /* Rate of copies out of one GPU per NVLink: 390 GB/s over 18 links on sm_90 (selector/measured/stores-h200.csv). Links
- * of sm_80 have the same nominal rate, those of sm_100 twice that (NVIDIA's data sheets), which NCCL may reach; Shunt's
- * stores were not measured there. */
+ * of sm_80 have the same nominal rate, those of sm_100 twice that (NVIDIA's data sheets): NCCL may reach it, Shunt's
+ * stores were not measured. */
 #define LANE 21.67e3
 #define LANE_100 43.3e3
 static double rate_of_lane(const sel_topology_t *topology)
@@ -144,16 +139,16 @@ static double load_of(load_t load, double nranks)
 }
 
 /* Enters a kernel, notifies every peer, and waits for theirs. Fitted on sm_90, whose dependent launch saves 0.25 us
- * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). Figures of
- * PCIe include this. */
+ * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). PCIe's
+ * figures include this. */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
     return 1.6 + 0.1 * topology->nranks + (late ? 0.55 : 0);
 }
 
-/* A buffer of 2^k bytes does not divide into whole vectors among 3, 5, 6 or 7 ranks. Push then takes 3.1 us more, at
- * 0.6 of the rate (selector/measured/collectives-3-h200.csv, alltoall and allgather). */
+/* A buffer of 2^k bytes does not divide into whole vectors among 3, 5, 6 or 7 ranks: push takes 3.1 us more, at 0.6 of
+ * the rate (selector/measured/collectives-3-h200.csv, alltoall and allgather). */
 #define UNEVEN_START 3.1
 #define UNEVEN_PART 0.6
 static bool uneven(const sel_topology_t *topology)
@@ -214,9 +209,8 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
-/* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On more than four, messages
- * above 4 MB have never run; on three and four, longer ones are slower than NCCL's if a rank has several
- * (selector/measured/sweep-4-h200.csv). */
+/* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On three and four, messages
+ * above 8 MB are slower than NCCL's if a rank has several (sweep-4-h200.csv); on more, none above 4 MB has run. */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
     const bool four = topology->nranks <= 4;
@@ -226,7 +220,7 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
 }
 
 /* Over PCIe: below the shortest published times of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
- * selector/measured/published-pcie.csv). 0: none was published for calls with a root and for messages. */
+ * selector/measured/published-pcie.csv). 0: none for calls with a root and messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
@@ -253,7 +247,7 @@ uint64_t sel_cost_bound(uint32_t index)
     return (index % 2 ? octave * 181 / 128 : octave) + 1; /* bands end at round sizes, as in a table */
 }
 
-/* From 1 MiB on, more blocks are clearly faster. Messages need 64 from 128 KiB on, for both directions of a link. */
+/* From 1 MiB on, more blocks are clearly faster; messages need 64 from 128 KiB on, for both directions of a link. */
 uint64_t sel_usual_few(alg_collective_t collective)
 {
     return collective == ALG_SEND_RECV ? 64 * KIB : MIB;
@@ -269,7 +263,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t col
     return (sel_choice_t){.blocks = bytes <= sel_usual_few(collective) ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest algorithm, or `only`, if faster than *time; unless calls may be forwarded, also one that has not run. */
+/* The fastest algorithm, or `only`, if faster than *time. One that has not run counts unless calls may be forwarded. */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)
@@ -308,7 +302,6 @@ double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collect
            (sure && topology->arch <= NEWEST_MEASURED ? LEAD : UNTUNED_LEAD);
 }
 
-/* NULL if none has the lead at this size. */
 static const alg_algorithm_t *leader(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                                      uint64_t bytes, const alg_algorithm_t *only)
 {

@@ -5,7 +5,7 @@
 
 #include "selector/selector.h"
 
-/* Sizes at which the model is evaluated, each for all sizes up to the next: two per octave, 1 KiB to 1 GiB. */
+/* Sizes at which the model is evaluated, each for sizes up to the next: two per octave, 1 KiB to 1 GiB. */
 enum { SEL_COST_BOUNDS = 41 };
 uint64_t sel_cost_bound(uint32_t index);
 

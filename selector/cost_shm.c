@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cost_shm.c - the predicted time of a collective through host memory: its start, its crossings, and a GPU's writes and
- * reads over its PCIe link.
- *
- * Shunt's times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring through shared memory, below its times
- * on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (same files, and selector/measured/shm-nccl-4-h200.csv). Unless `shunt tune`
- * measured the link, it counts as slow for Shunt and fast for NCCL. If the GPUs also reach each other (memory.c),
- * NCCL's time is the better of both paths.
- */
+/* cost_shm.c - the predicted time of a collective through host memory: its start, its crossings, and a GPU's writes and
+ * reads over its PCIe link. Shunt's times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring through
+ * shared memory, below its times on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (same files, and
+ * selector/measured/shm-nccl-4-h200.csv). A link that `shunt tune` has not measured counts as slow for Shunt and fast
+ * for NCCL. If the GPUs also reach each other (memory.c), NCCL takes the better path. */
 #include "selector/cost.h"
 
 #include <stddef.h>

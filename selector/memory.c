@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - selects GPU memory or host memory for a communicator over PCIe. Below one switch, stores to a peer are the
- * shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to host memory, so the cost
- * model decides. The plan, and so the result, is the same on all ranks. */
+ * shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to host memory: the cost model
+ * decides. The plan, and so the result, is the same on all ranks. */
 #include "selector/memory.h"
 
 #include "selector/cost.h"
@@ -49,7 +49,7 @@ static double time_of(const sel_topology_t *topology, const alg_map_t *map, uint
     return most;
 }
 
-/* Compares all-reduces of all sizes, except those that the real NCCL gets in both cases. */
+/* Compares all-reduces of all sizes, except those that the real NCCL gets either way. */
 static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *host)
 {
     alg_map_t map;

@@ -6,7 +6,7 @@
 #include "selector/selector.h"
 
 /* Whether the tuned table applies to this machine. The loader refuses another machine's; this also refuses it if the
- * communicator's GPUs differ in kind. */
+ * GPUs differ in kind. */
 bool sel_tuned_is_ours(const sel_plan_t *plan);
 
 #endif

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md explains it.
- *
- * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") applies to the
- * items after it, and an item is
+/* policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md explains it.
+ * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") applies to the items
+ * after it, and an item is
  *   [from-to=]what      for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers
  *   ^name               never this algorithm
  * and `what` is name[:blocksxthreads] (at most this grid; without one, a usual grid), nccl or builtin. Later items win.
- * An algorithm's name applies to the collectives that have it; at least one must.
- */
+ * An algorithm's name applies to the collectives that have it; at least one must. */
 #ifndef SHUNT_POLICY_H
 #define SHUNT_POLICY_H
 

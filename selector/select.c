@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* select.c - the choice, by binary search in the plan's bands. It is the same on every rank, except for the blocks of
+/* select.c - the choice, by binary search in the plan's bands: the same on every rank, except for the blocks of
  * unaligned buffers (alg_algorithm_t). */
 #include "selector/cost.h"
 
@@ -9,8 +9,7 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* From the band that contains `bytes` on. None if the scratch is too small for any algorithm, or the collective has
- * none. */
+/* From the band that contains `bytes` on. None: no algorithm, or the scratch is too small for any. */
 typedef struct bands {
     const sel_band_t *first, *end;
 } bands_t;
@@ -30,7 +29,7 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
 }
 
 /* If the message does not fit the band's algorithm (one-shot and two-shot need a quarter more room for integers), uses
- * the rule of larger bands. NULL: no rule fits, or the real NCCL gets the size. */
+ * larger bands' rule. NULL: no rule fits, or the real NCCL gets the size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -44,7 +43,7 @@ static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, u
     return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
-/* If nothing may be forwarded: the first that fits, those for small messages first. */
+/* If nothing may be forwarded: the first that fits; those for small messages are first. */
 static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selector.h - selects a call's algorithm: a pure function of facts that are the same on every rank, without CUDA,
+/* selector.h - selects a call's algorithm: a pure function of facts that are equal on all ranks, without CUDA,
  * environment or locks. */
 #ifndef SHUNT_SELECTOR_H
 #define SHUNT_SELECTOR_H
@@ -13,7 +13,7 @@ extern "C" {
 
 /* ---- Rows of a table ------------------------------------------------------------ */
 
-/* Times differ between types: floats are sent with a sentinel, integers with escape words, and the width determines the
+/* Times differ between types: floats travel with a sentinel, integers with escape words, and the width sets the
  * arithmetic per byte. So a row applies to kinds of types, one bit each. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
@@ -47,7 +47,7 @@ typedef struct sel_tuned {
     uint32_t rows;
     uint32_t measured[SEL_MEASURED_CLASSES]; /* sel_class_hash of each measured class; 0: no more */
     uint32_t old;                            /* bit i: measured[i] was last measured with another NCCL */
-    uint32_t known;                          /* bit i: measured[i] was measured with this NCCL at least once */
+    uint32_t known;                          /* bit i: measured[i] was once measured with this NCCL */
     sel_measured_t link;
     sel_host_measured_t host;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
@@ -67,7 +67,7 @@ typedef struct sel_settings {
 /* algorithm NULL: the real NCCL */
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
-    uint16_t blocks;  /* the most; the algorithm's shape lowers them for short messages */
+    uint16_t blocks;  /* the most; the algorithm's shape may lower it */
     uint16_t threads; /* likewise, per block */
     sel_reason_t reason;
     const char *source; /* the benchmark that set it; static */
@@ -116,11 +116,10 @@ typedef struct sel_query {
     alg_type_t type;
     alg_op_t op;
     uint64_t count; /* as in alg_call_t */
-    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to the rank itself. Affects
-                     * only the number of blocks */
+    bool slow;      /* unaligned buffers (alg_call_is_aligned), or a message to this rank; only affects blocks */
 } sel_query_t;
 
-/* Checks a policy (policy.h). False on a fault, with one line in `fault`: position, and what was expected. */
+/* Checks a policy (policy.h). False: a fault; `fault` has one line: position, and what was expected. */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
@@ -133,7 +132,7 @@ typedef enum sel_measurement {
     SEL_MEASURED
 } sel_measurement_t;
 sel_measurement_t sel_plan_measurement(const sel_plan_t *plan);
-/* Whether the plan takes any call, or SHUNT_ALGO is set; otherwise a plan that does may replace it. */
+/* Whether the plan takes any call, or SHUNT_ALGO is set; otherwise one that does may replace it. */
 bool sel_plan_serves(const sel_plan_t *plan);
 /* Rows in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);

@@ -15,8 +15,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The figures were measured without multicast, with which the real NCCL moves large messages faster; how much was not
- * measured. Only a tuned table or SHUNT_ALGO overrides this. */
+/* Measured without multicast, by which NCCL moves larger messages faster. Only a tuned table or SHUNT_ALGO overrides
+ * it. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */
@@ -39,8 +39,8 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
 }
 
 /* The table's figures count if measured on the same kind of links and at least as many GPUs; behind NVSwitch a GPU's
- * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST): their figures count only behind
- * NVSwitch, which is at least as fast. Impossible values from another process are ignored. */
+ * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST), and count only behind NVSwitch,
+ * which is at least as fast. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;
@@ -96,7 +96,6 @@ static void find_built_in(sources_t *sources)
     }
 }
 
-/* NULL: none. */
 static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -149,7 +148,7 @@ sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
     return SEL_NOT_MEASURED;
 }
 
-/* A row for Shunt that was measured with another NCCL applies only where the model also predicts a clear lead. */
+/* A row for Shunt measured with another NCCL applies only where the model also predicts a lead. */
 static bool holds(const sources_t *sources, const sel_tuned_row_t *row, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -193,7 +192,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->threads = row->threads;
     rule->source = row->source;
     if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
-        return false; /* for example a row of the host device */
+        return false; /* a row of the host device */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
@@ -212,7 +211,7 @@ static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rul
 }
 
 /* If nothing may be forwarded: the model's fastest algorithm, with the grid of its last built-in row for smaller
- * messages; without one, the usual grid. */
+ * messages, else the usual grid. */
 static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
     double time = HUGE_VAL;
@@ -411,7 +410,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     find_measured(plan);
     const sel_measurement_t measurement = sel_plan_measurement(plan);
     sources_t sources = {.plan = plan, .old = measurement == SEL_MEASURED_OTHER || measurement == SEL_MEASURED_EARLIER};
-    /* The policy may be another rank's: if it does not parse, it counts as empty on every rank. */
+    /* The policy may be another rank's: one that does not parse counts as empty on every rank. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;

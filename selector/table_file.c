@@ -170,7 +170,7 @@ static bool read_source(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->source, sizeof row->source);
 }
 
-/* In the order of OLD_COLUMNS; a reader may use the fields that precede its own. */
+/* In the order of OLD_COLUMNS; a reader may use the fields before its own. */
 static const struct {
     bool (*read)(piece_t piece, sel_file_row_t *row);
     const char *expected;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_file.h - a measured table as text: what `shunt tune` writes and the
- * library reads.
+ * table_file.h - a measured table as text: what `shunt tune` writes and the library reads.
  *
  *   # shunt table 2
- *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
+ *   # machine: 5a3c... (sel_fingerprint, 16 hexadecimal digits)
  *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us, over nvswitch
  *   # measured: nvswitch-sm90-4, nccl 22809
  *   # host: 30.100 GB/s stored, 36.200 GB/s loaded among 4 GPUs, one way 1.660 us, over nvswitch
@@ -12,21 +11,19 @@
  *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
  *
  * Other lines that begin with '#' are comments, except "# machine: " and three optional kinds:
- *   # link:      the rate at which all GPUs of the machine copied to each other, and the kind of link
- *   # host:      the rates at which they stored to host memory and loaded from it, and the kind of link
- *   # measured:  a class for which the table has all rows that it needs, perhaps none, and ncclGetVersion's number (0:
- *                the host device); one line per version with which the class was measured. The rows are of the last.
- * Older tables lack the kind of link.
+ *   # link: the rate at which all GPUs of the machine copied to each other, and the kind of link (older tables: none)
+ *   # host: the rates at which they stored to host memory and loaded from it, and the kind of link
+ *   # measured: a class that has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the host
+ *     device); one line per version with which the class was measured. The rows are of the last.
  *
  * collective is a name of alg_collective_name; types are "any", or kinds of selector.h joined by '+'; from and to are
- * bytes of a rank's larger buffer, both inclusive, and an empty `to` means no limit; algorithm is a name, or nccl with
- * 0 blocks and threads.
+ * bytes of a rank's larger buffer, both inclusive, and an empty `to` means no limit; algorithm is a name, not checked
+ * here, or nccl with 0 blocks and threads.
  *
  * "# shunt table 1" is read too. There a column before the types is "eager", "captured" or "any": rows with "eager" are
  * skipped, the others apply to all calls.
  *
- * Names of algorithms are not checked here. This file allocates nothing and opens no files, so that the command can
- * read tables with the same code.
+ * This file allocates nothing and opens no files, so that the command can read tables with the same code.
  */
 #ifndef SHUNT_TABLE_FILE_H
 #define SHUNT_TABLE_FILE_H
@@ -59,7 +56,7 @@ typedef struct sel_file_row {
     char source[SEL_FILE_SOURCE_BYTES];
 } sel_file_row_t;
 
-/* Name of a note beside the tables, which makes `shunt run` measure: fingerprint, ranks, host name. */
+/* Name of a note beside the tables that makes `shunt run` measure: fingerprint, ranks, host name. */
 #define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
 /* Its line: the class, NCCL's version, NCCL's path (host device: 0 and "-"). */
 #define SEL_NOTE_LINE "%s %u %s\n"
@@ -70,7 +67,7 @@ typedef struct sel_file_measured {
     uint32_t nccl;
 } sel_file_measured_t;
 
-/* A reader of text that the caller owns; it need not end with a NUL. */
+/* A reader of the caller's text, which need not end with a NUL. */
 typedef struct sel_file {
     const char *at, *end;
     uint32_t line; /* of the last row or fault */
@@ -84,7 +81,7 @@ typedef struct sel_file {
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Reads the head; rows follow. False if it is no table: `fault` has the place, and what was expected. */
+/* Reads the head; rows follow. False: no table; `fault` has the place, and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
 /* The next row, the fault of a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
@@ -93,7 +90,7 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 extern const char sel_file_columns[];
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
 /* Write lines: the first two, the link's, the host's, a measured class's and a row's. The link's and the host's are
- * empty if not measured, or outside the reader's range. */
+ * empty if not measured, or out of the reader's range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);

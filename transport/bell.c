@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that other processes increment and on which one
- * thread sleeps; a futex in shared memory wakes across processes. A broken peer can only wake the thread needlessly. */
+/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that peers increment, and a futex on which one
+ * thread sleeps. A broken peer can only wake it needlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -17,7 +17,7 @@
 enum { PAGE_BYTES = 4096 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER;
-static net_memory_t own; /* one page, of process `pid` */
+static net_memory_t own; /* of process `pid` */
 static net_bell_t own_place;
 
 /* Called with the lock held. */

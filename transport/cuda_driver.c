@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.c - see cuda_driver.h. Each function is requested in the version of the first CUDA with its present form,
- * or by name, so every driver of CUDA 12 or later gives the same ABI. */
+/* cuda_driver.c - each function is requested in the version of the first CUDA with its present form, or by name, so
+ * every driver of CUDA 12 or later gives the same ABI. */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
 
@@ -15,7 +15,7 @@
 typedef struct entry {
     size_t offset;
     const char *name;
-    int version; /* first CUDA with this form; above ALL_HAVE the function may be missing */
+    int version; /* first CUDA with this form; above ALL_HAVE it may be missing */
 } entry_t;
 
 enum { OLDEST = 11020, ALL_HAVE = 12000 };
@@ -61,7 +61,7 @@ static void *look_up(const entry_t *entry)
 }
 #else
 /* These runtimes request functions of their own version, which an older driver refuses; the plain name is the first
- * form. The runtime keeps the library loaded, so it is never closed. */
+ * form. Never closed: the runtime keeps the library loaded. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

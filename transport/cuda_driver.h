@@ -11,7 +11,7 @@ typedef struct net_driver {
     CUresult (*context_set)(CUcontext context);
     CUresult (*primary_state)(CUdevice device, unsigned *flags, int *active);
     CUresult (*pointer_attribute)(void *data, CUpointer_attribute attribute, CUdeviceptr at);
-    CUresult (*capture_mode)(CUstreamCaptureMode *mode); /* exchanges this thread's capture mode */
+    CUresult (*capture_mode)(CUstreamCaptureMode *mode);
     CUresult (*granularity)(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
     CUresult (*create)(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                        unsigned long long flags);

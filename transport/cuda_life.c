@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_life.c - whether the program has reset a device (cudaDeviceReset), which frees all memory and mappings without
- * notice. So each device has a mark: a small allocation, with a number that the driver never reuses. If the mark's
- * address no longer has that number, the device was reset, and gets a new mark. Only a reset frees a mark. */
+ * notice. Each device has a mark: a small allocation that only a reset frees, with a number that the driver never
+ * reuses. If its address no longer has that number, the device was reset, and gets a new mark. */
 #define _GNU_SOURCE
 #include "transport/transport.h"
 
@@ -48,7 +48,7 @@ static void renew(mark_t *mark)
         mark->number = 0;
 }
 
-/* False: unknown now. *life 0: the driver does not number allocations. */
+/* False: unknown now. */
 static bool ask_life(int device, uint64_t *life)
 {
     net_scope_t scope;
@@ -71,7 +71,7 @@ uint64_t net_device_life(int device)
     return life;
 }
 
-/* A device that the program has reset, and not used since, has no context; to ask for its life would make one. */
+/* A device that was reset, and not used since, has no context; asking for its life would make one. */
 static bool has_context(int device)
 {
     unsigned flags;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context, since
- * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed, since an allocation in
- * the stricter modes breaks another thread's capture. Before a runtime call the device is set, or a context on device 0
- * would be created. The current context is compared with the primary one: no kernel of Shunt may launch in a context of
- * cuCtxCreate, though the runtime reports the device as current. */
+/* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context:
+ * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed: an allocation in the
+ * stricter modes breaks another thread's capture. The device is set before any runtime call, which else creates a
+ * context on device 0. Contexts are compared, not devices: no kernel launches in a context of cuCtxCreate, whose device
+ * the runtime reports as current. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

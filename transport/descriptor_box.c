@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* descriptor_box.c - see descriptor_box.h. A box owns its socket, its name and the descriptors not yet taken. */
+/* descriptor_box.c - a box owns its socket, its name and the descriptors not yet taken. */
 #define _GNU_SOURCE
 #include "transport/descriptor_box.h"
 
@@ -21,7 +21,6 @@ typedef struct message {
     uint64_t from[2];
 } message_t;
 
-/* One descriptor, and the credentials that every message carries. */
 typedef union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];

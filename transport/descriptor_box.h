@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* descriptor_box.h - a mailbox for file descriptors: a non-blocking unix datagram socket under a name in /dev/shm, mode
- * 0600, since any user could flood an abstract socket. The name is removed by the first take, when all peers have sent,
- * by the close, or by a sweep after a crash. A message counts only from a process of this user, with the receiver's
- * token, which the ranks' private segment contains. */
+ * 0600, since any user could flood an abstract socket. The first take (all peers have sent), the close, or a sweep
+ * after a crash removes the name. A message counts only from this user, with the receiver's token from the segment. */
 #ifndef SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 #define SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 
@@ -34,10 +33,10 @@ typedef struct net_box {
 int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME_BYTES]);
 /* Sends to the box `name` with token `to`. Waits up to 10 s for room. */
 int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], int descriptor);
-/* Takes the descriptor that `from` sent; the caller closes it. -ENOENT if there is none. Never blocks. After a take
- * nothing can be sent to the box. */
+/* Takes the descriptor that `from` sent; the caller closes it. -ENOENT: none. Never blocks. Afterwards nothing can be
+ * sent to the box. */
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor);
-/* Also closes descriptors that were not taken. */
+/* Closes untaken descriptors, too. */
 void net_box_close(net_box_t *box);
 /* Removes a box of this user that no process has open, if it is `seconds` old: a new one may not be open yet. */
 void net_box_sweep(const char *name, long seconds);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.c - see guests.h. The page is host memory (memory_host.c). A broken peer can only prevent memory from being
- * freed, or release its own mapping too early. */
+/* guests.c - the page is host memory (memory_host.c). A broken peer can only prevent memory from being freed, or
+ * release its own mapping too early. */
 #define _GNU_SOURCE
 #include "transport/guests.h"
 

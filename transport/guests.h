@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guests.h - which processes have mapped a block of IPC memory. CUDA does not define what happens to a mapping when the
- * owner frees the memory, so each block has a guest book, a page of host memory. A guest enters it before mapping, and
- * leaves after unmapping. The owner closes the book to new guests, and frees the memory when every guest has left or is
- * dead. */
+ * owner frees the memory, so each block has a guest book (a page of host memory), which guests enter before mapping and
+ * leave after unmapping. The owner closes it, and frees the memory when all guests have left or died. */
 #ifndef SHUNT_TRANSPORT_GUESTS_H
 #define SHUNT_TRANSPORT_GUESTS_H
 
@@ -33,7 +32,7 @@ typedef struct net_guest {
 } net_guest_t;
 
 int net_guests_open(net_guest_book_t *book, net_host_place_t *place);
-/* Closes the book to new guests. True if no living guest is left. */
+/* Closes the book. True if no living guest is left. */
 bool net_guests_have_left(const net_guest_book_t *book);
 void net_guests_close(net_guest_book_t *book);
 

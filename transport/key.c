@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* key.c - 128-bit keys of communicators, and names of their segments. Keys must spread well but need not resist an
- * attacker, who sees only names: a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of the key
- * alone. */
+/* key.c - 128-bit keys of communicators, and names of their segments. Keys must spread well. They need not resist an
+ * attacker, who sees only names: a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of the key. */
 #include <string.h>
 
 #include "transport/transport.h"

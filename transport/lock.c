@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lock.c - locks that are free in a forked child. A child has only the forking thread: a lock held by another thread
- * would stay locked, with its data half changed. So a fork first takes all these locks. No thread holds two, so their
- * order does not matter.
- */
+/* lock.c - locks that are free in a forked child, where a lock held by another thread would stay locked, with its data
+ * half changed. So a fork first takes all of them, in any order, since no thread holds two. */
 #include "transport/transport.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

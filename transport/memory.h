@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - the interface of the kinds of peer memory, which peer_memory.c manages. A peer may be broken: every field
- * of its offer is checked before use, here or by the kernel. */
+/* memory.h - the kinds of peer memory, which peer_memory.c manages. A peer may be broken: every field of its offer is
+ * checked before use, here or by the kernel. */
 #ifndef SHUNT_TRANSPORT_MEMORY_H
 #define SHUNT_TRANSPORT_MEMORY_H
 
@@ -34,7 +34,7 @@ typedef struct net_offer {
             net_host_place_t guests;
         } ipc;
         struct {
-            char box[NET_BOX_NAME_BYTES]; /* receives descriptors */
+            char box[NET_BOX_NAME_BYTES];
         } vmm;
         uint8_t bytes[200];
     } as;
@@ -53,10 +53,10 @@ struct net_range {
 struct net_memory {
     net_memory_kind_t kind;
     int device;
-    uint64_t life; /* of the device; 0: unknown, or not CUDA */
+    uint64_t life; /* 0: unknown, or not CUDA */
     size_t bytes;
     int node;           /* host: NUMA node of its pages */
-    net_range_t *range; /* contains the memory, at `at`; NULL: no range */
+    net_range_t *range; /* contains the memory, at `at`; may be NULL */
     void *at;
     void *pointer;
     net_token_t token;
@@ -91,8 +91,8 @@ struct net_mapping {
 
 /* A function that fails undoes its work, except where a free may wait for kernels. */
 typedef struct net_memory_ops {
-    /* memory->device and ->bytes are set; sets the other fields and offer->as. After a failure, memory->pointer needs
-     * `destroy` unless it is NULL. */
+    /* memory->device and ->bytes are set; sets the other fields and offer->as. After a failure, a memory->pointer that
+     * is not NULL needs `destroy`. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
     /* -EAGAIN: the driver forbids it now, or a peer has it mapped. Otherwise the memory is gone. */
     int (*destroy)(net_memory_t *memory);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_host.c - host memory that ranks of several processes share. A memfd has no name, so a crash leaves nothing
- * behind, and does not count against /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd;
- * where the kernel refuses (other user or pid namespace, a process that is not traceable or has lost its first thread),
- * the descriptor is sent to their box. Seals prevent truncation, so a mapping of a checked size never faults. The owner
- * keeps its descriptor; the memory lives while any process has it mapped. */
+/* memory_host.c - host memory that processes share, in a memfd: no name that a crash leaves behind, and not in
+ * /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd; where the kernel refuses (other user or
+ * pid namespace, a process that is not traceable or has lost its first thread), the descriptor is sent to their box.
+ * Seals prevent truncation, so a mapping of a checked size never faults. The memory lives while any process maps it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +22,7 @@
 #define HOST_LINK "/memfd:" HOST_NAME
 enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A memfd may exceed the machine's memory; the kernel would kill a process that uses it. */
+/* A memfd may exceed the machine's memory; the kernel would kill its user. */
 static bool too_large(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_vmm.c - device memory made of a physical block and a mapping (cuMem*). The first choice, since only such
- * memory can be added piece by piece to a reserved range. A block lives while any process holds it, so an owner may
- * free it before its peers. Access is granted per mapping and device, without peer access of contexts. */
+/* memory_vmm.c - device memory made of a physical block and a mapping (cuMem*). The first choice, since only it can be
+ * added piece by piece to a reserved range. A block lives while any process holds it, so an owner may free it before
+ * its peers. Access is granted per mapping and device, without peer access of contexts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -12,8 +12,8 @@
 #include "transport/memory.h"
 
 /* One thread at a time: on 4 H200 (driver 580.159.04) cuMemUnmap crashed while other threads of the process made such
- * calls (`gpu_comms -k many`, threads). As an unmapping may wait for kernels, which may need a call of the thread that
- * waits here, nobody waits longer than MOST_NS; nor does a forked child, whose lock no thread gives back. */
+ * calls (`gpu_comms -k many`, threads). Nobody waits longer than MOST_NS: an unmapping may wait for kernels that need a
+ * call of a waiting thread, and in a forked child no thread gives the lock back. */
 static const uint64_t MOST_NS = 1000000000;
 enum { NAP_NS = 50000 };
 static pthread_mutex_t g_turn = PTHREAD_MUTEX_INITIALIZER;
@@ -175,7 +175,7 @@ static int vmm_import(const net_driver_t *driver, int descriptor, net_mapping_t 
         driver->import_handle(&handle, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     if (error)
         return error;
-    /* The driver maps at most the block's size, so a wrong size in an offer fails here. */
+    /* Fails if an offer's size exceeds the block's. */
     error = map_block(driver, handle, mapping->bytes, mapping->device, mapping->at, &mapping->pointer);
     if (error) {
         (void)driver->release(handle);

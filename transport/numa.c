@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numa.c - see numa.h. mbind is a direct system call, so that no program needs libnuma. */
+/* numa.c - mbind is a direct system call, so that no program needs libnuma. */
 #define _GNU_SOURCE
 #include "transport/numa.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peer_memory.c - own memory, and mappings of peers' memory, of all kinds. A rank of the same process finds memory in
- * `books` by its random token, never by a pointer from an offer, and holds a reference, so that no rank's destroy frees
- * what another uses. The lock guards lists, references and `destroyed`; no driver call is made under it. A driver's
- * free waits for every kernel of the device: the caller of net_memory_reap knows when none runs. */
+ * `books` by its random token, never by a pointer from an offer, and holds a reference. The lock guards lists,
+ * references and `destroyed`; no driver call is made under it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -155,7 +154,7 @@ static void drop(net_memory_t *memory, bool owner)
         free_memory(memory);
 }
 
-/* Takes a reference. NULL if this process no longer has such memory. */
+/* Takes a reference. NULL: this process has no such memory. */
 static net_memory_t *hold(const net_offer_t *offer)
 {
     net_lock_take(&books_lock);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.c - the identity of a process, and whether it still runs. Pids are reused, so the start time (clock ticks
- * since boot) is compared too, within one time namespace, since each has its own offset. Nothing is cached, since a
- * fork would invalidate it. */
+/* process.c - whether a process still runs. Pids are reused, so start times (clock ticks since boot) are compared too,
+ * within one time namespace, which sets their offset. Nothing is cached, since a fork would invalidate it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +20,8 @@ typedef struct process_stat {
     uint64_t start_ticks;
 } process_stat_t;
 
-/* The command in parentheses may contain anything, so fields are read after it: 3 is the state, 20 the number of
- * threads, 22 the start time. */
+/* Read after the command in parentheses, which may contain anything: field 3 is the state, 20 the number of threads, 22
+ * the start time. */
 static int read_stat(int64_t pid, process_stat_t *stat)
 {
     char path[64];
@@ -45,8 +44,8 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-/* A process in a new pid namespace may still have an outer one's /proc, with another pid. Pids are then those of that
- * /proc, identified by its device number, which is smaller than any namespace's inode. */
+/* A process in a new pid namespace may still see an outer one's /proc, with another pid. Pids are then that /proc's,
+ * identified by its device number: smaller than any namespace's inode. */
 static uint32_t own_pid_namespace(int64_t *pid)
 {
     char named[32];

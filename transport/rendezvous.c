@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rendezvous.c - slots, stages and the verdict, in a segment that ranks share. A joiner writes only its own slot; one
- * release store (slot state, record size or verdict) publishes the contents. So a reader sees complete records or none,
- * and a joiner may be killed at any point. The verdict names the slot with its reason, so one compare-and-swap sets
- * both. Peers may be broken: numbers from the segment are checked before use. The handle owns the mapping; the first
- * process to unlink removes the name. */
+ * release store (slot state, record size or verdict) publishes the contents: a reader sees complete records or none,
+ * and a joiner may be killed at any point. The verdict names the slot with its reason: one compare-and-swap sets both.
+ * Peers may be broken: the segment's numbers are checked. The handle owns the mapping. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +23,7 @@ struct net_rendezvous {
     uint32_t nranks;
     bool unlinked;
     pid_t pid;    /* a forked child must not post or leave */
-    char *reason; /* points to reason_copy, which net_reason fills through a const handle */
+    char *reason; /* to reason_copy, which net_reason fills through a const handle */
     char reason_copy[SEGMENT_REASON_BYTES];
 };
 
@@ -35,8 +34,7 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Called with the segment locked. The slot is complete before it counts, so its joiner's life can be checked; a joiner
- * killed half way has not joined. */
+/* Called with the segment locked. The slot is complete before it counts, so its joiner's life can be checked. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -102,7 +100,7 @@ int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks)
     return 0;
 }
 
-/* NULL if the rank is invalid or has no slot yet. */
+/* NULL: the rank is invalid, or has no slot yet. */
 static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
     net_segment_t *segment = segment_of(rendezvous);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reserve.c - see reserve.h. Above the limit on file sizes (ulimit -f), which also applies to files in memory, a signal
- * would end the program. */
+/* reserve.c - above the limit on file sizes (ulimit -f), also of files in memory, a signal would end the program. */
 #define _GNU_SOURCE
 #include "transport/reserve.h"
 

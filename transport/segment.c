@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * segment.c - named segments in /dev/shm: open, create, replace, remove.
- *
+/* segment.c - named segments in /dev/shm: open, create, replace, remove.
  * A segment is filled, judged dead and removed under the file's lock (flock). The kernel drops a dead process's lock,
- * so the next process completes what a killed creator left. A process that waited for the lock starts over if the file
- * has lost its name, so two processes cannot remove each other's segments.
- *
+ * so the next process completes what a killed creator left. Who waited for the lock starts over if the file has lost
+ * its name, so nobody removes another's segment.
  * A joiner is dead if its process is; in another pid namespace, if the lock on its slot's byte is free (an open-file
  * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's, before
  * its slot counts, so no living joiner is judged dead.
- *
- * Another owner or mode than 0600 is refused, except for owner's rights that a umask removed. The owner is checked
- * before opening: another user's lease can delay an open by 45 s.
- */
+ * Another owner or mode than 0600 is refused, except for rights that a umask removed. The owner is checked before
+ * opening: another user's lease can delay an open by 45 s. */
 #define _GNU_SOURCE
 #include "transport/segment.h"
 
@@ -32,7 +27,7 @@
 #include "transport/descriptor_box.h"
 #include "transport/reserve.h"
 
-/* Ranks of a process share one mapping, which saves memory and lets the thread sanitizer match stores with loads. */
+/* Ranks of a process share one mapping: it saves memory, and the thread sanitizer can match stores with loads. */
 typedef struct mapped {
     struct mapped *next;
     dev_t device;
@@ -48,7 +43,7 @@ static mapped_t *mapped_list;
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
-    OPEN_ATTEMPTS = 64, /* an attempt fails when another process replaces the segment */
+    OPEN_ATTEMPTS = 64, /* one fails when another process replaces the segment */
     LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
     SWEEP_ENTRIES = 1024,
     SWEEP_BOX_SECONDS = 60
@@ -101,7 +96,7 @@ static int check_owner(const struct stat *info)
     return 0;
 }
 
-/* The segment is new, or its creator died early: relevant bytes are zero. */
+/* New, or its creator died early: relevant bytes are zero. */
 static int fill(net_segment_t *segment)
 {
     if (getrandom(&segment->place, sizeof segment->place, 0) != (ssize_t)sizeof segment->place)
@@ -149,7 +144,7 @@ static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
            (segment->slot[slot].kept && fcntl(fd, F_OFD_GETLK, &life) == 0 && life.l_type == F_UNLCK);
 }
 
-/* Called with the segment locked. True if decided, or all joiners are gone. Without joiners the segment is new. */
+/* Called with the segment locked. True if decided, or all joiners are gone; a segment without joiners is new. */
 static bool finished(net_segment_t *segment, int fd)
 {
     if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
@@ -249,8 +244,8 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor, since the name may now be
- * another file's; O_PATH descriptors change rights through /proc. */
+/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor: the name may be another
+ * file's by now. O_PATH descriptors change rights through /proc. */
 static bool give_rights(int fd)
 {
     struct stat info;

@@ -46,7 +46,7 @@ typedef struct net_segment {
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 
-/* The layout is part of the protocol, and compilers may differ. */
+/* Part of the protocol; compilers may differ. */
 _Static_assert(sizeof(net_record_t) == 8, "net_record_t");
 _Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + SEGMENT_RECORDS_BYTES, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 112 + 16 * sizeof(net_slot_t), "net_segment_t");
@@ -60,7 +60,7 @@ typedef struct net_named {
     int life; /* holds the lock of the slot's byte, else -1 */
 } net_named_t;
 
-/* Opens or creates the segment, maps it and holds its lock; replaces a dead one. */
+/* Opens or creates the segment, maps and locks it; replaces a dead one. */
 int net_segment_open(const net_key_t *key, net_named_t *named);
 /* -ENOENT: the name refers to another file. */
 int net_segment_lock(net_named_t *named);
@@ -68,8 +68,7 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
-/* Called with the segment locked. Locks the slot's byte while its joiner needs the name (segment.c). False if the
- * system has no such locks. */
+/* Called with the segment locked. Locks the slot's byte while its joiner needs the name. False: the system cannot. */
 bool net_segment_keep(net_named_t *named, uint32_t slot);
 /* `own`: this process joined; false in a forked child. */
 void net_segment_release(net_named_t *named, bool own);

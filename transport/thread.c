@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* thread.c - threads of this library in a program that is not ours. */
+/* thread.c - see transport.h. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
- * outputs only on success, log nothing, and wait for another rank only where stated. Any thread may call them, for
- * different objects. */
+ * outputs only on success, log nothing, and wait for another rank only where stated. Threads may use different
+ * objects. */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 
@@ -15,9 +15,7 @@ extern "C" {
 #endif
 
 /* ---- Processes -----------------------------------------------------------------
- * The identity of a process. Containers that share /dev/shm may have two processes with one pid and start time. No
- * padding: compared as bytes.
- */
+ * A process, compared as bytes (no padding). Containers that share /dev/shm may have a pid and start time twice. */
 typedef struct net_process {
     int64_t pid;             /* as /proc names it, perhaps of an outer pid namespace */
     uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 without /proc */
@@ -29,15 +27,12 @@ net_process_t net_process_self(void);
 bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
- * Numbers 0 to 2 belong to the program. If it has closed them, the next opens get them, so no descriptor that is kept
- * or written to may have them.
- */
+ * A descriptor that is kept or written to must not be 0 to 2, which the program owns and may have closed. */
 /* Moves to a number of at least 3, close-on-exec. -1 with errno on failure, or if `made` is negative. */
 int net_descriptor(int made);
 /* Redirects later writes to /dev/null. Async-signal-safe. */
 void net_mute(int descriptor);
-/* The file behind a descriptor. A daemon closes all descriptors, and may reuse a long-kept number: check before writing
- * or closing. */
+/* The file behind a descriptor. A daemon closes all descriptors: check a long-kept number before writing or closing. */
 typedef struct net_mark {
     uint64_t device, inode;
 } net_mark_t;
@@ -49,9 +44,7 @@ void net_close(int descriptor, const net_mark_t *mark);
 void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
- * Starts a thread with all signals blocked, since the program's own threads handle its signals. `thread` NULL:
- * detached.
- */
+ * A thread with all signals blocked: the program's own threads handle its signals. `thread` NULL: detached. */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 /* The kernel's id. */
 int net_thread_id(void);
@@ -59,13 +52,11 @@ int net_thread_id(void);
 uint64_t net_now_ns(void);
 /* For net_condition_wait; a forked child must make it anew. */
 void net_condition_make(pthread_cond_t *condition);
-/* Waits for a signal; -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC, since the time of day may be set meanwhile. */
+/* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
- * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, never two in one thread,
- * never across a fork.
- */
+ * For static data of forked children: a fork waits for these locks. A thread holds one, briefly, and does not fork. */
 typedef struct net_lock {
     pthread_mutex_t mutex;
     int listed; /* private, like `next` */
@@ -79,14 +70,12 @@ void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
- * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records in stages and agree on a
- * verdict (docs/design.md).
- */
+ * POSIX shared memory, mode 0600, in which ranks post records in stages and agree on a verdict (docs/design.md). */
 enum {
     NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
     NET_STAGES = 18,    /* shim/setup/stages.c lists them */
     NET_RECORD_BYTES = 3648,
-    NET_LATER_BYTES = 512 /* of a record of later stages; small, since /dev/shm may be */
+    NET_LATER_BYTES = 512 /* of later stages; small, since /dev/shm may be */
 };
 
 static inline size_t net_record_bytes(uint32_t stage)
@@ -103,26 +92,25 @@ typedef struct net_rendezvous net_rendezvous_t;
 
 typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 } net_verdict_t;
 
-/* Key of a unique id, or of a parent's key with colour and number. */
 net_key_t net_key_hash(const void *bytes, size_t size);
-/* A segment's name, which reveals neither the key nor other names. */
+/* One-way: a segment's name does not reveal the key. */
 net_key_t net_key_name(const net_key_t *key);
 
-/* Creates or opens the segment and takes a slot. Replaces a segment that is decided or stale (all joiners left or died,
- * in any pid namespace). -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
- * another joiner held the lock for 10 s. A process's first join also removes remains of crashed runs, among up to 1024
- * files. A joiner has a file open until net_unlink or net_leave. */
+/* Creates or opens the segment and takes a slot. Replaces a segment that is decided, or whose joiners have all left or
+ * died (in any pid namespace). -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
+ * a joiner held the lock for 10 s. A process's first join sweeps up to 1024 files for remains of crashed runs. A file
+ * is open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
-/* Random, and equal only for the joiners of one segment: it identifies the host. */
+/* Random; equal only for one segment's joiners: identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
 uint32_t net_count(const net_rendezvous_t *rendezvous);
 /* Call once, before the first post. -EEXIST: the rank is taken; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks, or no
- * slot; -EPROTO: another joiner gave a different nranks. */
+ * slot; -EPROTO: nranks differs from another joiner's. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
 /* Posts at most net_record_bytes, once per stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
 /* 1: all ranks have posted; 0: not yet; -ECANCELED: declined; -ESRCH: a joiner died or left before; -EPROTO: all have
- * posted, but a rank has no joiner. Never blocks. Takes a few µs per missing rank: sleep between polls. */
+ * posted, but a rank has no joiner. Takes a few µs per missing rank: sleep between polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* true: this joiner continues at its program's next call; false (initially): its thread waits. */
 void net_set_away(net_rendezvous_t *rendezvous, bool away);
@@ -137,29 +125,27 @@ uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
 /* Sets the verdict unless it is set; returns the one that holds. The first decline keeps its `reason` (up to 136
- * bytes), prefixed by the rank if known. */
+ * bytes), with the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
 /* Whether this joiner decided it. */
 bool net_decided(const net_rendezvous_t *rendezvous);
 /* Reason of a decline, else ""; printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
-/* Whether the rank has joined, has not left, and is known to be alive (unknown in another pid namespace). */
+/* Whether the rank has joined, not left, and is known to live (unknown in another pid namespace). */
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* True once the rank has left or died; false before it joins. Takes a few µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Removes the name, once all have posted the first stage after the real init, when no rank can join any more.
- * Idempotent. */
+/* Removes the name: all have posted the first stage after the real init, so no rank can join any more. Idempotent. */
 void net_unlink(net_rendezvous_t *rendezvous);
 /* Unmaps; removes the name if this joiner still may and is the last one alive. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
 
-/* Whether the key's segment exists under its name. */
+/* Whether the key's segment exists. */
 bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
- * A bell wakes a thread of its process, and carries no data. Peers of the same user open it through /proc.
- */
+ * A bell wakes a thread of its process, and carries no data. Peers of the same user open it through /proc. */
 typedef struct net_bell {
     net_process_t owner;
     uint64_t device, inode;
@@ -175,9 +161,8 @@ int net_bell_ring(const net_bell_t *place);
 
 /* ---- Peer memory ---------------------------------------------------------------
  * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself, which
- * lives until its owner has destroyed it and the last of them has closed it. The current context and device do not
- * change. Without CUDA the CUDA kinds return -ENOSYS.
- */
+ * lives until its owner destroys it and the last of them closes it. The current context and device do not change.
+ * Without CUDA the CUDA kinds return -ENOSYS. */
 enum { NET_OFFER_BYTES = 256 };
 
 typedef enum net_memory_kind {
@@ -197,8 +182,7 @@ typedef struct net_range net_range_t;
 /* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
-/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until all memory and mappings in it
- * are gone. */
+/* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until nothing is left in it. */
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
 void net_range_release(net_range_t *range); /* NULL is allowed */
 /* `offset`: a multiple of 2 MiB. */
@@ -209,8 +193,7 @@ void *net_memory_pointer(const net_memory_t *memory);
  * and send before one opens. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
 /* Maps another rank's memory for kernels of `device`. Sent descriptors arrive at `own`, this rank's memory of the same
- * kind. -EPROTO: invalid offer; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived; -ENOSYS: no peer
- * access. */
+ * kind. -EPROTO: invalid offer; -ESRCH: its owner is gone; -ENOENT: no descriptor yet; -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 /* The same in *range, which is reserved if NULL. This process's own memory keeps its address. */
 int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
@@ -218,7 +201,7 @@ int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[N
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* At least the size that the owner requested. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
-/* False once the owner's process is gone, or has asked to free IPC memory. */
+/* False once the owner is gone, or has asked to free IPC memory. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
@@ -235,8 +218,7 @@ uint32_t net_memory_parked(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
  * Between enter and leave, `device` is current in this thread, and calls cannot break another thread's capture. leave
- * restores the context, if any, and clears this library's own last error. -ENOSYS without CUDA.
- */
+ * restores the context, if any, and clears this library's own last error. -ENOSYS without CUDA. */
 typedef struct net_scope {
     void *context;
     int capture_mode;
@@ -255,8 +237,7 @@ void net_device_leave(net_visit_t *visit);
 /* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* Driver calls of a collective; only with CUDA, in a current context. They return a cudaError_t and leave no last
- * error. */
+/* Driver calls of a collective, with CUDA, in a current context. They return a cudaError_t, and leave none behind. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);
@@ -270,9 +251,7 @@ typedef struct net_launch {
     bool dependent; /* programmatic dependent launch */
     int priority;   /* 0: the stream's */
 } net_launch_t;
-/* `arguments`: one pointer per argument. */
 int net_kernel_launch(const net_launch_t *launch, const void *const *arguments);
-/* A cudaError_t as a negative errno. */
 int net_cuda_errno(int cuda_error);
 /* Changes when the program resets the device; 0: unknown. */
 uint64_t net_device_life(int device);

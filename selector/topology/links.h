@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h - a communicator's topology: how its ranks reach each other. */
+/* links.h - how a communicator's ranks reach each other. */
 #ifndef SHUNT_LINKS_H
 #define SHUNT_LINKS_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* How a communicator's GPUs reach each other: the worst pair's link. */
+/* The link of the worst pair of GPUs. */
 typedef enum sel_link {
     SEL_LINK_HOST = 0, /* host device */
     SEL_LINK_NVSWITCH, /* all pairs over NVLink and NVSwitch, equal numbers of links */
@@ -22,8 +22,7 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* Links as `shunt tune` measured them; all zero: not measured. `link` is their kind, since a table applies to a kind of
- * GPU. */
+/* As `shunt tune` measured; all zero: not measured. `link` is their kind, since a table applies to a kind of GPU. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
     uint32_t gpus;         /* number in that measurement */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology.c - queries of a machine: the path between devices, the port near a GPU, the class of a set of GPUs. */
+/* topology.c - queries of a machine (topology.h). */
 #include "selector/topology/topology.h"
 
 #include <string.h>

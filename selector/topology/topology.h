@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * topology.h - a machine's GPUs, NICs and paths; the class and the fingerprint, which select rows (docs/topology.md).
- *
- * A machine is read from NVML and /sys, either of which may be missing, or from a file in NCCL's format. Reading may
- * take milliseconds, so it is done only on request. Everything else is pure.
- */
+/* topology.h - a machine's GPUs, NICs and paths; the class and the fingerprint, which select rows (docs/topology.md). A
+ * machine is read on request, which takes milliseconds, from NVML and /sys, either of which may be missing, or from a
+ * file in NCCL's format. Everything else is pure. */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
 
@@ -22,8 +19,7 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
 /* "nvswitch-sm90-4"; all names: docs/topology.md. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse of sel_topology_class. Facts not in the name are zero ("shm": SEL_LINK_SYS). False if it is not the name
- * of a class. */
+/* The reverse of sel_topology_class; facts not in the name are zero ("shm": SEL_LINK_SYS). False: no class's name. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 typedef struct sel_reach {
@@ -32,8 +28,8 @@ typedef struct sel_reach {
     sel_link_t far; /* BRIDGES: farthest of the pairs without NVLink; else 0 */
 } sel_reach_t;
 
-/* Joins two sets of pairs: equal links stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse one
- * is taken. Commutative and associative. */
+/* Joins two sets of pairs: equal links stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse is
+ * taken. Commutative and associative. */
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b);
 
 /* ---- Fingerprints ------------------------------------------------------------ */
@@ -56,8 +52,7 @@ uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 /* ---- A machine --------------------------------------------------------------- */
 
 /* PCI devices form a tree below each NUMA node; a parent precedes its children. As in NCCL, a switch is one node, not
- * an upstream and a downstream port as in /sys, and root ports are none. No pointers, so that machines can be
- * compared. */
+ * two ports as in /sys, and root ports are none. No pointers: machines can be compared. */
 enum {
     SEL_MAX_CPUS = 64,
     SEL_MAX_PCI = 256,
@@ -126,10 +121,10 @@ typedef struct sel_machine {
 typedef enum sel_path {
     SEL_PATH_NVSWITCH,
     SEL_PATH_NVLINK, /* without a switch */
-    SEL_PATH_PIX,    /* one PCIe switch */
-    SEL_PATH_PXB,    /* several, no CPU */
-    SEL_PATH_PHB,    /* host bridges of one NUMA node */
-    SEL_PATH_SYS     /* between NUMA nodes */
+    SEL_PATH_PIX,
+    SEL_PATH_PXB,
+    SEL_PATH_PHB,
+    SEL_PATH_SYS
 } sel_path_t;
 
 const char *sel_path_text(sel_path_t path);
@@ -139,7 +134,7 @@ sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, ui
 sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b);
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic);
 /* All ports in the order in which a GPU should use them: up before down, then the nearest, the fastest, the first. GPU
- * -1: no port is nearer. */
+ * -1: none is nearer. */
 void sel_nics_near(const sel_machine_t *machine, int32_t gpu, uint32_t order[SEL_MAX_NICS]);
 /* -1: none is up. */
 int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
@@ -147,15 +142,15 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_switched(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_to(const sel_nvlinks_t *links, const char *bus);
-/* The GPUs that CUDA lets this process use; all, without CUDA or if a file does not say. Returns their number. */
+/* The GPUs that this process may use by CUDA; all, without CUDA or if a file does not say. Returns their number. */
 uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS]);
 /* For a communicator of these GPUs; `count` is at least 1. */
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count);
 
 /* ---- Reading a machine -------------------------------------------------------- */
 
-/* Adds a device and all nodes above it, from `sys` ("/sys"), unless they exist. A device that /sys lacks is put below
- * an unknown NUMA node. -1: no room, or not a PCI address. */
+/* Adds a device and all nodes above it, from `sys` ("/sys"), unless they exist; one that /sys lacks goes below an
+ * unknown NUMA node. -1: no room, or not a PCI address. */
 int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char *bus);
 /* Adds a GPU without its kind and links; -1 as above. */
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus);
@@ -165,9 +160,9 @@ void sel_machine_add_nics(sel_machine_t *machine, const char *sys);
 /* "00000000:17:00.0" becomes "0000:17:00.0"; false: not a PCI address. */
 bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES]);
 
-/* The first call opens NVML for good, as NCCL does. False if there is none. */
+/* Opens NVML once, for good, as NCCL does. False if there is none. */
 bool sel_nvml_add_gpus(sel_machine_t *machine, const char *sys);
-/* Active links by target; kept as long as the process lives. NULL if NVML does not report them. */
+/* Active links by target; kept as long as the process lives. NULL: NVML does not report them. */
 const sel_nvlinks_t *sel_nvml_links(const char *bus);
 /* Whether peer access uses NVLink: 1 (sets *reach), 0, or -1: not reported by NVML. */
 int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach);

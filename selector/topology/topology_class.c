@@ -22,7 +22,7 @@ bool sel_link_on_host(sel_link_t link)
 #define SHM "shm"
 #define HOSTS "network"
 
-/* Usual machines, whose figures a class omits: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
+/* Figures that a class omits: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
 typedef struct usual {
     uint32_t arch, multiprocessors, lanes;
 } usual_t;
@@ -139,7 +139,7 @@ sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
     return a.link > b.link ? a : b;
 }
 
-/* FNV-1a, over bytes in one order on every machine. */
+/* FNV-1a, over bytes in one order on all machines. */
 #define FNV_START UINT64_C(0xcbf29ce484222325)
 
 static uint64_t hash_byte(uint64_t hash, uint8_t byte)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * topology_nvml.c - GPUs and their NVLinks, from NVML.
- *
- * NVML lists all GPUs by PCI address, while a process often sees only its own (CUDA_VISIBLE_DEVICES). It is opened once
- * and stays open, as in NCCL. What an older NVML lacks is unknown.
- */
+/* topology_nvml.c - GPUs and their NVLinks. NVML lists all GPUs by PCI address, while a process often sees only its own
+ * (CUDA_VISIBLE_DEVICES). What an older NVML lacks is unknown. */
 #include "selector/topology/topology.h"
 
 #include <dlfcn.h>
@@ -166,8 +162,8 @@ static void ask_links(nvml_device_t device, sel_nvlinks_t *links)
     }
 }
 
-/* Cached, since it takes hundreds of driver calls with constant results. Entries are never removed, so there is no lock
- * that a forked child could find held. */
+/* Cached: it takes hundreds of driver calls with constant results. Entries are never removed, so there is no lock that
+ * a forked child could find held. */
 typedef struct known {
     struct known *next;
     char bus[SEL_BUS_BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports, from /sys (docs/topology.md), which unlike libibverbs
- * needs no library, open device or rights. Missing or malformed values are unknown. */
+/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports, from /sys, which unlike libibverbs needs no library, open
+ * device or rights. Missing or malformed values are unknown. */
 #define _GNU_SOURCE
 #include "selector/topology/topology.h"
 
@@ -50,7 +50,7 @@ static float speed_of(const char *text)
     return speed > 0 ? speed : 1e9f; /* "Unknown": the other end decides */
 }
 
-/* NULL if there are no digits, or another end. sscanf would accept signs and blanks. */
+/* NULL: no digits, or another end. sscanf would accept signs and blanks. */
 static const char *hex(const char *text, size_t most, char end, unsigned *value)
 {
     const size_t digits = strspn(text, "0123456789abcdefABCDEF");
@@ -158,8 +158,7 @@ static bool ends_in_device(const char *path, char bus[SEL_BUS_BYTES])
     return slash && sel_bus_normal(slash + 1, bus);
 }
 
-/* Moves to the switch above: past the downstream port, to the switch's upstream port. False if that port is a root
- * port. */
+/* Moves to the switch above: past the downstream port, to the switch's upstream port. False if that is a root port. */
 static bool climb(char *path, char bus[SEL_BUS_BYTES])
 {
     return cut(path) && ends_in_device(path, bus) && cut(path) && ends_in_device(path, bus);

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * topology_xml.c - a machine from and to NCCL's topology format.
- *
- * As in NCCL's reader: <system version="1"> contains <cpu numaid>, that <pci busid> at any depth, those <gpu dev sm>
- * with <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is no PCI device is below its <cpu>.
- * Unknown elements are skipped, and missing attributes filled in.
- */
+/* topology_xml.c - a machine from and to NCCL's topology format: <system version="1"> contains <cpu numaid>, that <pci
+ * busid> at any depth, those <gpu dev sm> with <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is
+ * no PCI device is below its <cpu>. As in NCCL, unknown elements are skipped, and missing attributes filled in. */
 #include "selector/topology/topology.h"
 #include "selector/topology/xml.h"
 
@@ -289,8 +285,8 @@ static int compare_nics(const void *a, const void *b)
     return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
 }
 
-/* Sorts, so that the file's order does not matter, and fills in what a file may omit: the class of an NVLink's target,
- * as in NCCL (a GPU if the file has it, else a switch), and a GPU's number of links. */
+/* Sorts, so that the file's order does not matter, and fills in what a file may omit: a GPU's number of links, and the
+ * class of an NVLink's target, as in NCCL (a GPU if the file has it, else a switch). */
 static void complete(sel_machine_t *machine)
 {
     qsort(machine->gpu, machine->gpus, sizeof machine->gpu[0], compare_gpus);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * xml.h - the part of XML that NCCL's topology files use: elements, attributes in quotes, comments. No text, entities
- * or declarations.
- *
- * The reader copies nothing: names and values are slices of the text. Its only errors are faults in it.
- */
+/* xml.h - the part of XML that NCCL's topology files use: elements, attributes in quotes, comments. No text, entities
+ * or declarations. Names and values are slices of the text. The only errors are faults in it. */
 #ifndef SHUNT_XML_H
 #define SHUNT_XML_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ranges.c - see ranges.h. Built without NVTX's header (cmake/nvtx.cmake) there are no ranges.
- */
+/* ranges.c - without NVTX's header (cmake/nvtx.cmake) there are no ranges. */
 #define _GNU_SOURCE
 #include "shim/account/ranges.h"
 
@@ -16,8 +14,7 @@
 atomic_bool shim_ranges_off;
 static nvtxDomainHandle_t g_domain;
 
-/* NVTX itself reads the variable in any program and loads the library that it names; a program with more rights than
- * its caller must not. */
+/* NVTX loads the library that the variable names, in any program; one with more rights than its caller must not. */
 static bool is_wanted(void)
 {
     const char *disable = shim_nccl_env("NCCL_NVTX_DISABLE");

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ranges.h - NVTX ranges around taken calls, like the real NCCL's: domain NCCL, the call's name and bytes, for Nsight
- * Systems. Active only if NVTX_INJECTION64_PATH names a tool; otherwise a call costs one relaxed load and a branch, and
- * nothing is loaded.
- */
+/* ranges.h - NVTX ranges around taken calls, like the real NCCL's (domain NCCL; name and bytes). Active only if
+ * NVTX_INJECTION64_PATH names a tool; otherwise a call costs one relaxed load and a branch, and nothing is loaded. */
 #ifndef SHUNT_SHIM_RANGES_H
 #define SHUNT_SHIM_RANGES_H
 
@@ -18,10 +15,9 @@ static inline bool shim_ranges_wanted(void)
     return !__builtin_expect(atomic_load_explicit(&shim_ranges_off, memory_order_relaxed), 1);
 }
 
-/* Call only if shim_ranges_wanted. False if no tool is active, which the first call of a process finds out. `function`
- * must be static. */
+/* Call only if shim_ranges_wanted. False: no tool is active, as the first call finds out. `function` must be static. */
 bool shim_range_begin(const char *function, uint64_t bytes);
-/* Ends the last range that this thread began. */
+/* Ends this thread's last range. */
 void shim_range_end(void);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * statistics.c - counters by collective, size, place and outcome, in static tables: counting does not allocate, and
- * locks only for a new cell of the shared table. The first threads have a table each, which is reused when they end;
- * all others share the last one.
- */
+/* statistics.c - counters by collective, size, place and outcome, in static tables. Counting does not allocate, and
+ * locks only for a new cell of the shared table. The first threads have a table each, reused when they end; all others
+ * share the last one. */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
 
@@ -26,7 +24,7 @@
 enum {
     BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last: all larger */
     TABLES = 16,
-    CELLS = 1024, /* per table; a power of two. Programs use some dozens of keys */
+    CELLS = 1024, /* per table; a power of two. Programs use some dozens */
     PATH_BYTES = 4096
 };
 
@@ -166,7 +164,7 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
 {
     if (last.table == &tables[TABLES - 1])
         atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
-    else /* one writer: no atomic addition is needed, which halves the time */
+    else /* one writer needs no atomic addition, which halves the time */
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
@@ -195,7 +193,7 @@ static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
     const bool many = table == &tables[TABLES - 1];
     if (many)
         pthread_mutex_lock(&cells_of_many);
-    cell_t *cell = find_cell(table, key, algorithm); /* repeated: another thread may have added it */
+    cell_t *cell = find_cell(table, key, algorithm); /* again: another thread may have added it */
     if (cell != NULL && atomic_load_explicit(&cell->key, memory_order_relaxed) == 0) {
         cell->algorithm = algorithm;
         atomic_store_explicit(&cell->key, key, memory_order_release);
@@ -302,7 +300,7 @@ static sum_t read_cell(cell_t *cell)
                    .algorithm = key != 0 ? cell->algorithm : NULL};
 }
 
-/* Sorted, each key once; the caller frees it. NULL if there are no calls or no memory. */
+/* Sorted, each key once; the caller frees it. NULL: no calls, or no memory. */
 static sum_t *sums_of_all(uint32_t *count)
 {
     const uint32_t cells = atomic_load(&used) * CELLS;

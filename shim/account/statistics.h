@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set.
- *
- * Counting costs two relaxed additions to a cell of a fixed hash table. The calls of a cell agree in the reason, and in
- * all that a time of `shunt tune` depends on. A forked child starts at zero, and prints only if it made calls.
- */
+/* statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS is set. A call
+ * costs two relaxed additions to a cell of a fixed hash table. A cell's calls agree in the reason, and in all that a
+ * time of `shunt tune` depends on. A forked child starts at zero, and prints only if it made calls. */
 #ifndef SHUNT_SHIM_STATISTICS_H
 #define SHUNT_SHIM_STATISTICS_H
 
@@ -17,7 +14,7 @@
 /* An alg_collective_t, or one of these. */
 enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_DISPATCH, SHIM_COMBINE };
 
-/* Packed facts about where a call was made; 0: unknown. */
+/* Packed facts about a call's place; 0: unknown. */
 typedef uint32_t shim_place_t;
 /* `topology`: of an attached communicator. `type`: any number, unchecked. */
 shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool captured);
@@ -27,13 +24,13 @@ void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, c
 void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, sel_reason_t reason,
                           const char *source);
 
-/* False if this thread has made no call. */
+/* False: this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);
 /* The same; also false if no call was counted since the last shim_statistics_fresh. */
 bool shim_statistics_fresh(shunt_decision_t *decision);
 /* Sets all fields but size and communicators_attached. */
 void shim_statistics_totals(shunt_statistics_t *statistics);
-/* The table as text, which the caller frees; NULL if there are no calls or no memory. */
+/* The table as text, which the caller frees; NULL: no calls, or no memory. */
 char *shim_statistics_text(void);
 
 #endif

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trace.c - rings of calls, and the thread that writes them to the file.
- *
- * A ring has one producer, its thread, and one consumer, the holder of the lock. Rings are never freed but reused by
- * later threads; MOST_RINGS limits memory.
- *
+/* trace.c - rings of calls, and the thread that writes them to the file. A ring has one producer, its thread, and one
+ * consumer, the holder of the lock. Later threads reuse rings; MOST_RINGS limits memory.
  * The file ends in "]" after each write; the next write overwrites that. A process that finds the file locked by
  * another adds its process id to the name. A forked child begins a file with its first call. At exit the rest is
- * written; later calls are not traced.
- */
+ * written; later calls are not traced. */
 #define _GNU_SOURCE
 #include "shim/account/trace.h"
 
@@ -186,7 +181,7 @@ static void write_out(void)
     text_bytes = 0;
 }
 
-/* Makes room for one more event and writes the separator. */
+/* Makes room for one event and writes the separator. */
 static char *next_event(void)
 {
     if (text_bytes + SHIM_TRACE_EVENT_BYTES + TAIL_BYTES + 2 > TEXT_BYTES)
@@ -252,7 +247,7 @@ static void *write_behind(void *unused)
     return unused;
 }
 
-/* Until kernels that have ended are collected; not long, since the driver may keep the writer waiting. */
+/* Until ended kernels are collected; not long: the driver may keep the writer waiting. */
 static void await_round(void)
 {
     const uint64_t wanted = rounds_begun + 1;

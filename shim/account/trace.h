@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing; their kernels: track.h.
- *
- * A call costs two clock readings and a copy into its thread's ring; a background thread formats and writes later. A
- * full ring drops events and counts them. After every write the file is a complete JSON array, even if the process is
- * killed. Without SHUNT_TRACE a call costs one relaxed load and a branch.
- */
+/* trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing; their kernels: track.h. A
+ * call costs two clock readings and a copy into its thread's ring, which a background thread formats and writes later.
+ * A full ring drops events and counts them. After every write the file is a complete JSON array, even if the process is
+ * killed. Without SHUNT_TRACE a call costs one relaxed load and a branch. */
 #ifndef SHUNT_SHIM_TRACE_H
 #define SHUNT_SHIM_TRACE_H
 
@@ -19,12 +16,12 @@
 enum { SHIM_TRACE_EVENT_BYTES = 768 };
 
 typedef struct shim_trace_call {
-    uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for all ranks of a host; duration of the call */
+    uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for a host's ranks; the call's duration */
     const void *comm, *stream;
     shunt_decision_t decision; /* static texts; reason NULL: refused before a decision */
     const char *function;      /* static */
     uint64_t count;
-    int32_t type, op; /* NCCL's numbers; op -1: none; type -1: end of a group, written without these fields */
+    int32_t type, op; /* NCCL's numbers; op -1: none; type -1: end of a group, without these fields */
     int32_t rank;     /* -1: not known */
     int32_t nranks;
     int32_t tid;
@@ -34,10 +31,10 @@ typedef struct shim_trace_call {
 
 extern atomic_bool shim_trace_off;
 
-/* 0: no trace. The first call of a process starts the trace. */
+/* 0: no trace. A process's first call starts it. */
 uint64_t shim_trace_now(void);
 
-/* At a call's start; 0: its end need not be traced. */
+/* At a call's start; 0: do not trace its end. */
 static inline uint64_t shim_trace_begin(void)
 {
     return __builtin_expect(atomic_load_explicit(&shim_trace_off, memory_order_relaxed), 1) ? 0 : shim_trace_now();
@@ -48,10 +45,10 @@ void shim_trace_end(shim_trace_call_t *call);
 
 void shim_trace_flush(void);
 
-/* ---- Formatting (trace_text.c), for trace.c. Returns the length; no newline at the end. ------------------ */
+/* ---- Formatting (trace_text.c), for trace.c; returns the length, without a newline ---- */
 
 size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SHIM_TRACE_EVENT_BYTES]);
-/* First event of a file: relates the trace's clock to the time of day. */
+/* A file's first event: relates the trace's clock to the time of day. */
 size_t shim_trace_head_text(const char *host, int pid, uint64_t now_ns, uint64_t realtime_ns,
                             char text[SHIM_TRACE_EVENT_BYTES]);
 size_t shim_trace_dropped_text(uint64_t calls, int pid, uint64_t now_ns, char text[SHIM_TRACE_EVENT_BYTES]);

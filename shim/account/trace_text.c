@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trace_text.c - events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a name;
- * times in µs. Only the host's name needs escaping: all other texts are Shunt's.
- */
+/* trace_text.c - events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a name;
+ * times in µs. Only the host's name needs escaping: other texts are Shunt's. */
 #include <stdio.h>
 
 #include "shim/account/trace.h"
 
-/* The length that fits, since snprintf returns the untruncated one. */
+/* What fits: snprintf returns the untruncated length. */
 static size_t fitting(int length)
 {
     return length < 0 ? 0 : length < SHIM_TRACE_EVENT_BYTES ? (size_t)length : SHIM_TRACE_EVENT_BYTES - 1;

@@ -17,7 +17,7 @@
 enum {
     DEVICES = 64,
     MOST_LAPS = 8192,       /* under way; later launches are left out */
-    TRACKS = 256,           /* slices of later communicators are left out */
+    TRACKS = 256,           /* later communicators have no slices */
     FIRST_TRACK = 10000000, /* above the ids of threads */
     ANCHOR_NS = 1000000
 };
@@ -32,7 +32,7 @@ struct shim_lap {
 };
 
 typedef struct laps {
-    shim_lap_t *first, **last; /* last: where the next one is linked; NULL: at `first` */
+    shim_lap_t *first, **last; /* last: where to link the next; NULL: at `first` */
 } laps_t;
 
 /* Kernels of one communicator run one after the other. */
@@ -148,7 +148,7 @@ static void give_back(shim_lap_t *lap)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* Its events do not fit the stream, as where that is of another context, or cannot be measured. */
+/* Its events do not fit the stream (another context), or cannot be measured. */
 static void drop(shim_lap_t *lap)
 {
     (void)succeeded(cudaEventDestroy(lap->begin));
@@ -211,8 +211,8 @@ static bool has_anchor(int device, uint64_t life)
     return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
 }
 
-/* Records an event whose time by the host's clock is known, half the time between the two readings at most off. False:
- * not now, as on a GPU that is full. */
+/* Records an event whose time by the host's clock is known to half the time between the two readings. False: not now,
+ * as on a full GPU. */
 static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
@@ -230,7 +230,7 @@ static bool anchor(int device, uint64_t life, uint64_t *at_ns)
     return succeeded(passed) && ns < ANCHOR_NS;
 }
 
-/* The anchor is near, so that a float holds its distance. */
+/* The anchor is near: a float holds its distance. */
 static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
 {
     float to_anchor_ms, ms;
@@ -242,7 +242,7 @@ static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
     return true;
 }
 
-/* `left`: those that run, in front of newer ones. */
+/* `left`: still running, put before newer ones. */
 static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left)
 {
     pthread_mutex_lock(&g_lock);
@@ -330,7 +330,7 @@ static track_t *track_of(const shim_lap_t *lap)
     return &g_track[i];
 }
 
-/* Anchors differ by microseconds, and viewers drop slices that overlap. */
+/* Anchors differ by microseconds, and viewers drop overlapping slices. */
 static void clip(track_t *track, shim_lap_t *lap)
 {
     const uint64_t end_ns = lap->begin_ns + lap->ns;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran.
- *
- * Two events around a launch give its times, which the trace's thread reads when both have passed. So while a trace is
- * written a kernel does not start before the one ahead has ended, and a call costs the host two records of events.
- * Calls in graphs have no times: a replay makes no call.
- */
+/* track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran. Two events around a launch give its
+ * times, which the trace's thread reads when both have passed. So with a trace a kernel does not start before the one
+ * ahead has ended, and a call costs the host two records of events. Calls in graphs have no times. */
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
 
@@ -18,27 +14,24 @@ typedef struct shim_track_call {
     const char *collective, *algorithm; /* static */
     const void *comm;
     int32_t rank;
-    uint32_t messages; /* not 0: they may run beside the communicator's collectives */
+    uint32_t messages; /* not 0: may run beside the communicator's collectives */
     uint32_t blocks, threads;
     uint32_t parts; /* calls of the launch */
     uint64_t bytes;
 } shim_track_call_t;
 
-/* Before an eager launch on `stream` of the current device, in its life (net_device_life). NULL: the launch is left
- * out. */
+/* Before an eager launch on `stream` of the current device, in its life (net_device_life). NULL: left out. */
 shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream);
-/* After the launch, also one that failed. Nothing for NULL. */
+/* After the launch, even if it failed. NULL is allowed. */
 void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call);
 
 /* ---- For trace.c ---- */
 
-/* Read the times of the launches that have ended. In the trace's thread, without its lock, since the driver may keep it
- * waiting. */
+/* Read the times of ended launches. In the trace's thread, without its lock: the driver may keep it waiting. */
 void shim_track_collect(void);
-/* The next of them; the first one of a track begins with the track's name. Under the trace's lock. Returns the length;
- * 0: no more. */
+/* The next of them; a track's first one begins with its name. Under the trace's lock. Returns the length; 0: none. */
 size_t shim_track_text(int pid, char *text, size_t size);
-/* Kernels without a slice, for lack of room, since the last call. */
+/* Kernels without a slice since the last call, for lack of room. */
 uint64_t shim_track_left_out(void);
 /* In a forked child. */
 void shim_track_forget(void);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * collectives.c - NCCL's collectives, sends and receives: their arguments, and how to forward them (make.c).
- */
+/* collectives.c - NCCL's collectives, sends and receives: arguments, and how to forward them (make.c). */
 #include "shim/call/make.h"
 #include "shim/names/names.h"
 

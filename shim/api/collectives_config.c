@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). A configuration that sets nothing makes a
- * plain call: NCCL lets one rank pass none and its peer an empty one. Other calls are forwarded, in order with Shunt's
- * work, since only the real NCCL implements the options.
- */
+/* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). One that sets nothing makes a plain call:
+ * NCCL lets one rank pass none and its peer an empty one. Other calls are forwarded, in order with Shunt's. */
 #include <stddef.h>
 
 #include "shim/call/make.h"
@@ -11,7 +8,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* ncclCollConfig_t of NCCL 2.32, for builds with an older nccl.h. NCCL adds fields only at the end. */
+/* ncclCollConfig_t of NCCL 2.32, for builds with an older nccl.h. NCCL adds fields at the end. */
 typedef struct config {
     size_t size;
     unsigned magic, version;
@@ -29,7 +26,7 @@ _Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_
                "a mirror of ncclCollConfig_t");
 #endif
 
-/* False if the configuration is malformed or has unknown fields. */
+/* False: the configuration is malformed or has unknown fields. */
 static bool has_no_requests(const ncclCollConfig_t *given)
 {
     const config_t *c = (const void *)given;

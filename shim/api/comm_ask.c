@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * comm_ask.c - entry points that query a communicator.
- */
+/* comm_ask.c - entry points that query a communicator. */
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
 #include "shim/comm/drain.h"
@@ -43,7 +41,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     bool ready = *asyncError == ncclSuccess;
     if (!ready && *asyncError != ncclInProgress)
         shim_attach_cancel(comm);
-    /* Advance all pending set-ups, whichever communicator is polled: another rank of this thread may wait for one. */
+    /* Advance all pending set-ups, whichever is polled: another rank of this thread may wait for one. */
     bool pending = shim_attach_poll(ready ? comm : NULL);
     if (!ready)
         return ncclSuccess;

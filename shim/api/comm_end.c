@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * comm_end.c - entry points that end communicators.
- *
- * On GPUs each call detaches Shunt's state and forwards without a lock, since it may wait for other ranks or be the
- * abort that ends such a wait.
- *
+/* comm_end.c - entry points that end communicators. On GPUs each call detaches Shunt's state and forwards without a
+ * lock, since it may wait for other ranks or be the abort that ends such a wait.
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
  * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
- * host memory), so the next set-up re-arms it only once all ranks have reported that theirs is idle too. After an abort
- * the scratch is never pooled: it is retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c); a
- * peer's mapping is closed first.
- */
+ * host memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort it is
+ * retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c), peers' mappings first. */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
@@ -37,8 +31,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* ncclCommFinalize flushes issued work; in a group, the group's end does. A non-blocking communicator drains in
-     * ncclCommGetAsyncError. */
+    /* Flushes issued work. In a group, its end does so; a non-blocking communicator drains in ncclCommGetAsyncError. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
@@ -56,8 +49,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused the destroy: keep the handle and the state. Without the state this rank would route calls unlike its
- * peers, and an abort would not stop Shunt's kernels. */
+/* NCCL refused the destroy: keep handle and state. Without the state this rank would route calls unlike its peers, and
+ * an abort would not stop Shunt's kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))
@@ -83,11 +76,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
     shim_comm_close(state);
-    /* The state stays in the table while it drains, so that another thread's abort can end the wait. */
+    /* The state stays in the table while it drains, so another thread's abort can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
-    shim_trace_flush(); /* exit handlers may not run, and a reset of the device takes kernels' times */
+    shim_trace_flush(); /* exit handlers may not run, and a reset device loses kernels' times */
     atomic_store(&state->reusable, drained && in_good_order(state));
-    /* Another thread's abort ended the wait and frees the handle, perhaps later. */
+    /* Another thread's abort ended the wait, and frees the handle. */
     bool aborted = atomic_load(&state->aborted) || !shim_comm_drop(state, comm);
     ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
     /* NCCL refuses a communicator that is not ready. In a group, whose end does the work, any error is a refusal. */
@@ -155,11 +148,11 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     const shim_real_t *nccl = shim_nccl("ncclCommRevoke");
     if (!nccl)
         return ncclSystemError;
-    /* Stop Shunt's kernels only if NCCL will revoke too. The state stays, since a shrink's key depends on it. */
+    /* Stop Shunt's kernels only if NCCL will revoke. The state stays: a shrink's key depends on it. */
     if (revokeFlags != 0 || !shim_real_symbol(nccl, "ncclCommRevoke"))
         return shim_nccl_answer(nccl->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* NCCL does not revoke a finalized or revoked communicator, so Shunt's kernels continue. Otherwise stop them before
+    /* NCCL does not revoke a finalized or revoked communicator: Shunt's kernels continue. Otherwise stop them before
      * forwarding: the revoke waits for NCCL's kernels, which may queue behind a waiting kernel of Shunt. */
     bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
     if (state && !refused)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * comm_init.c - entry points that create communicators.
- *
- * On GPUs each publishes Shunt's state, forwards the call with the application's pointers and returns the real NCCL's
- * result. No lock is held during the forwarded call, since it may wait for other ranks.
- */
+/* comm_init.c - entry points that create communicators. On GPUs each publishes Shunt's state, forwards the call with
+ * the application's pointers and returns the real NCCL's result. The call may wait for other ranks: no lock is held. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -41,8 +37,7 @@ static bool takes_part(void)
     return !shim_host_mode() && shim_settings()->enable && shim_real_alone(shim_real());
 }
 
-/* NULL if Shunt does not take part: disabled, one rank, arguments that NCCL will refuse, or two NCCLs in the
- * process. */
+/* NULL if Shunt takes no part: disabled, one rank, arguments that NCCL will refuse, or two NCCLs in the process. */
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
@@ -76,7 +71,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
     if (uniqueId) /* older NCCLs leave it unset */
         memset(uniqueId, 0, sizeof(*uniqueId));
     const ncclResult_t result = shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId));
-    /* With NCCL_COMM_ID every rank makes the id itself; all ids must be equal, so none gets an invitation. */
+    /* With NCCL_COMM_ID every rank makes the id; all must be equal, so none gets an invitation. */
     if (result == ncclSuccess && uniqueId && takes_part() && !shim_nccl_env("NCCL_COMM_ID"))
         shim_hosts_invite(uniqueId);
     return result;
@@ -115,7 +110,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
         &setup, 1, shim_nccl_answer(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
 }
 
-/* All ranks are in this process, so the key never leaves it. */
+/* All ranks are in this process: the key never leaves it. */
 static uint32_t publish_all(ncclComm_t *comms, int count, shim_setup_t **setups)
 {
     ncclUniqueId id;
@@ -174,7 +169,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
                                                 : NULL;
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned taken = number + 1;
-    if (shim_is_error(result)) /* the other ranks use this number for the next split */
+    if (shim_is_error(result)) /* other ranks use this number for the next split */
         atomic_compare_exchange_strong(&parent->splits, &taken, number);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);

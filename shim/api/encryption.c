@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * encryption.c - ncclSetEncryption (NCCL 2.32) makes NCCL encrypt the process's TCP sockets. Shunt's sockets are not
- * encrypted, so after a success the real NCCL runs all communicators of several hosts. The configuration is not read,
- * since its layout may grow.
- */
+/* encryption.c - ncclSetEncryption (NCCL 2.32) makes NCCL encrypt the process's TCP sockets. Shunt's are not encrypted:
+ * after a success the real NCCL runs all communicators of several hosts. Its argument may grow, and is not read. */
 #include "shim/api/nccl.h"
 #include "shim/setup/hosts.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: forwarded, with a record of the operator.
- */
+/* operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: forwarded, with a record of the operator. */
 #include <string.h>
 
 #include "algorithms/algorithm.h"
@@ -31,7 +29,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
     if (state == NULL)
         return result;
-    /* Without the record only this rank would forward calls with the operator, so destroy it and fail. */
+    /* Without the record only this rank would forward the operator's calls: destroy it and fail. */
     shim_redop_t redop = describe(scalar, datatype, residence);
     if (!shim_redop_remember(state, *op, &redop)) {
         nccl->ncclRedOpDestroy(*op, comm);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * public.c - functions of shunt.h. Structures carry their size: a program built with an older header gets only the
- * fields that it knows.
- */
+/* public.c - functions of shunt.h. Structures carry their size: an older program gets the fields that it knows. */
 /* Before other headers, so that shunt.h's functions are exported. */
 #pragma GCC visibility push(default)
 #include "shunt.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * public_table.c - functions of shunt.h about algorithm tables, and for tools that write them.
- */
+/* public_table.c - functions of shunt.h about algorithm tables. */
 /* Before other headers, so that shunt.h's functions are exported. */
 #pragma GCC visibility push(default)
 #include "shunt.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * public_topology.c - functions of shunt.h about the topology of machines.
- */
+/* public_topology.c - functions of shunt.h about the topology of machines. */
 #define _GNU_SOURCE
 /* Before other headers, so that shunt.h's functions are exported. */
 #pragma GCC visibility push(default)
@@ -14,7 +12,7 @@
 
 #include "shim/setup/machine.h"
 
-/* Topology of this machine, or the one in `file`. NULL on failure, with the reason in `fault` if `capacity` > 0. */
+/* This machine's topology, or `file`'s. NULL on failure, with the reason in `fault` if `capacity` > 0. */
 static sel_machine_t *read_machine(const char *file, char *fault, size_t capacity)
 {
     sel_machine_t *machine = calloc(1, sizeof(*machine));

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7). The real NCCL refuses calls on a suspended
- * communicator, so Shunt forwards them. Shunt's scratch is released and restored with NCCL's memory, at the same
- * addresses (grow.h), so captured graphs can be replayed.
- */
+/* suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7). The real NCCL refuses a suspended communicator's calls,
+ * so Shunt forwards them. Shunt's scratch goes and comes back with NCCL's memory, at the same addresses (grow.h). */
 #include "shim/api/nccl.h"
 #include "shim/base/last_error.h"
 #include "shim/comm/grow.h"

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * version.c - the version and the error texts. The real NCCL answers, since programs compare its version and texts;
- * without it, the answers are those of the NCCL whose header Shunt was built with.
- */
+/* version.c - the version and the error texts. The real NCCL answers, since programs compare these; without it, the
+ * answers are those of the NCCL whose header Shunt was built with. */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 
-/* NULL if there is none. Host mode does not search for one. */
+/* NULL: none. Host mode does not search for one. */
 static const shim_real_t *real_if_any(void)
 {
     return shim_host_mode() ? NULL : shim_real();
@@ -60,7 +58,7 @@ const char *ncclGetErrorString(ncclResult_t result)
     }
 }
 
-/* Text of Shunt's last error. A failed forwarded call clears it, so that the real NCCL's text is returned. */
+/* Shunt's last error. A failed forwarded call clears it, so that the real NCCL's text is returned. */
 SHIM_PUBLIC(ncclGetLastError);
 const char *ncclGetLastError(ncclComm_t comm)
 {

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, on which LD_PRELOAD has no effect.
- *
- * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For
- * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
- * one, a line is logged and the program runs without Shunt. For libnccl_ep.so.0 or libnccl_ep.so, which Python's
- * nccl.ep opens, it is the libnccl_ep.so.0 beside that library, if there is one.
- *
+/* audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, on which LD_PRELOAD has no effect.
+ * The dynamic linker asks an audit library (LD_AUDIT; rtld-audit(7)) before it opens an object. For libnccl.so.2 or
+ * libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without one, a line is
+ * logged and the program runs without Shunt. For libnccl_ep.so.0 or libnccl_ep.so, which Python's nccl.ep opens, it is
+ * the libnccl_ep.so.0 beside that library, if any.
  * Requests by a library of the same kind are not changed, since Shunt opens the real ones. The linker's cookie points
- * at the requester's link map while this library has no la_objopen. Audit libraries have their own link namespace and C
- * library, and share nothing with the program.
- */
+ * at the requester's link map while this library has no la_objopen. Audit libraries have their own C library. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <link.h>
@@ -24,7 +19,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A library that Shunt stands in for. Versioned files have longer names: libnccl.so.2.28.9. */
+/* A library that Shunt replaces. Versioned files have longer names: libnccl.so.2.28.9. */
 typedef struct stand_in {
     const char *link, *soname;
     char path[PATH_MAX]; /* Shunt's; "": none */
@@ -52,7 +47,7 @@ static bool asks(const stand_in_t *in, const uintptr_t *cookie)
     return caller && caller->l_name && strncmp(base_of(caller->l_name), in->link, strlen(in->link)) == 0;
 }
 
-/* An object of LD_PRELOAD is not replaced: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
+/* Not replaced: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
 static bool is_preloaded(const char *name)
 {
     const char *list = started ? NULL : secure_getenv("LD_PRELOAD");
@@ -77,7 +72,7 @@ static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
     return 0;
 }
 
-/* The file of that name in the folder of `path`. */
+/* The file `name` in the folder of `path`. */
 static bool find_beside(const char *path, const char *name, char found[PATH_MAX])
 {
     char beside[PATH_MAX];
@@ -94,11 +89,11 @@ static bool find_nccl(void)
     const char *named = secure_getenv("SHUNT_LIB"), *own = NULL;
     if (named && named[0])
         return realpath(named, nccl.path) != NULL;
-    dl_iterate_phdr(name_if_own, &own); /* so early, dladdr crashes before glibc 2.34 */
+    dl_iterate_phdr(name_if_own, &own); /* before glibc 2.34 dladdr crashes this early */
     return own && find_beside(own, nccl.soname, nccl.path);
 }
 
-/* A write to a pipe without readers would end the program. */
+/* Writing to a pipe without readers would end the program. */
 static void say(const char *text, size_t size)
 {
     struct pollfd unread = {.fd = STDERR_FILENO};

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * clock.h - the clock of all waits: CLOCK_MONOTONIC.
- */
+/* clock.h - the clock of all waits: CLOCK_MONOTONIC. */
 #ifndef SHUNT_SHIM_CLOCK_H
 #define SHUNT_SHIM_CLOCK_H
 

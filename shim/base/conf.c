@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * conf.c - reads the files of conf.h into static memory and splits them in place: values point into that text. As in
- * NCCL's files, the first mention of a name counts.
- */
+/* conf.c - reads the files of conf.h into static memory and splits them in place: values point there. As in NCCL's
+ * files, a name's first mention counts. */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
 
@@ -142,7 +140,7 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
-/* Whether the folder may not be entered, such as a container's /root under another user id. */
+/* Whether the folder may not be entered, like a container's /root under another user id. */
 static bool out_of_reach(const char *path)
 {
     char folder[PATH_BYTES];
@@ -152,13 +150,12 @@ static bool out_of_reach(const char *path)
            errno == EACCES;
 }
 
-/* Reads fewer than `capacity` bytes and returns their number; -1 on failure, with the reason in *error, NULL if there
- * is no file. */
+/* Reads fewer than `capacity` bytes and returns their number; -1: failure, the reason in *error (NULL: no file). */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;
     ssize_t size = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe does not wait for its writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not wait for a writer */
     int opened = fd >= 0 ? 0 : errno;
     bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && out_of_reach(path));
     *error = opened == 0 || none ? NULL : strerror(opened);

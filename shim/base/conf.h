@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * conf.h - Shunt's configuration files: the user's and /etc/shunt.conf (format: docs/settings.md). A faulty line is
- * reported with file, line and column; the other lines still count.
- */
+/* conf.h - Shunt's configuration files: the user's and /etc/shunt.conf (docs/settings.md). A faulty line is reported
+ * with file, line and column; other lines count. */
 #ifndef SHUNT_SHIM_CONF_H
 #define SHUNT_SHIM_CONF_H
 

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * device.c - whether this process uses GPUs or the host device.
- *
- * `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, since workers forked after it
+/* device.c - `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort: workers forked after it
  * cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists one there is,
- * unless the user hides all. A build without CUDA decides alike, then forwards every call, since the host device would
- * take GPU addresses for its own.
- */
+ * unless the user hides all. A build without CUDA decides alike, then forwards every call: the host device would take
+ * GPU addresses for its own. */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
 
@@ -62,14 +58,14 @@ static bool driver_answers(void)
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver)
         return false;
-    /* Never closed, since unloading an initialised driver is unsafe. */
+    /* Never closed: unloading an initialised driver is unsafe. */
     return kernel_lists_gpu() || driver_counts_gpus(driver);
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_host, g_hidden;
 
-/* A parent may hide all GPUs from itself and give each child one, so each child decides anew. */
+/* A parent may hide all GPUs from itself and give each child one: each child decides anew. */
 static void forget_in_child(void)
 {
     if (g_host && shim_settings()->device == SHIM_DEVICE_AUTO)

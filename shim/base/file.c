@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * file.c - see file.h. New files are created with O_EXCL, so no other process has put them there; an existing file must
- * belong to the user and have one link.
- */
+/* file.c - new files are created with O_EXCL, so no other process has put them there; an existing file must belong to
+ * the user and have one link. */
 #define _GNU_SOURCE
 #include "shim/base/file.h"
 
@@ -44,7 +42,7 @@ int shim_file_open(const char *path, int flags, const char **why)
     int fd = file_standard(path);
     if (fd >= 0)
         return fd;
-    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* opening a pipe does not wait for its other end */
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* opening a pipe must not wait for its other end */
     fd = net_descriptor(open(path, flags | O_CREAT | O_EXCL, 0644));
     if (fd < 0 && errno == EEXIST) {
         fd = net_descriptor(open(path, flags));

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * log.c - see log.h. Each line is one write(2), so that the lines of several ranks never mix.
- *
- * The file is opened for appending at the first line; again in a forked child if its path contains the process id, and
- * when its descriptor refers to another file. It stays open.
- */
+/* log.c - each line is one write(2), so lines of several ranks never mix. The file is opened for appending at the first
+ * line; again in a forked child if its path contains the process id, and when its descriptor means another file. */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
 
@@ -34,7 +30,7 @@ static int open_file(const char *pattern, const char **fault)
     return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
 }
 
-/* Whether the file is open, or opening it has failed. */
+/* Whether the file is open, or cannot be opened. */
 static bool is_settled(bool own_file)
 {
     const net_mark_t mark = {atomic_load(&log_device), atomic_load(&log_inode)};
@@ -42,7 +38,7 @@ static bool is_settled(bool own_file)
     return opener != 0 && (!own_file || opener == getpid()) && (fd < 0 || net_means(fd, &mark));
 }
 
-/* The old descriptor stays open, since another thread may be using it. */
+/* The old descriptor stays open: another thread may be using it. */
 static void settle(const char *pattern, const char **fault)
 {
     const int fd = open_file(pattern, fault);
@@ -92,8 +88,7 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
-/* Bytes of the character at `at`; 0 for a control character. 0x80 to 0x9f are control characters too, unless inside a
- * UTF-8 character. */
+/* Bytes of the character at `at`; 0: a control character, also 0x80 to 0x9f outside a UTF-8 character. */
 static int printable(const unsigned char *at, int left)
 {
     const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;

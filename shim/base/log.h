@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * log.h - Shunt's log, to stderr or SHUNT_DEBUG_FILE; never to stdout, which belongs to the program. Safe from any
- * thread, but not in signal handlers; preserves errno. Code on the fast path must test shim_log_on first.
- */
+/* log.h - Shunt's log, to stderr or SHUNT_DEBUG_FILE, never to stdout. Safe from any thread, but not in signal
+ * handlers; preserves errno. Code on the fast path must test shim_log_on first. */
 #ifndef SHUNT_SHIM_LOG_H
 #define SHUNT_SHIM_LOG_H
 

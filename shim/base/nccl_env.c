@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines that begin with '#'
- * or lack '=' are skipped; the first mention of a name counts. The list is never freed, since settings point into it.
- */
+/* nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines that begin with '#'
+ * or lack '=' are skipped; a name's first mention counts. The list is never freed: settings point into it. */
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
 
@@ -63,7 +61,7 @@ static void take_line(char *line, const char *file)
     first_entry = entry;
 }
 
-/* NULL unless `file` is a regular file: a pipe would block, and a device may be endless. */
+/* NULL unless `file` is regular: a pipe would block, and a device may be endless. */
 static FILE *open_file(const char *file)
 {
     struct stat about;

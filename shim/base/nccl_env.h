@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl_env.h - a variable as the real NCCL sees it. At its first init NCCL copies variables from its configuration
+/* nccl_env.h - a variable as the real NCCL sees it. At its first init NCCL copies variables from its configuration
  * files into the environment, unless set there. Shunt decides earlier, so it reads the same sources in order:
- * environment, the file in NCCL_CONF_FILE (or ~/.nccl.conf), /etc/nccl.conf.
- */
+ * environment, the file in NCCL_CONF_FILE (or ~/.nccl.conf), /etc/nccl.conf. */
 #ifndef SHUNT_SHIM_NCCL_ENV_H
 #define SHUNT_SHIM_NCCL_ENV_H
 
 #include <stdbool.h>
 
-/* NULL: not set. Values from files live as long as the process, those from the environment until it changes. */
+/* NULL: not set. Values from files live as long as the process, the environment's until it changes. */
 const char *shim_nccl_env(const char *name);
 /* Whether it has this value, ignoring case; whether it is set, not empty and not "none". */
 bool shim_nccl_env_is(const char *name, const char *value);

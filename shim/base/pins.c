@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pins.c - see pins.h.
- */
+/* pins.c - see pins.h. */
 #include "shim/base/pins.h"
 
 #include <stdatomic.h>

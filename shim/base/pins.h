@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pins.h - NCCL's variables for equal bits at every size: one algorithm, protocol and launch mode, few channels. Shunt
- * obeys them, since a user may also want to measure NCCL itself, unless SHUNT_DETERMINISTIC=1 gives equal bits without
- * them.
- */
+/* pins.h - NCCL's variables for equal bits at every size: one algorithm, protocol and launch mode, few channels. Shunt
+ * obeys them, since a user may want to measure NCCL itself, unless SHUNT_DETERMINISTIC=1 gives equal bits anyway. */
 #ifndef SHUNT_SHIM_PINS_H
 #define SHUNT_SHIM_PINS_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * settings.c - reads the settings of settings.def. The first caller logs the faults after all settings are read, since
- * the log level is one of them. Users' values are copies that are never freed.
- */
+/* settings.c - reads the settings of settings.def. The first caller logs the faults after all settings are read: the
+ * log level is one. Users' values are copies that are never freed. */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
 
@@ -233,7 +231,7 @@ static void complain(uint32_t index, const source_t *source, const char *fault)
     uint32_t column = 1;
     int used = 0, skip = 0;
     if (source->line > 0) {
-        /* The fault's column counts from the start of the value. */
+        /* The fault's column counts from the value's start. */
         if (sscanf(fault, "column %u: %n", &column, &skip) == 1)
             fault += skip;
         used =
@@ -251,7 +249,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* Takes the value of the environment, else of the first file that sets it: Shunt's files, then NCCL's. */
+/* The environment's value, else the first file's that sets it: Shunt's files, then NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
@@ -267,7 +265,7 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* False with the reason in `fault` if not allowed, or without memory. */
+/* False with the reason in `fault`: not allowed, or no memory. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
     /* A copy, since the environment may change. */
@@ -304,7 +302,7 @@ static void read_row(uint32_t index)
         return;
     }
     const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
-    /* No complaint: NCCL reports wrong values of its own variables. */
+    /* NCCL reports wrong values of its own variables. */
     if (is_value(row, text))
         use(index, translate(row->fallback, text), row->fallback, fault);
 }

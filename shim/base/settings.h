@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * settings.h - the settings (docs/settings.md gives the order of their sources), read on first use, never in a
- * constructor. A wrong value gives one log line and the default. They are then read-only, live as long as the process,
- * and are safe from any thread.
- */
+/* settings.h - the settings, read on first use, never in a constructor (sources: docs/settings.md). A wrong value gives
+ * one log line and the default. They are then read-only, live as long as the process, and are safe from any thread. */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H
 
@@ -51,7 +48,7 @@ bool shim_setting_stats(void);
 /* Row `index` for shunt_setting; false past the end. */
 bool shim_setting_row(uint32_t index, shunt_setting_t *row);
 
-/* Fills in %h (host name), %p (process id) and %%. False if the path does not fit. */
+/* Fills in %h (host name), %p (process id) and %%. False: the path does not fit. */
 bool shim_setting_expand(const char *pattern, char *path, size_t capacity);
 
 #endif

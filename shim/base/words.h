@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * words.h - compares words of settings, ignoring case. strcasecmp depends on the program's locale: in a Turkish one
- * "INFO" is not "info".
- */
+/* words.h - compares words of settings, ignoring case. strcasecmp depends on the locale ("INFO" in Turkish). */
 #ifndef SHUNT_SHIM_WORDS_H
 #define SHUNT_SHIM_WORDS_H
 

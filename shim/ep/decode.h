@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * decode.h - the structures of a call, brought to this version of the ABI. A program may have been compiled against an
- * older or a newer nccl_ep.h (shim/experts/nccl_ep.h has the rules).
- *
- * shim_ep_take_X copies the caller's structure into `to`; fields that it lacks become 0, and so does all behind the
- * common head if `from` is NULL. False: its size or its magic word is wrong, or those of a tensor that it names; a line
- * of the log says which.
- */
+/* decode.h - the structures of a call, brought to this version of the ABI, for programs compiled against any nccl_ep.h
+ * (rules: shim/experts/nccl_ep.h). shim_ep_take_X copies the caller's structure into `to`; fields that it lacks become
+ * 0, and so does all behind the common head if `from` is NULL. False: its size or magic word is wrong, or those of a
+ * tensor that it names; a log line says which. */
 #ifndef SHUNT_SHIM_EP_DECODE_H
 #define SHUNT_SHIM_EP_DECODE_H
 

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * descriptor.h - descriptors of tensors: those that the caller made, and those of ncclEpTensorAlloc.
- *
- * An allocated descriptor has the form that NVIDIA's library gives its own, since forwarded calls hand it over as it
- * is: another magic word, and in front of the descriptor a copy of the pointer to the sizes, by which a call sees that
- * the caller has replaced that pointer. The array of sizes follows the descriptor, in the same piece of memory.
- */
+/* descriptor.h - descriptors of tensors: the caller's, and those of ncclEpTensorAlloc. These have the form of NVIDIA's
+ * own, for forwarded calls: another magic word, and in front of the descriptor a copy of the pointer to the sizes,
+ * which shows whether the caller has replaced it. The sizes follow the descriptor, in the same piece of memory. */
 #ifndef SHUNT_SHIM_EP_DESCRIPTOR_H
 #define SHUNT_SHIM_EP_DESCRIPTOR_H
 
@@ -25,10 +21,9 @@ static_assert(offsetof(shim_ep_allocated_t, tensor) == sizeof(size_t *), "NVIDIA
 
 /* Of an allocated tensor. */
 shim_ep_allocated_t *shim_ep_allocated(const ncclEpTensor_t *tensor);
-/* Whether ncclEpTensorAlloc made it, and its pointer to the sizes is unchanged. */
+/* Whether ncclEpTensorAlloc made it, with its pointer to the sizes unchanged. */
 bool shim_ep_is_allocated(const ncclEpTensor_t *tensor);
-/* Whether size and magic word are right; else a line of the log says what is wrong. `where` names the tensor's place.
- */
+/* Whether size and magic word are right; else a log line says what is wrong. `where` names the tensor's place. */
 bool shim_ep_tensor_is_valid(const char *where, const ncclEpTensor_t *tensor);
 
 #endif

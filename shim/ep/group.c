@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group.c - ncclEpCreateGroup and ncclEpGroupDestroy. All ranks ask Shunt's service first and get one answer, so a
- * group is served on all of them or on none. What is forwarded has the caller's own structures.
- */
+/* group.c - ncclEpCreateGroup and ncclEpGroupDestroy. Shunt's service is asked first, and answers alike on all ranks.
+ * What is forwarded has the caller's own structures. */
 #include "shim/ep/decode.h"
 #include "shim/ep/libnccl.h"
 #include "shim/ep/log.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * libnccl.c - see libnccl.h. The weak references are bound when this library is loaded, if Shunt is in the global scope
- * then. A libnccl.so.2 that was opened later, or locally (by Python), is found by its SONAME.
- */
+/* libnccl.c - the weak references are bound when this library is loaded, if Shunt is in the global scope then. A
+ * libnccl.so.2 opened later, or locally (by Python), is found by its SONAME. */
 #define _GNU_SOURCE
 #include "shim/ep/libnccl.h"
 
@@ -22,7 +20,7 @@ static void *in_loaded_nccl(const char *name)
     if (!library)
         return NULL;
     void *address = dlsym(library, name);
-    dlclose(library); /* it stays loaded: whoever loaded it holds it */
+    dlclose(library); /* whoever loaded it holds it */
     return address;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.c - see log.h. A line is one write, so lines of threads and processes do not mix. */
+/* log.c - a line is one write, so lines of threads and processes do not mix. */
 #define _GNU_SOURCE
 #include "shim/ep/log.h"
 

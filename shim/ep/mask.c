@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mask.c - the masks of a group, and its asynchronous error. A served group has none: one with enable_mask is not
- * served. As NVIDIA's library does for a group without masks, the calls return ncclInvalidUsage.
- */
+/* mask.c - the masks of a group, and its asynchronous error. A served group has none: the calls return
+ * ncclInvalidUsage, as in NVIDIA's library without enable_mask. */
 #include "shim/ep/names.h"
 #include "shim/ep/object.h"
 

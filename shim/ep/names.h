@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * names.h - makes the functions of names.def visible, so that their bodies need no attribute: the folder has hidden
- * visibility.
- */
+/* names.h - makes the functions of names.def visible: the folder has hidden visibility. */
 #ifndef SHUNT_SHIM_EP_NAMES_H
 #define SHUNT_SHIM_EP_NAMES_H
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * object.h - the groups and handles that programs hold. Each is this library's own object around one of Shunt's service
- * or of NVIDIA's library, never of both.
- *
- * An object is checked in every call by its magic word. A destroyed one is not freed but taken again by the next group
- * or handle, so that a call with it is always refused. A group that is destroyed before its handles stays until the
- * last of them is, as handles need it.
- */
+/* object.h - the groups and handles that programs hold: this library's own objects around Shunt's service or NVIDIA's
+ * library, never both. Every call checks an object's magic word; a destroyed object is not freed but taken again, so a
+ * call with it is always refused. A destroyed group stays until its last handle is destroyed. */
 #ifndef SHUNT_SHIM_EP_OBJECT_H
 #define SHUNT_SHIM_EP_OBJECT_H
 
@@ -38,10 +33,10 @@ struct ncclEpHandle {
 /* Zeroed but for the magic word and holders, 1; the handle holds the group. NULL: no memory. */
 ncclEpGroup_t shim_ep_group_make(void);
 ncclEpHandle_t shim_ep_handle_make(ncclEpGroup_t group);
-/* False for NULL, a foreign pointer and a destroyed object. */
+/* False: NULL, a foreign pointer or a destroyed object. */
 bool shim_ep_group_is_valid(ncclEpGroup_t group);
 bool shim_ep_handle_is_valid(ncclEpHandle_t handle);
-/* From here on the object is not valid. The last holder of a served group destroys that, with its result. */
+/* The object is no longer valid. The last holder of a served group destroys that, with its result. */
 ncclResult_t shim_ep_group_end(ncclEpGroup_t group);
 ncclResult_t shim_ep_handle_end(ncclEpHandle_t handle);
 

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.c - see real.h. The library is searched for
- *
- *   1. where SHUNT_NCCL_EP_PATH says, and then nowhere else;
- *   2. behind this library in the order of loading (a preload);
- *   3. in the folders where Shunt looks for NCCL (shim/real/real_find.c), which are those of the dynamic linker and
- *      Python's; beside a folder nvidia/nccl/lib of Python's wheels, in the wheel of nccl-extensions.
- *
- * It is opened by absolute path, since the linker returns this library for the SONAME, which both have. The answer is
- * final, and nothing is freed.
- */
+/* real.c - finds the library in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute path:
+ * the linker returns this library for the SONAME, which both have. The answer is final, and nothing is freed. */
 #define _GNU_SOURCE
 #include "shim/ep/real.h"
 
@@ -32,7 +23,7 @@ static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_ep_real_t g_real;
 static atomic_bool g_opened;
 static char g_path[PATH_MAX];
-static char g_refused[PATH_MAX + 256]; /* the first file that was found and refused */
+static char g_refused[PATH_MAX + 256]; /* first file found and refused */
 static char g_why[PATH_MAX + 512];
 
 /* Warns once per function, since programs poll for asynchronous errors. */
@@ -85,8 +76,7 @@ static struct link_map *map_of_handle(void *handle)
     return map;
 }
 
-/* If an audit library has redirected this path to us, the linker does not ask it again. So open the file by an
- * equivalent path that nobody uses. */
+/* By an equivalent path that nobody uses: an audit library may have redirected this one to us (shim/real/real.c). */
 static void *open_file(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -119,7 +109,7 @@ static bool use(const char *path, char *why, size_t capacity)
             dlclose(handle);
         return false;
     }
-    /* It calls ncclEpInitHandle from ncclEpCreateHandle: with its own group, which ours would refuse. */
+    /* Its ncclEpCreateHandle calls ncclEpInitHandle with its own group, which ours would refuse. */
     if (!shim_bind_own_slots(map))
         shim_ep_warn("%s: its calls to its own functions cannot all be kept within it, so its ncclEpCreateHandle may "
                      "fail; use ncclEpInitHandle and ncclEpUpdateHandle, or run without Shunt",
@@ -144,7 +134,7 @@ static bool try_file(const char *path)
     return false;
 }
 
-/* Under `shunt run` this library lies in the first of the folders. That is no fault to report. */
+/* Under `shunt run` this library lies in the first of the folders: no fault to report. */
 static bool try_in(const char *folder, int length, const char *name)
 {
     char path[PATH_MAX];
@@ -152,7 +142,7 @@ static bool try_in(const char *folder, int length, const char *name)
            try_file(path);
 }
 
-/* The wheel has a library for each CUDA; the one of the process's CUDA comes first. */
+/* The wheel has a library for each CUDA; the process's CUDA comes first. */
 static bool try_wheel(const char *folder, int length)
 {
     static const char *const names[] = {"/nccl/ep/lib/cu13/libnccl_ep.so", "/nccl/ep/lib/cu12/libnccl_ep.so"};

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.h - NVIDIA's libnccl_ep: found and opened once, when a call first needs it.
- */
+/* real.h - NVIDIA's libnccl_ep: found and opened once, when a call first needs it. */
 #ifndef SHUNT_SHIM_EP_REAL_H
 #define SHUNT_SHIM_EP_REAL_H
 
@@ -13,7 +11,7 @@ typedef struct shim_ep_real {
 #include "shim/ep/names.def"
 } shim_ep_real_t;
 
-/* NULL: there is none, and shim_ep_real_failure says why. */
+/* NULL: none; shim_ep_real_failure says why. */
 const shim_ep_real_t *shim_ep_real(void);
 /* The same, but opens nothing. */
 const shim_ep_real_t *shim_ep_real_opened(void);

@@ -33,7 +33,7 @@ ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t *tensor)
         return ncclSuccess;
     if (!shim_ep_is_allocated(tensor))
         return ncclInvalidArgument;
-    tensor->magic = 0; /* a second destruction is refused, as long as the memory is not used again */
+    tensor->magic = 0; /* a second destruction is refused while the memory is not reused */
     free(shim_ep_allocated(tensor));
     return ncclSuccess;
 }

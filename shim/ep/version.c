@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version.c - ncclEpGetVersion. It opens nothing: programs ask it before they decide whether to use nccl_ep. */
+/* version.c - ncclEpGetVersion. Opens nothing: programs ask before they decide to use nccl_ep. */
 #include "shim/ep/names.h"
 #include "shim/ep/real.h"
 

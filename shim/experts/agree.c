@@ -2,9 +2,9 @@
 /*
  * agree.c - the ranks of a group meet, make its memory and agree by one verdict whether it is served.
  *
- * As in a communicator's set-up (setup/stages.c), each rank posts a record in every stage, and a failure as an error
- * number, so that all take the same branch. The call that creates a group is blocking on every rank, so each steps
- * its own meeting, under a key of the communicator and the number of its groups so far:
+ * As in a communicator's set-up (setup/stages.c), each rank posts a record in every stage, a failure as an error
+ * number, so all take the same branch. Creating a group blocks on every rank, so each steps its own meeting, under a
+ * key of the communicator and the number of its groups so far:
  *
  *   IDENTITY  shape, refusal  -> compare; free ended groups' scratches; make and arm the scratch
  *   OFFER     errno, offer    -> send descriptors
@@ -12,8 +12,8 @@
  *   OPENED    errno           -> check this rank's mailboxes
  *   PROOF     errno           -> the verdict
  *
- * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory
- * is of the communicator's kind, which all its ranks have proven.
+ * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory is
+ * of the communicator's kind, which its ranks have proven.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,19 +30,19 @@
 #include "shim/experts/group.h"
 
 enum { IDENTITY, OFFER, SENT, OPENED, PROOF, STAGES };
-/* A rank may come late, after it has loaded its weights. */
+/* A rank may come late: it loads its weights first. */
 enum { COME_MS = 60000, LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
 
 typedef struct identity {
     alg_experts_shape_t shape;
     net_process_t process;
-    shim_record_offer_t record; /* of the rank's calls */
-    uint64_t id;                /* random; rank 0's identifies the scratch */
+    shim_record_offer_t record;
+    uint64_t id; /* random; rank 0's identifies the scratch */
     char refusal[WHY_BYTES];
 } identity_t;
 
 typedef struct offer {
-    int32_t error; /* the first word of every later record */
+    int32_t error; /* first word of every later record */
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
@@ -98,10 +98,8 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
 }
 
 /* Frees what destroyed groups left, before memory is made, unless another group lives or calls run: the driver's free
- * waits for every kernel of the device, and here the ranks wait for each other. The destroyed groups' kernels end,
- * since all ranks make and destroy a communicator's groups in one order, and make a group's calls before its
- * destruction (NVIDIA's library demands the same). A peer may close its mapping only in this stage, so a memory may
- * stay until the next group: beside the living group's at most two. */
+ * waits for every kernel of the device, and here the ranks wait for each other. A peer may close its mapping only in
+ * this stage, so at most two such memories remain beside a living group's (docs/lab/experts.md, "Ends"). */
 static void free_ended(const shim_comm_t *comm)
 {
     shim_extra_forget(comm);
@@ -128,7 +126,7 @@ static void make(meeting_t *meeting)
 
 static bool same(const alg_experts_shape_t *one, const alg_experts_shape_t *other)
 {
-    return memcmp(one, other, sizeof(*one)) == 0; /* has no padding */
+    return memcmp(one, other, sizeof(*one)) == 0;
 }
 _Static_assert(sizeof(alg_experts_shape_t) == 6 * sizeof(uint32_t), "the shape has padding");
 
@@ -286,7 +284,7 @@ static void begin_record(const meeting_t *meeting)
     shim_record_begin(meeting->record, &about);
 }
 
-/* The verdict's reason without the rank that happened to write it, so that it is equal on all. */
+/* The verdict's reason, equal on all ranks: without the rank that wrote it. */
 static const char *reason_of(const net_rendezvous_t *rendezvous)
 {
     const char *text = net_reason(rendezvous);
@@ -312,7 +310,7 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
         snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
     if (agreed) {
         begin_record(&meeting);
-        shim_comm_reap(); /* too many that could not be freed above: no rank waits for this one any more */
+        shim_comm_reap(); /* too many remain from above; no rank waits for this one any more */
     } else {
         *why = shim_experts_keep(meeting.why[0] ? meeting.why : reason_of(meeting.rendezvous));
         alg_scratch_release(meeting.scratch, false);

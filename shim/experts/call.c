@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * call.c - dispatch, combine and complete: checked, and launched on the program's stream.
- *
- * All ranks make a group's calls in one order, and the program orders its streams, as NVIDIA's library demands. So no
- * event is recorded. Staged calls take the staged rooms in turn; kernels count them.
- */
+/* call.c - dispatch, combine and complete: checked, and launched on the program's stream. All ranks make a group's
+ * calls in one order, and the program orders its streams, as NVIDIA's library demands: no event is recorded. Staged
+ * calls take the staged rooms in turn; kernels count them. */
 #include <string.h>
 
 #include "shim/account/ranges.h"
@@ -25,7 +22,7 @@ static const char *name_of(const alg_experts_call_t *call)
 
 /* ---- The group's state ---------------------------------------------------------------- */
 
-/* All later calls fail: this rank's next call would pair with another one of its peers. */
+/* All later calls fail: this rank's next one would pair with another one of its peers. */
 static ncclResult_t fail(shim_experts_group_t *group, ncclResult_t result, const char *name, const char *text)
 {
     group->failure = result;
@@ -62,7 +59,6 @@ static bool has_ended(shim_comm_t *comm)
     return atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || shim_comm_find(atomic_load(&comm->handle)) != comm;
 }
 
-/* Whether a call may begin. */
 static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
 {
     alg_control_t *control = alg_scratch_control(group->extra->scratch);
@@ -82,7 +78,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Whether the room of the next staged call is free, by this host's count, which replays do not change. */
+/* Whether the next staged call's room is free, by this host's count, which replays do not change. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)
@@ -100,7 +96,7 @@ static ncclResult_t check_room(const shim_experts_group_t *group, const alg_expe
 
 /* ---- Launch --------------------------------------------------------------------------- */
 
-/* Gives the call its id, by which waiting kernels are recognized. The receiving half has that of the sending one. */
+/* Gives the call its id, by which waiting kernels are recognized; the receiving half has the sending one's. */
 static void note(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
 {
     if (call->phases != ALG_EXPERTS_RECEIVE)
@@ -134,7 +130,7 @@ static ncclResult_t fail_launch(shim_experts_group_t *group, const char *name, i
 }
 #endif
 
-/* Under the communicator's lock, since the process's exit waits for launches that hold it. */
+/* Under the communicator's lock: the process's exit waits for launches that hold it. */
 static ncclResult_t run_cuda(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call,
                              cudaStream_t stream)
 {
@@ -162,7 +158,7 @@ static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *ca
     shim_experts_group_t *group = handle->group;
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
-    /* Beside other communicators a grid that is placed early could leave them no place, while it waits (share.c). */
+    /* Beside other communicators a grid placed early could leave them no place while it waits (share.c). */
     if (!group->host && !shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
     const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
@@ -258,7 +254,7 @@ ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCom
     return result;
 }
 
-/* Without an open call there is nothing to do, as in NVIDIA's library. */
+/* Without an open call it does nothing, as in NVIDIA's library. */
 ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t stream)
 {
     shim_experts_group_t *group = handle->group;

@@ -10,7 +10,7 @@
 enum {
     ALIGNMENT = 16,
     HIDDEN_UNIT = 16,     /* elements of an unquantized row */
-    QUANTIZED_UNIT = 512, /* elements of a row of DS_FP8E3M4: its scales are a multiple of 16 bytes */
+    QUANTIZED_UNIT = 512, /* elements of a row of DS_FP8E3M4, whose scales are a multiple of 16 bytes */
     COMBINED_UNIT = 128,  /* elements of a combined row */
     TEXT_BYTES = 120
 };
@@ -122,7 +122,6 @@ static bool is_forwarded(ncclDataType_t type, bool scale)
            (scale ? type == ncclUint8 : (int)type == NCCL_EP_FLOAT4X2);
 }
 
-/* What both calls need. */
 static ncclResult_t check_common(const shim_experts_handle_t *handle, const char *name, const ncclEpTensor_t *tokens,
                                  unsigned int ndim, ncclEpPassDir_t direction)
 {

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * check.h - whether a call's tensors are valid, and the kernels' view of them. For this folder only.
- *
- * The rules are those of NVIDIA's library, which ends the program where one is broken; here the call fails, before
- * anything was launched. Each function logs one line and returns what the call returns.
- */
+/* check.h - whether a call's tensors are valid, and the kernels' view of them. For this folder only. NVIDIA's library
+ * ends the program if they are not; here the call fails before a launch. Each function logs one line and returns what
+ * the call returns. */
 #ifndef SHUNT_SHIM_EXPERTS_CHECK_H
 #define SHUNT_SHIM_EXPERTS_CHECK_H
 
 #include "shim/experts/group.h"
 
-/* A tensor that must be there. `sizes`: `ndim` of them. */
+/* A required tensor; `ndim` sizes. */
 typedef struct shim_experts_want {
     const char *name;
     ncclDataType_t type;
@@ -19,13 +16,13 @@ typedef struct shim_experts_want {
     size_t alignment;
 } shim_experts_want_t;
 
-/* *data is NULL only for a tensor without elements. A window's tensor is resolved by the real NCCL. */
+/* *data is NULL only without elements. The real NCCL resolves a window's tensor. */
 ncclResult_t shim_experts_tensor(const shim_experts_group_t *group, const ncclEpTensor_t *tensor,
                                  const shim_experts_want_t *want, void **data);
 /* Bytes of an element; 0: unknown. */
 size_t shim_experts_type_bytes(ncclDataType_t type);
 
-/* Fill in all of `call` but its phases, room, blocks and id. */
+/* Fill in `call`, except phases, room, blocks and id. */
 ncclResult_t shim_experts_check_dispatch(const shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
                                          const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,
                                          const ncclEpDispatchConfig_t *config, alg_experts_call_t *call);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group.c - groups of experts: served here if all ranks agree, else forwarded to the real library.
- *
- * What one rank knows of the communicator is equal on all (docs/design.md, rule 2), so a rank of one that Shunt does
- * not serve by peer access forwards without asking. All else is agreed (agree.c).
- */
+/* group.c - groups of experts: served here if all ranks agree, else forwarded to the real library. What a rank knows of
+ * the communicator is equal on all (docs/design.md, rule 2): if Shunt does not serve it by peer access, each rank
+ * forwards without asking. All else is agreed (agree.c). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +27,7 @@ ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...)
     return result;
 }
 
-/* There are few different reasons, and the program may keep any. */
+/* The program may keep any of the few different reasons. */
 const char *shim_experts_keep(const char *text)
 {
     static struct kept {
@@ -87,8 +84,7 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-/* Of a group whose fp32 sums have the bits of NVIDIA's library. Source: 94 MiB for 128 tokens, 8 choices and rows of
- * 7168 fp32 elements; of as many bf16 elements it takes 63. */
+/* Of a group whose fp32 sums have NVIDIA's bits: 94 MiB for 128 tokens, 8 choices and rows of 7168 fp32 elements. */
 enum { EXACT_FP32_BYTES = 96 << 20 };
 
 static alg_experts_exact_t exact_of(alg_experts_shape_t shape, bool deterministic)
@@ -114,7 +110,7 @@ static alg_experts_shape_t shape_of(const ncclEpGroupConfig_t *config, const shi
     return shape;
 }
 
-/* A wait's limit by default, as NVIDIA's library has it. */
+/* Default limit of a wait, as in NVIDIA's library. */
 static const uint64_t TIMEOUT_NS = UINT64_C(100000000000);
 
 /* ---- Creation ------------------------------------------------------------------------- */

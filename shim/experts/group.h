@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group.h - groups and handles of experts. For this folder only.
- *
- * A group owns its scratch and a reference of its communicator's state; a handle owns its routes, unless they are the
- * caller's, and a reference of its group. So any order of destroys is safe, and calls fail after it.
- */
+/* group.h - groups and handles of experts. For this folder only. A group owns its scratch and a reference of its
+ * communicator's state; a handle owns its routes, unless they are the caller's, and a reference of its group. So any
+ * order of destroys is safe, and calls fail after it. */
 #ifndef SHUNT_SHIM_EXPERTS_GROUP_H
 #define SHUNT_SHIM_EXPERTS_GROUP_H
 
@@ -18,9 +15,9 @@ struct shim_experts_group {
     ncclEpAllocConfig_t alloc;
     uint64_t timeout_ns;
     uint32_t blocks;
-    bool host;              /* the host device */
+    bool host;
     atomic_uint references; /* the program's and each handle's */
-    pthread_mutex_t lock;   /* one call at a time; guards the rest and the handles' open calls */
+    pthread_mutex_t lock;   /* one call at a time; guards the rest, and handles' open calls */
     ncclResult_t failure;   /* of an earlier call */
     uint32_t staged;        /* rooms for staged calls */
     uint32_t taken;         /* bits: those of open calls */
@@ -45,11 +42,11 @@ struct shim_experts_handle {
     uint32_t dispatched_tokens;
     bool is_open;            /* a call was sent and is not received */
     uint32_t room;           /* its staged room */
-    int32_t captured;        /* whether the last noted call was captured: 1, 0; -1: the stream cannot be asked */
+    int32_t captured;        /* whether the last noted call was captured: 1, 0; -1: unknown */
     alg_experts_call_t open; /* that call */
 };
 
-/* A line of the log and ncclGetLastError's text, then `result`. */
+/* One log line, also ncclGetLastError's text; then `result`. */
 ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* group.c */
@@ -58,9 +55,8 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
 ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
 void shim_experts_release(shim_experts_group_t *group);
 
-/* agree.c: all ranks meet and either have a scratch each, or none. `refusal`: why this rank wants none, or NULL. The
- * scratch, and the record watches it; or NULL and a reason that lives as long as the process. At most a minute for a
- * rank that does not come. */
+/* agree.c: all ranks meet; each has a scratch, or none has. `refusal`: why this rank wants none, or NULL. Returns the
+ * scratch, watched by the record; or NULL and a reason that lives as long as the process. Waits at most a minute. */
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   shim_record_t *record, const char **why);
 /* A copy that lives as long as the process. */
@@ -79,11 +75,10 @@ static inline uint64_t shim_experts_bytes(const alg_experts_call_t *call)
     return (uint64_t)call->tokens * (call->token_bytes + call->scale_bytes);
 }
 
-/* note.c: the account of calls, under the group's lock. Counts and records a call that is launched next, unless it only
- * receives; its id. Like a collective it counts when it is issued, also if its launch then fails. CUDA: in the stream's
- * context. */
+/* note.c: the account of calls, under the group's lock. Counts and records a call before its launch, unless it only
+ * receives; returns its id. It counts even if its launch fails. CUDA: in the stream's context. */
 uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call_t *call, const void *stream);
-/* The trace's event of a call that began at start_ns, which is not 0. `tokens`: its input; NULL: ncclEpComplete. */
+/* The trace's event of a call that began at start_ns (not 0). `tokens`: its input; NULL: ncclEpComplete. */
 void shim_experts_trace(const shim_experts_handle_t *handle, const char *function, const ncclEpTensor_t *tokens,
                         const void *stream, uint64_t start_ns, ncclResult_t result);
 

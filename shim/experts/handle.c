@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * handle.c - handles: the memory for a dispatch's routes, which its combine reads, and the choices of the next calls.
- *
- * As in NVIDIA's library the choices' pointer is kept, not the choices, and a handle's memory may be the caller's.
- */
+/* handle.c - handles: the memory for a dispatch's routes, which its combine reads, and the choices of the next calls.
+ * As in NVIDIA's library the choices' pointer is kept, not the choices, and a handle's memory may be the caller's. */
 #include <stdlib.h>
 
 #include "shim/base/log.h"
@@ -65,7 +62,7 @@ static void device_free(const shim_experts_group_t *group, void *memory)
 #endif
 }
 
-/* On the communicator's device, also while a stream of the program is captured. */
+/* On the communicator's device, even during a capture by the program. */
 static int visit(const shim_experts_group_t *group, void **memory, size_t bytes)
 {
     net_visit_t visit;
@@ -187,7 +184,7 @@ ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncc
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
 {
     shim_experts_group_t *group = handle->group;
-    if (handle->is_open) { /* its room stays taken, since peers' data may still arrive, and rooms are taken in turn */
+    if (handle->is_open) { /* its room stays taken: peers' data may still arrive, and rooms are taken in turn */
         pthread_mutex_lock(&group->lock);
         group->lost = true;
         pthread_mutex_unlock(&group->lock);

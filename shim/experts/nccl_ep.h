@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl_ep.h - the binary interface of NVIDIA's nccl_ep, API version 2 (library 0.1 and 0.2), as libnccl_ep.so.0 has it.
- *
- * Each structure that a call takes begins with its size and a magic word. The structures only grow at the end: one is
- * valid from the size of its first version (NCCL_EP_*_V1) on, a field beyond `size` has its default, which is 0, and
- * what lies behind the last field here is not read. Pointers to structures may be NULL where "may be NULL" stands.
- * Element types of tensors are ncclDataType_t; a tensor's memory is the caller's.
- */
+/* nccl_ep.h - the binary interface of NVIDIA's nccl_ep, API version 2 (library 0.1 and 0.2), as libnccl_ep.so.0 has it.
+ * Each structure begins with its size and a magic word, and only grows at the end: it is valid from the size of its
+ * first version (NCCL_EP_*_V1) on, a field beyond `size` is 0, its default, and what lies behind the last field here is
+ * not read. Pointers may be NULL where stated. Element types are ncclDataType_t; the caller owns tensors' memory. */
 #ifndef SHUNT_SHIM_NCCL_EP_H
 #define SHUNT_SHIM_NCCL_EP_H
 
@@ -19,24 +15,24 @@ enum {
     NCCL_EP_API_VERSION = 2,
     NCCL_EP_VERSION_CODE = 200, /* library 0.2.0: major * 10000 + minor * 100 + patch */
     NCCL_EP_AUTO = 0,
-    NCCL_EP_FLOAT4X2 = 12 /* ncclDataType_t that older nccl.h lack: a byte with two values of 4 bits */
+    NCCL_EP_FLOAT4X2 = 12 /* ncclDataType_t that older nccl.h lack: two values of 4 bits */
 };
 #define NCCL_EP_MAGIC 0xC00FFFEEu        /* of all structures but tensors */
 #define NCCL_EP_TENSOR_MAGIC 0xCAFECAFEu /* of tensors that the caller made */
 
 typedef enum ncclEpAlgorithm { NCCL_EP_ALGO_LOW_LATENCY = 0, NCCL_EP_ALGO_HIGH_THROUGHPUT = 1 } ncclEpAlgorithm_t;
 
-/* High throughput: what happens to tokens beyond max_recv_tokens_per_rank. */
+/* High throughput: tokens beyond max_recv_tokens_per_rank. */
 typedef enum ncclEpOverflowPolicy {
     NCCL_EP_OVERFLOW_AUTO = 0, /* TRAP */
-    NCCL_EP_OVERFLOW_TRAP = 1, /* the kernel traps */
+    NCCL_EP_OVERFLOW_TRAP = 1,
     NCCL_EP_OVERFLOW_DROP = 2
 } ncclEpOverflowPolicy_t;
 
-/* The order of received tokens. Low latency knows EXPERT_MAJOR and RANK_MAJOR. */
+/* The order of received tokens. Low latency has EXPERT_MAJOR and RANK_MAJOR. */
 typedef enum ncclEpLayout {
     NCCL_EP_LAYOUT_UNSET = 0, /* refused */
-    /* Low latency: tokens [local experts][ranks * max_dispatch_tokens_per_rank][hidden]; no weights, no indices. */
+    /* [local experts][ranks * max_dispatch_tokens_per_rank][hidden]; low latency: no weights, no indices. */
     NCCL_EP_LAYOUT_EXPERT_MAJOR = 1,
     /* Tokens [ranks][max_dispatch_tokens_per_rank][hidden], weights and indices
      * [ranks][max_dispatch_tokens_per_rank][top_k]. */
@@ -47,14 +43,14 @@ typedef enum ncclEpLayout {
 /* High throughput; low latency ignores it. */
 typedef enum ncclEpPassDir { NCCL_EP_FWD_PASS = 0, NCCL_EP_BWD_PASS = 1 } ncclEpPassDir_t;
 
-/* Whether kernels may use the windows of tensors instead of staging memory. ON: they must, except LL combine. */
+/* Whether kernels may use tensors' windows instead of staging memory. ON: they must, except LL combine. */
 typedef enum ncclEpZeroCopyMode {
     NCCL_EP_ZERO_COPY_AUTO = 0,
     NCCL_EP_ZERO_COPY_OFF = 1,
     NCCL_EP_ZERO_COPY_ON = 2
 } ncclEpZeroCopyMode_t;
 
-/* How received indices number experts; those of other ranks are -1 either way. */
+/* How received indices number experts; other ranks' are -1 either way. */
 typedef enum ncclEpExpertIdKind {
     NCCL_EP_EXPERT_ID_AUTO = 0, /* LOCAL */
     NCCL_EP_EXPERT_ID_LOCAL = 1,
@@ -63,7 +59,7 @@ typedef enum ncclEpExpertIdKind {
 
 typedef enum ncclEpDispQuant {
     NCCL_EP_DISP_QUANT_NONE = 0,      /* tokens as they are, no scales */
-    NCCL_EP_DISP_QUANT_FWD = 1,       /* tokens and scales as they are, byte by byte */
+    NCCL_EP_DISP_QUANT_FWD = 1,       /* tokens and scales byte by byte */
     NCCL_EP_DISP_QUANT_DS_FP8E3M4 = 2 /* bf16 in; ncclFloat8e4m3 and an fp32 scale per 128 elements out */
 } ncclEpDispQuant_t;
 
@@ -123,7 +119,7 @@ typedef struct ncclEpGroupConfig {
     unsigned char padding_v2[4];
 } ncclEpGroupConfig_t;
 
-/* Each tensor may be NULL. Counters are ints of 32 bits, some of 64 in high throughput. */
+/* Tensors may be NULL. Counters have 32 bits, some 64 in high throughput. */
 typedef struct ncclEpLayoutInfo {
     unsigned int size;
     unsigned int magic;
@@ -156,7 +152,7 @@ typedef struct ncclEpDispatchOutputs {
 typedef struct ncclEpCombineInputs {
     unsigned int size;
     unsigned int magic;
-    ncclEpTensor_t *tokens;       /* the experts' results, as the dispatch laid them out */
+    ncclEpTensor_t *tokens;       /* experts' results, as dispatch laid them out */
     ncclEpTensor_t *topk_weights; /* high throughput, backward */
     /* Version 2: */
     ncclEpTensor_t *scales; /* recipes with scales */
@@ -166,7 +162,7 @@ typedef struct ncclEpCombineOutputs {
     unsigned int size;
     unsigned int magic;
     ncclEpTensor_t *tokens;       /* [tokens][hidden] */
-    ncclEpTensor_t *topk_weights; /* low latency, expert-major: the weights that are applied; may be NULL */
+    ncclEpTensor_t *topk_weights; /* low latency, expert-major: the weights to apply; may be NULL */
 } ncclEpCombineOutputs_t;
 
 typedef struct ncclEpHandleConfig {
@@ -215,7 +211,7 @@ enum {
     NCCL_EP_COMPLETE_CONFIG_V1 = 8
 };
 
-/* What a program's compiler has baked in. AT: a field's offset. ENDS: a version's last field and its size. */
+/* What compilers have baked in. AT: a field's offset. ENDS: a version's last field and its size. */
 #define NCCL_EP_AT(type, field, offset) static_assert(offsetof(type, field) == (offset), #type "." #field)
 #define NCCL_EP_ENDS(type, field, bytes) \
     static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == (bytes), #type " up to " #field)
@@ -312,7 +308,7 @@ ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t *tensor);
 /* Collective. */
 ncclResult_t ncclEpCreateGroup(ncclEpGroup_t *group, ncclComm_t comm, const ncclEpGroupConfig_t *config);
 ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t group);
-/* Bytes of device memory that a handle's caller may bring itself. */
+/* Bytes of device memory that a handle's caller may bring. */
 ncclResult_t ncclEpHandleMemSize(ncclEpGroup_t group, ncclEpLayout_t layout, const ncclEpHandleConfig_t *config,
                                  size_t *bytes, int top_k);
 /* May be collective. memory: [bytes] of ncclUint8. */
@@ -332,9 +328,9 @@ ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispatchInputs_t 
 ncclResult_t ncclEpCombine(ncclEpHandle_t handle, const ncclEpCombineInputs_t *inputs,
                            const ncclEpCombineOutputs_t *outputs, const ncclEpCombineConfig_t *config,
                            cudaStream_t stream);
-/* The second phase of the handle's last call, if that was send_only. */
+/* Second phase of the handle's last call, if that was send_only. */
 ncclResult_t ncclEpComplete(ncclEpHandle_t handle, const ncclEpCompleteConfig_t *config, cudaStream_t stream);
-/* These five want a group with enable_mask. A mask is an int per rank: 1 active, 0 left out. */
+/* These five need enable_mask. A mask has an int per rank: 1 active, 0 left out. */
 ncclResult_t ncclEpMaskQuery(ncclEpGroup_t group, int *device_mask, cudaStream_t stream);
 ncclResult_t ncclEpMaskUpdate(ncclEpGroup_t group, const int *host_mask, cudaStream_t stream);
 ncclResult_t ncclEpMaskClean(ncclEpGroup_t group, cudaStream_t stream); /* collective */

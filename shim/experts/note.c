@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * note.c - groups' calls in the account: statistics, the record of calls, the trace. A group has a record of its own,
- * as a communicator has, since its kernels have control words of their own and its calls are numbered apart.
- *
- * A staged call counts when it is sent; ncclEpComplete only appears in the trace.
- */
+/* note.c - groups' calls in the account: statistics, the record of calls, the trace. A group has its own record, like a
+ * communicator: its kernels have their own control words, and its calls their own numbers. A staged call counts when it
+ * is sent; ncclEpComplete only appears in the trace. */
 #include "shim/account/statistics.h"
 #include "shim/account/trace.h"
 #include "shim/comm/capture.h"

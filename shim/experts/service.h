@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * service.h - the experts' calls that libnccl.so.2 serves for libnccl_ep.so.0, which finds them in the process under
- * the name shuntExperts. Both libraries are of one build: a table of another version is not used.
- *
- * Functions return what NCCL's function of that name returns, and log one line for each error. libnccl_ep.so.0 has
- * checked sizes and magic words: structures are whole, with defaults where the program gave none.
- */
+/* service.h - the experts' calls that libnccl.so.2 serves for libnccl_ep.so.0 (docs/lab/experts.md), of the same
+ * version. Functions return what NCCL's function of that name returns, and log one line for each error. The caller has
+ * checked sizes and magic words: structures are whole, with defaults where the program gave none. */
 #ifndef SHUNT_SHIM_EXPERTS_SERVICE_H
 #define SHUNT_SHIM_EXPERTS_SERVICE_H
 
@@ -18,11 +14,11 @@ typedef struct shim_experts_handle shim_experts_handle_t;
 
 typedef struct shim_experts_service {
     uint32_t version;
-    /* Collective. All ranks agree whether the group is served; *group is NULL if not, and *why says why, in a text that
-     * lives as long as the process. A failure is that of this call, on this rank. */
+    /* Collective. All ranks agree whether the group is served; if not, *group is NULL and *why a text that lives as
+     * long as the process. A failure is this call's, on this rank. */
     ncclResult_t (*create)(ncclComm_t comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
                            const char **why);
-    /* Local. Handles of the group are destroyed first. */
+    /* Local. The group's handles are destroyed first. */
     ncclResult_t (*destroy)(shim_experts_group_t *group);
     ncclResult_t (*handle_bytes)(shim_experts_group_t *group, int top_k, size_t *bytes);
     /* Local. memory: NULL, or the caller's. */

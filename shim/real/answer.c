@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * answer.c - calls into the real NCCL, and its results.
- */
+/* answer.c - calls into the real NCCL, and its results. */
 #include "shim/base/last_error.h"
 #include "shim/real/real.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * forward.c - the targets of forward.S's trampolines. A trampoline jumps through its slot of shim_forward_table, which
- * is resolved here at the first call. Two threads may resolve a name at once: both store the same address.
- */
+/* forward.c - the targets of forward.S's trampolines. A trampoline jumps through its slot of shim_forward_table, which
+ * is resolved here at the first call; concurrent calls store the same address. */
 #include <nccl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,7 +21,7 @@ enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
 __attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
 __attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
 
-/* For missing names. Harmless also for the few that do not return ncclResult_t (an int, a small struct, nothing). */
+/* For missing names. Harmless also where the result is no ncclResult_t (an int, a small struct, nothing). */
 static ncclResult_t forward_missing(void)
 {
     return ncclInvalidUsage;
@@ -38,7 +36,7 @@ void *shim_forward_resolve(uint32_t index)
         atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);
         return target;
     }
-    /* A constructor of the NCCL being opened has called: the answer is not final, so it is not stored. */
+    /* A constructor of the NCCL being opened has called: the answer is not final, and not stored. */
     if (!real && !shim_host_mode() && shim_real_failure()[0] == '\0')
         return (void *)forward_missing;
     void *empty = NULL;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.c - the real NCCL: found, opened and prepared once.
- *
- * It is opened by absolute path, since the linker would return Shunt for its SONAME; RTLD_LOCAL keeps its names out of
- * the global scope. The answer is final, even "none", so that a program gets one NCCL for all communicators. Nothing is
- * freed: NCCL's threads may run until the process ends.
- */
+/* real.c - the real NCCL: found, opened and prepared once. It is opened by absolute path: for its SONAME the linker
+ * would return Shunt. RTLD_LOCAL keeps its names out of the global scope. The answer is final, even "none", so that a
+ * program gets one NCCL for all communicators. Nothing is freed: NCCL's threads may run until the process ends. */
 #define _GNU_SOURCE
 #include "shim/real/real.h"
 
@@ -37,7 +33,7 @@ static bool real_searching;
 static shim_real_t real;
 static char real_path[PATH_MAX];
 static char real_why[PATH_MAX + 512];     /* shim_real_failure */
-static char real_refused[PATH_MAX + 256]; /* first file that was found and refused */
+static char real_refused[PATH_MAX + 256]; /* first file found and refused */
 
 void shim_real_log_missing(const char *name)
 {
@@ -56,8 +52,8 @@ void shim_real_log_missing(const char *name)
         shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
-/* For treated functions that the library lacks. They ignore their arguments, so one signature serves all; the two
- * functions that return text are required of every library. */
+/* For treated functions that the library lacks. They ignore their arguments: one signature serves all. The two that
+ * return text are required of every library. */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
@@ -129,7 +125,7 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
-/* NULL if there is none, or if the linker returned Shunt. */
+/* NULL: none, or the linker returned Shunt. */
 static struct link_map *real_map(void *handle)
 {
     struct link_map *map = NULL;
@@ -139,7 +135,7 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* If an audit library has redirected this path to Shunt, the linker does not ask it again. So open the file by an
+/* An audit library may have redirected this path to Shunt, and the linker does not ask it again: open the file by an
  * equivalent path that nobody uses. */
 static void *real_dlopen(const char *path)
 {
@@ -231,7 +227,7 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* The path is named by the user, so no other one is tried. */
+/* The user names the path: no other is tried. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;
@@ -264,7 +260,7 @@ static bool real_search(void)
     return opened;
 }
 
-/* A fork during a load would give the child a held lock and a half-loaded library. So the fork waits. */
+/* A fork during a load would give the child a held lock and a half-loaded library, so the fork waits. */
 static void real_before_fork(void)
 {
     pthread_mutex_lock(&real_lock);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real.h - the real NCCL, to which calls are forwarded: opened on first need, never in a constructor, and kept until
- * the process ends. Safe from any thread.
- */
+/* real.h - the real NCCL, to which calls are forwarded: opened on first need, never in a constructor, and kept until
+ * the process ends. Safe from any thread. */
 #ifndef SHUNT_SHIM_REAL_H
 #define SHUNT_SHIM_REAL_H
 
@@ -22,10 +20,9 @@ typedef struct shim_real {
 #include "shim/names/names.def"
 } shim_real_t;
 
-/* NULL: none; the answer is final. Not in host mode. The first call opens a library of hundreds of MB, which takes up
- * to a second. */
+/* NULL: none; the answer is final. Not in host mode. The first call opens hundreds of MB, in up to a second. */
 const shim_real_t *shim_real(void);
-/* After shim_real returned NULL: one line with the cause and what to do; else "". */
+/* After shim_real returned NULL: one line with cause and remedy; else "". */
 const char *shim_real_failure(void);
 /* As shim_real; sets the last error if there is none (the caller returns ncclSystemError). */
 const shim_real_t *shim_real_need(const char *function);
@@ -34,13 +31,13 @@ static inline bool shim_is_error(ncclResult_t result)
     return result != ncclSuccess && result != ncclInProgress;
 }
 
-/* Returns the real NCCL's result. After an error, ncclGetLastError returns the real NCCL's text. */
+/* The real NCCL's result. After an error, ncclGetLastError returns its text. */
 ncclResult_t shim_real_answer(ncclResult_t result);
-/* Fill the table with functions that log one line and return ncclInvalidUsage. */
+/* Fills the table with functions that log one line and return ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
-/* Log why an NCCL name cannot be called here, and what to do. */
+/* Log why a name cannot be called here, and what to do. */
 void shim_real_log_missing(const char *name);
-/* Address of a function that the library itself defines; NULL: none, or a table without a library. */
+/* A function that the library itself defines; NULL: none, or a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False, after one log line, if the process has another real NCCL. */

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real_copies.c - how many real NCCLs are in this process?
- *
- * A program can hold two if its parts open NCCL by different paths. Then Shunt cannot tell which one owns a
- * communicator. So it publishes nothing for communicators made from then on, and all ranks forward.
- *
- * The list of loaded objects is read again only when the linker's count of them has changed.
- */
+/* real_copies.c - whether this process has several real NCCLs, which its parts may open by different paths. Then Shunt
+ * cannot tell which one owns a communicator: it publishes nothing for those made from then on, and all ranks forward.
+ * The list of loaded objects is read only when the linker's count of them has changed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -62,7 +57,7 @@ static bool copies_find(const shim_real_t *real)
 
 bool shim_real_alone(const shim_real_t *real)
 {
-    /* Twice the number of objects loaded at the last search, plus its answer. */
+    /* Twice the objects loaded at the last search, plus its answer. */
     static atomic_ullong known;
     unsigned long long adds = 0, seen = atomic_load(&known);
     dl_iterate_phdr(copies_adds, &adds);

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real_elf.c - checks a library's file before dlopen, which runs constructors and maps the file by its header: a
+/* real_elf.c - checks a library's file before dlopen, which runs constructors and maps the file by its header: a
  * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. Reads by pread, since a mapped file
- * that shrinks raises a signal.
- *
- * A library is NCCL if its dynamic string table has NCCL's names, defined or imported; no real NCCL imports
- * shunt_version.
- */
+ * that shrinks raises a signal. A library is NCCL if its dynamic string table has NCCL's names, defined or imported; no
+ * real NCCL imports shunt_version. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -60,7 +56,7 @@ static bool elf_read(const elf_file_t *file, uint64_t offset, void *to, uint64_t
     return true;
 }
 
-/* Read the headers; check each loaded segment against the file's size. */
+/* Reads the headers; checks loaded segments against the file's size. */
 static const char *elf_read_headers(elf_file_t *file)
 {
     ElfW(Ehdr) elf;
@@ -131,7 +127,7 @@ static char *elf_strings(const elf_file_t *file, size_t *bytes)
     return strings;
 }
 
-/* Also finds the tail of a longer name, since linkers share tails. */
+/* Also finds a longer name's tail: linkers share tails. */
 static bool elf_knows(const char *strings, size_t bytes, const char *name)
 {
     return memmem(strings, bytes, name, strlen(name) + 1) != NULL;

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real_find.c - the folders in which to look for the real NCCL.
- *
- * Without Shunt the dynamic linker, or Python, would choose the program's NCCL. With Shunt loaded under its SONAME they
- * do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, DT_RPATH,
- * the running Python's wheels, Shunt's own folder (where a replaced NCCL often has a longer name), LD_LIBRARY_PATH,
- * DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, except for Python, the wheels of PATH's Python.
- * The list owns its strings; its folders may not exist.
- */
+/* real_find.c - the folders in which to look for the real NCCL. Shunt, loaded under NCCL's SONAME, replaces the search
+ * of the dynamic linker, or of Python, and searches the same places in their order: beside an NCCL already opened by
+ * path, DT_RPATH, the running Python's wheels, Shunt's own folder (where a replaced NCCL often has a longer name),
+ * LD_LIBRARY_PATH, DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, except for Python, the wheels of
+ * PATH's Python. The list owns its strings. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -33,7 +29,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* No-op if the folder is listed, its path too long or memory short. */
+/* Nothing if the folder is listed, its path too long or memory short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -68,7 +64,7 @@ void shim_folders_free(shim_folders_t *folders)
     *folders = (shim_folders_t){0};
 }
 
-/* Length of the path without file name and slash; 0: no folder. */
+/* Length of the path's folder, without slash; 0: none. */
 static size_t find_folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -87,13 +83,13 @@ typedef struct find_objects {
     int64_t tag;
 } find_objects_t;
 
-/* A set-user-id program: its caller chooses the program's path. */
+/* A set-user-id program: the caller chooses its path. */
 static bool find_is_secure(void)
 {
     return getauxval(AT_SECURE) != 0;
 }
 
-/* In practice $ORIGIN is at an entry's start or absent. */
+/* $ORIGIN is at an entry's start or absent, in practice. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
     static const char *const origin[] = {"$ORIGIN", "${ORIGIN}"};
@@ -162,7 +158,7 @@ static int find_run_paths(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* The folder of an NCCL opened by path: a second one would have its own state. */
+/* The folder of an NCCL opened by path, since a second one would have its own state. */
 static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -264,7 +260,7 @@ static void find_add_python(shim_folders_t *folders, const char *executed, const
         find_add_python_file(folders, program);
 }
 
-/* For a virtual environment, and the Python to which it links. */
+/* A virtual environment, and the Python to which it links. */
 static void find_add_python_link(shim_folders_t *folders, const char *file)
 {
     char real[PATH_MAX];
@@ -273,7 +269,7 @@ static void find_add_python_link(shim_folders_t *folders, const char *file)
         find_add_python_file(folders, real);
 }
 
-/* For programs other than Python: the user's Python, and the system's. */
+/* For other programs: the user's Python, and the system's. */
 static void find_add_usual_python(shim_folders_t *folders)
 {
     const char *path = secure_getenv("PATH");
@@ -335,7 +331,7 @@ close_file:
     return text;
 }
 
-/* The string at an offset; NULL if it is not within the file. */
+/* The string at an offset; NULL: not within the file. */
 static const char *find_cache_text(const char *base, size_t bytes, uint32_t offset)
 {
     return offset < bytes && memchr(base + offset, '\0', bytes - offset) ? base + offset : NULL;

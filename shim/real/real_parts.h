@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real_parts.h - the steps of finding the real NCCL. For real*.c and `shunt run`, which predicts a program's NCCL
- * (tools/run/behind.c).
- */
+/* real_parts.h - the steps of finding the real NCCL, also for `shunt run`, which predicts it (tools/run/behind.c). */
 #ifndef SHUNT_SHIM_REAL_PARTS_H
 #define SHUNT_SHIM_REAL_PARTS_H
 
@@ -11,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Folders that may hold a libnccl.so.2, likeliest first, none twice (real_find.c). For a process of the program
+/* Folders that may hold a libnccl.so.2, likeliest first, none twice (real_find.c), for a process of the program
  * `executed` (an absolute path); NULL: this process. */
 typedef struct shim_folders {
     char **path;
@@ -22,26 +19,25 @@ void shim_find_folders(shim_folders_t *folders, const char *executed);
 void shim_folders_free(shim_folders_t *folders);
 
 /* Whether dlopen may open this file as a real NCCL: a whole shared object for this machine, with NCCL's names, not
- * Shunt. Else fills in `why`. Runs no code of the file (real_elf.c). */
+ * Shunt; else `why`. Runs no code of the file (real_elf.c). */
 bool shim_elf_check(const char *path, char *why, size_t capacity);
-/* Whether the file is a whole shared object for this machine that defines or imports `name`. Runs no code of it. */
+/* Whether the file is such a whole object and defines or imports `name`. Runs no code of it. */
 bool shim_elf_has_name(const char *path, const char *name);
-/* Whether an NCCL at `path` has a function that our library at `own` lacks; `name` gets one. False if a file is
- * missing, or `own` is not Shunt. */
+/* Whether an NCCL at `path` has a function that our library at `own` lacks; `name` gets one. False: a file is missing,
+ * or `own` is not Shunt. */
 bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity);
 
-/* Address in the file of the variable `name` of `bytes` bytes, static ones included; false unless it is in memory that
- * the library may write. */
+/* Address in the file of the variable `name` of `bytes` bytes, also static; false unless the library may write it. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
-/* real_child.c. After the library is loaded, find what forked children need; before a fork (_expected) and in the child
- * (_begins), protect the parent's threads. The latter two take no lock and no memory. */
+/* real_child.c. After the load, find what forked children need; before a fork (_expected) and in the child (_begins),
+ * protect the parent's threads. The latter two take no lock and no memory. */
 void shim_child_find(const char *path, const struct link_map *library);
 void shim_child_expected(void);
 void shim_child_begins(void);
 
-/* Bind a loaded library's calls of its own nccl* and pnccl* functions to itself (real_slots.c). False if some memory
- * could not be made writable: those calls reach Shunt. */
+/* Bind a loaded library's calls of its own nccl* and pnccl* functions to itself (real_slots.c). False: some memory
+ * could not be made writable, and its calls reach Shunt. */
 bool shim_bind_own_slots(const struct link_map *library);
 
 #endif

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * real_slots.c - keeps the real NCCL's calls of its own functions within it.
- *
- * NCCL calls some of its public functions through its PLT. With Shunt preloaded, or in the program's scope as
- * libnccl.so.2, the dynamic linker binds these calls to Shunt: ncclBcast would call Shunt's ncclBroadcast, also on
- * NCCL's threads and inside its groups. RTLD_DEEPBIND would hide a preloaded allocator from NCCL, and AddressSanitizer
- * refuses it. So every jump slot, GOT entry and data word of an nccl* or pnccl* function that the library defines is
- * set to that definition. Pages that are read-only after relocation (RELRO) are made writable for the store only.
- */
+/* real_slots.c - keeps the real NCCL's calls of its own functions within it. NCCL calls some of its public functions
+ * through its PLT. With Shunt preloaded, or in the program's scope as libnccl.so.2, the dynamic linker binds these
+ * calls to Shunt: ncclBcast would call Shunt's ncclBroadcast, also on NCCL's threads and inside its groups.
+ * RTLD_DEEPBIND would hide a preloaded allocator from NCCL. So every jump slot, GOT entry and data word of an nccl* or
+ * pnccl* function that the library defines is set to that definition. Read-only pages (RELRO) are made writable for the
+ * store. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <stdint.h>
@@ -37,7 +34,7 @@ typedef struct slots {
     uintptr_t page; /* bytes */
 } slots_t;
 
-/* When it loads a library, glibc turns the dynamic section's offsets into addresses; musl does not. */
+/* At a library's load glibc turns the dynamic section's offsets into addresses; musl does not. */
 static const void *slots_address(const struct link_map *library, ElfW(Addr) pointer)
 {
     return (const void *)(pointer < library->l_addr ? library->l_addr + pointer : pointer);
@@ -75,7 +72,7 @@ static bool slots_read_dynamic(slots_t *slots)
     return slots->symbols && slots->names && rela;
 }
 
-/* For dl_iterate_phdr: find the library by its dynamic section, and note its read-only pages. */
+/* For dl_iterate_phdr: finds the library by its dynamic section, and notes its read-only pages. */
 static int slots_find_relro(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -92,7 +89,7 @@ static int slots_find_relro(struct dl_phdr_info *info, size_t size, void *data)
     if (!found)
         return 0;
     if (relro) {
-        /* The dynamic linker protects whole pages only; a last part of a page stays writable. */
+        /* The dynamic linker protects whole pages: a last part stays writable. */
         slots->relro = (info->dlpi_addr + relro->p_vaddr) & ~(slots->page - 1);
         slots->relro_end = (info->dlpi_addr + relro->p_vaddr + relro->p_memsz) & ~(slots->page - 1);
     }
@@ -107,7 +104,7 @@ static bool slots_store(const slots_t *slots, uintptr_t *slot, uintptr_t target)
     bool read_only = page >= slots->relro && page < slots->relro_end;
     if (read_only && mprotect((void *)page, slots->page, PROT_READ | PROT_WRITE) != 0)
         return false;
-    /* The program may use the library already (opened by path): a concurrent call sees the old or the new target. */
+    /* The program may use the library already (opened by path): concurrent calls see the old or the new target. */
     __atomic_store_n(slot, target, __ATOMIC_RELEASE);
     if (read_only)
         mprotect((void *)page, slots->page, PROT_READ);

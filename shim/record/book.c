@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * book.c - this process's book of slots, and mapped books of peers (layout.h). A book is mapped once, at its largest
- * size, for the life of the process, since untouched pages cost nothing; the file grows below the mapping. A forked
- * child makes its own.
- */
+/* book.c - this process's book of slots, and peers' mapped books (layout.h). A book is mapped once, at its largest
+ * size, for the life of the process: untouched pages cost nothing, and the file grows below the mapping. */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
 
@@ -21,7 +18,6 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* A mapped book; never unmapped. */
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;
@@ -129,7 +125,7 @@ static bool has_spare(int fd)
     return count == SPARE_FILES;
 }
 
-/* A descriptor for the book, or a negative errno; -EMFILE also if few are left. */
+/* A descriptor for the book, or a negative errno; -EMFILE also if few remain. */
 static int make_file(void)
 {
     const int fd = net_descriptor(memfd_create(RECORD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -187,7 +183,7 @@ static shim_record_t *free_record(void)
     shim_record_t *record = i < RECORD_MOST_SLOTS ? calloc(1, sizeof *record) : NULL;
     if (!record)
         return NULL;
-    /* A program that became a daemon may have closed the descriptor. */
+    /* A program that became a daemon may have closed it. */
     if (!net_means(g_file, &g_mark) || !grow(i + 1)) {
         free(record);
         return NULL;
@@ -199,7 +195,7 @@ static shim_record_t *free_record(void)
     return record;
 }
 
-/* A reused slot gets a new life, so that readers of the old one notice. */
+/* A reused slot gets a new life, which readers of the old one notice. */
 static void begin_slot(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -273,7 +269,7 @@ static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
     return fd;
 }
 
-/* Under the lock. Opens a peer's file each time, since it may have grown. */
+/* Under the lock. Opens a peer's file anew, since it may have grown. */
 static const record_mapped_t *see_book(const net_process_t *process, const shim_record_offer_t *offer)
 {
     seen_t *seen = find_seen(&offer->mark);
@@ -383,7 +379,7 @@ static record_kind_t kind_of(const shim_record_call_t *call)
     return collective < ALG_COLLECTIVE_COUNT || record_is_experts(collective) ? RECORD_COLLECTIVE : RECORD_MESSAGE;
 }
 
-/* Threads that call concurrently on one communicator get different entries. */
+/* Concurrent calls on one communicator get different entries. */
 uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
 {
     if (!record)

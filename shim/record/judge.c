@@ -51,7 +51,7 @@ bool record_view_lives(const record_view_t *view)
     return atomic_load_explicit(&view->slot->life, memory_order_acquire) == view->life;
 }
 
-/* False if the entry is being written or overwritten. */
+/* False while the entry is written or overwritten. */
 static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_t *sequence)
 {
     *sequence = atomic_load_explicit(&entry->sequence, memory_order_acquire);
@@ -91,7 +91,7 @@ static bool is_rooted(uint32_t collective)
     return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
 }
 
-/* Calls of the real NCCL in the same group may lie between. Calls of rising roots share an epoch (device/series.h). */
+/* The real NCCL's calls in the same group may lie between. Calls of rising roots share an epoch (device/series.h). */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
     record_waiting_t waiting = {
@@ -137,7 +137,7 @@ static bool may_be_sorted(const record_made_t *made)
     return (made->flags & RECORD_FORWARDED) && (made->flags & RECORD_GROUPED);
 }
 
-/* Where data is only moved, ranks may use different types of the same total bytes. */
+/* Moved data may have different types on two ranks, with the same total bytes. */
 bool record_agree(const record_made_t *one, const record_made_t *other)
 {
     const record_sign_t *a = &one->sign, *b = &other->sign;
@@ -161,7 +161,7 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other)
 }
 
 /* In /proc/<pid>/stat field 3 is the state, 20 the number of threads, 22 the start time; the command in parentheses may
- * contain any character. A process whose first thread has ended appears as a zombie. */
+ * contain anything. A process whose first thread has ended appears as a zombie. */
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
 {
     char path[48], text[1024], state = 0;
@@ -222,16 +222,15 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;
 }
 
-/* Whether the other rank's wait `other` is over: this rank waits in the second kernel after it, and a kernel ends only
- * after it has heard from every rank. The watcher notices that later. Needs the call's count, which tells its number of
- * kernels. */
+/* Whether the other rank's wait `other` is over, which its watcher notices later: this rank waits in the second kernel
+ * after it, and a kernel ends only after it has heard from every rank. Needs the call's count. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
     return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&
            other->epoch + waiting->epochs < waiting->epoch;
 }
 
-/* Finds another call in which the rank waits: on this communicator, else the longest wait on others. */
+/* Another call in which the rank waits: on this communicator, else the longest wait on others. */
 static void find_wait(const record_waiting_t *waiting, const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -285,7 +284,7 @@ static bool still_waits_too(const record_waiting_t *waiting, const record_slot_t
     return find_waiting(slot, &other) && !is_over(slot, &other) && have_in_common(waiting, &other);
 }
 
-/* Calls of a communicator run in order: a rank that waits in a later one has ended this one. */
+/* Calls of a communicator run in order: who waits in a later one has ended this one. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     record_waiting_t other;
@@ -294,7 +293,7 @@ bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot
             (find_waiting(slot, &other) && other.sign.kind == RECORD_COLLECTIVE && other.sign.number > waiting->last));
 }
 
-/* The message's entry, if still in the ring, names the peer; its group may contain other messages. */
+/* The message's entry, if still in the ring, names the peer; its group may have other messages. */
 static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
                                     const record_slot_t *slot, uint32_t rank)
 {
@@ -369,7 +368,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
         judged.cause = doubt ? (still_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    /* A published wait is void if its process has died, or is stopped and has not made all calls of a list. */
+    /* A published wait is void if its process has died, or is stopped without having made all calls of a list. */
     const bool is_void = judged.cause == RECORD_IN_IT &&
                          ((process == RECORD_GONE && !record_has_ended(waiting, view->slot)) ||
                           (process == RECORD_STOPPED && !doubt && find_missing(waiting, view->slot) != 0));

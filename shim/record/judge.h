@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * judge.h - reads records, and determines what an awaited rank is doing. Used by the watcher and `shunt
- * watch`; needs no other part of the library.
- */
+/* judge.h - reads records, and determines what an awaited rank is doing. For the watcher and `shunt watch`; needs no
+ * other part of the library. */
 #ifndef SHUNT_RECORD_JUDGE_H
 #define SHUNT_RECORD_JUDGE_H
 
@@ -10,13 +8,13 @@
 
 #include "shim/record/layout.h"
 
-/* A mapped book, and the number of its slots known to lie within the file. */
+/* A mapped book, and how many of its slots surely lie within the file. */
 typedef struct record_mapped {
     const record_book_t *book;
     _Atomic uint32_t slots;
 } record_mapped_t;
 
-/* Maps an open book for reading and sets `slots`. NULL if it is none, or of another version. */
+/* Maps an open book for reading and sets `slots`. NULL: none, or another version. */
 const record_book_t *record_book_map(int fd, uint32_t *slots);
 uint32_t record_book_slots(int fd);
 
@@ -35,48 +33,46 @@ typedef struct record_made {
     uint64_t stream, time_ns, algorithm;
 } record_made_t;
 
-/* Whether the slot still belongs to the communicator of the view. */
+/* Whether the slot still belongs to the view's communicator. */
 bool record_view_lives(const record_view_t *view);
-/* Finds a call by kind and number; false if the ring does not contain it. */
+/* Finds a call by kind and number; false: not in the ring. */
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
 /* False if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
-/* Writes the algorithm's name; "NCCL" for address 0, "" if unknown. */
+/* The algorithm's name; "NCCL" for address 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* A rank's wait: in one call, or in a list (several calls of a group in one kernel, which other ranks may make one by
- * one; shim/call/group_parts.c). */
+/* A rank's wait: in one call, or in a list (calls of a group in one kernel, which other ranks may make one by one). */
 typedef struct record_waiting {
     record_sign_t sign; /* first call; count 0: unknown */
     uint64_t last;
     uint64_t epoch;  /* last epoch of the kernel ... */
     uint32_t epochs; /* ... and its number of epochs */
-    bool forwarded;  /* by the real NCCL; the wait is inferred, since another rank has not made the call */
+    bool forwarded;  /* by the real NCCL; inferred: another rank has not made the call */
     bool staged;     /* RECORD_STAGED: later calls may end before it */
 } record_waiting_t;
 
-/* The wait whose id (a list's: its last call's) a kernel of this rank published. Omits calls no longer in the ring. */
+/* The wait whose id (of a list: its last call's) a kernel of this rank published. Omits calls no longer in the ring. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
-/* Whether two ranks' collectives with one number can be the same call: all that NCCL requires to be equal is equal. */
+/* Whether two ranks' collectives with one number can be the same call: equal in all that NCCL requires. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
-/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls.
- * (One rank may capture a call that another makes eagerly.) */
+/* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls. */
 bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 
 /* State of a process, from /proc. */
 typedef enum record_process { RECORD_RUNS, RECORD_STOPPED, RECORD_GONE } record_process_t;
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks);
 
-/* A rank's relation to a call in which another waits, in the order of blame. */
+/* A rank's relation to an awaited call, in the order of blame. */
 typedef enum record_cause {
     RECORD_DEAD,
     RECORD_LEFT,       /* it has ended or aborted the communicator */
     RECORD_HELD,       /* its process is stopped: SIGSTOP or a debugger */
     RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in the list */
     RECORD_NOT_CALLED,
-    RECORD_NO_MESSAGE, /* the call is a message, and the rank waits in no message */
+    RECORD_NO_MESSAGE, /* the call is a message, and the rank waits in none */
     RECORD_NOT_BEGUN,  /* it has made the call, but its device may not have begun it */
     RECORD_UNSEEN,     /* unknown: another pid namespace, no record, or failed calls */
     RECORD_IN_IT,      /* it waits in the same call, or has ended it */
@@ -105,22 +101,21 @@ typedef struct record_rank {
     uint64_t waits_ns;
 } record_rank_t;
 
-/* Whether the slot's rank waits in the same call, or in a list with a call in common; may still be true shortly after
- * the end. */
+/* Whether the slot's rank waits in the same call, or in a list with one in common; perhaps still true after its end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
-/* Whether the rank has ended every call of the wait. On GPUs known only while it waits in a later call. */
+/* Whether the rank has ended the whole wait. On GPUs known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
 
 /* Judges `rank` for a rank that waits. now_ns: CLOCK_MONOTONIC. */
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
                            uint32_t rank, uint64_t now_ns);
 
-/* Order of blame: by cause, then by call. A rank that itself waits sorts after those that may be the reason. */
+/* Order of blame: by cause, then by call. Ranks that wait themselves sort after those that may be the reason. */
 bool record_blamed_before(const record_rank_t *one, const record_rank_t *other);
-/* The call of a list that the blamed rank lacks. `blamed` NULL: no rank is to blame. */
+/* The call of a list that the blamed rank lacks. `blamed` NULL: none. */
 record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed);
 
-/* ---- Texts (text.c). Each returns the length written, at most what fits. ---- */
+/* ---- Texts (text.c); each returns the length written, at most what fits ---- */
 
 /* "all-reduce #1,234 of 4,194,304 bf16". */
 size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity);

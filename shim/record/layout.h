@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading.
- *
- * A process has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank, which peers
- * open through /proc/<pid>/fd. A crash leaves nothing behind; a seal against shrinking keeps reads from faulting.
- *
- * Each word has one writing process, and readers take no lock. A reader discards what it read if the slot's life or the
- * entry's sequence has changed; an entry whose writer died half way never becomes valid. Readers check every number,
- * since the writer may be broken.
- */
+/* layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map for reading. A process
+ * has one book: a memfd named RECORD_FILE, mode 0600, with one slot per communicator and rank, which peers open through
+ * /proc/<pid>/fd. A seal against shrinking keeps reads from faulting.
+ * Each word has one writing process; readers take no lock. They discard what they read if the slot's life or the
+ * entry's sequence has changed; an entry whose writer died half way never becomes valid. They check every number, since
+ * the writer may be broken. */
 #ifndef SHUNT_RECORD_LAYOUT_H
 #define SHUNT_RECORD_LAYOUT_H
 
@@ -21,9 +17,9 @@
 #define RECORD_FILE "shunt-record"
 #define RECORD_MAGIC UINT64_C(0x53484e5452454331)
 enum {
-    RECORD_VERSION = 2, /* 2: with experts' calls, which readers of 1 would take for messages */
+    RECORD_VERSION = 2, /* 2: with experts' calls, which readers of 1 take for messages */
     RECORD_CALLS = 256, /* entries of a ring; a power of two */
-    RECORD_PAGE = 4096, /* bytes before the first slot and before each slot's ring */
+    RECORD_PAGE = 4096, /* bytes before the first slot and each slot's ring */
     RECORD_MOST_SLOTS = 1024,
     RECORD_ALGORITHMS = 48,
     RECORD_NAME_BYTES = 24,
@@ -38,15 +34,15 @@ typedef enum record_kind {
     RECORD_KINDS
 } record_kind_t;
 
-/* Flags of an entry. RECORD_LISTED: the call runs in one kernel with the taken call before it. RECORD_STAGED: it only
- * sends, and a later kernel, which is no call, receives. */
+/* RECORD_LISTED: in one kernel with the taken call before it. RECORD_STAGED: it only sends, and a later kernel, which
+ * is no call, receives. */
 enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8, RECORD_STAGED = 16 };
 
-/* These continue alg_collective_t. The last two are of a group of experts, which has a slot of its own; their counts
- * are tokens, and differ between ranks. */
+/* After alg_collective_t. The last two are of a group of experts, with a slot of its own; counts are tokens, which
+ * differ between ranks. */
 enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV, RECORD_DISPATCH, RECORD_COMBINE };
 
-/* A call: 64 bytes, so that a write takes one cache line. */
+/* A call: 64 bytes, so a write takes one cache line. */
 typedef struct record_entry {
     _Atomic uint64_t sequence; /* number in the ring, from 1; 0 while being written */
     _Atomic uint64_t id;       /* record_id */
@@ -55,7 +51,7 @@ typedef struct record_entry {
     _Atomic uint64_t place; /* low half: root or peer; high half: flags */
     _Atomic uint64_t stream;
     _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
-    _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: real NCCL */
+    _Atomic uint64_t algorithm; /* its name's address, a key into the book's names; 0: real NCCL */
 } record_entry_t;
 
 /* Where `shunt watch` finds a peer. */
@@ -80,7 +76,7 @@ typedef struct record_slot {
     _Alignas(64) _Atomic uint64_t entries; /* number written to the ring */
     _Atomic uint64_t made[RECORD_KINDS];
     _Atomic uint64_t captured_hash; /* of the captured calls' signatures, in order */
-    _Atomic uint64_t doubts;        /* failed calls; if any, numbers may differ from the peers' */
+    _Atomic uint64_t doubts;        /* failed calls: if any, numbers may differ from the peers' */
     /* Host device: the last ended collective. */
     _Atomic uint64_t ended, ended_ns;
     /* Written by the watcher. */
@@ -96,7 +92,7 @@ typedef struct record_book {
     _Atomic uint32_t version, slots;
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
-    _Atomic uint64_t beat_ns; /* net_now_ns of the watcher's last round; stored after its results */
+    _Atomic uint64_t beat_ns; /* the watcher's last round (net_now_ns), stored after its results */
     struct {
         _Atomic uint64_t address;
         char name[RECORD_NAME_BYTES];
@@ -140,9 +136,8 @@ static inline uint64_t record_guess(const record_slot_t *slot, record_kind_t kin
 }
 
 /* ---- A call in one word -------------------------------------------------------
- *
- * A waiting kernel publishes this word, to name its call even when the entry is gone: collective, type, operator and
- * kind exactly, the number's last bits, and the count's first bits, which a wait with a limit omits (alg_limit). */
+ * A waiting kernel publishes this word, which names its call even when the entry is gone: collective, type, operator
+ * and kind exactly, the number's last bits, and the count's first bits, which a wait with a limit omits (alg_limit). */
 enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
@@ -176,7 +171,7 @@ static inline uint64_t record_id(const record_sign_t *sign)
            (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << ALG_LIMIT_BITS;
 }
 
-/* `made`: calls of each kind so far, to complete the number. */
+/* `made`: calls of each kind so far; completes the number. */
 static inline record_sign_t record_unpack(uint64_t id, const _Atomic uint64_t made[RECORD_KINDS])
 {
     const uint64_t most = UINT64_C(1) << RECORD_NUMBER_BITS;

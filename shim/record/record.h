@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
- * reading and about ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, which all functions
- * accept.
- */
+/* record.h - the record of this process's calls, for peers, the watcher and `shunt watch`. A call costs a coarse clock
+ * reading and ten stores: no lock, no allocation. With SHUNT_RECORD=0 a record is NULL, which all functions accept. */
 #ifndef SHUNT_SHIM_RECORD_H
 #define SHUNT_SHIM_RECORD_H
 
@@ -14,10 +11,10 @@
 
 typedef struct shim_record shim_record_t;
 
-/* The name of experts' kernels, as the record and the statistics have it. */
+/* The name of experts' kernels in the record and the statistics. */
 extern const char shim_record_experts[];
 
-/* Where peers find a slot; ranks exchange it. Descriptor -1: no record. */
+/* Where peers find a slot; exchanged by ranks. Descriptor -1: no record. */
 typedef struct shim_record_offer {
     int64_t descriptor;
     net_mark_t mark;
@@ -26,7 +23,7 @@ typedef struct shim_record_offer {
     uint32_t reserved;
 } shim_record_offer_t;
 
-/* A finished set-up's data for a record. */
+/* What a finished set-up tells a record. */
 typedef struct shim_record_about {
     uint64_t comm; /* equal on all ranks; does not reveal the key */
     uint32_t rank, nranks;
@@ -37,10 +34,10 @@ typedef struct shim_record_about {
     int living;                   /* ... and its value while calls are taken */
 } shim_record_about_t;
 
-/* Takes a slot of the book; NULL if records are off or no slot is free. */
+/* Takes a slot of the book; NULL: records are off, or no slot is free. */
 shim_record_t *shim_record_new(void);
 void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer);
-/* Maps the record of a rank, this one included. A process that is not visible stays unknown. */
+/* Maps a rank's record, also this one's. A process that is not visible stays unknown. */
 void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t *process,
                       const shim_record_offer_t *offer);
 /* Starts watching, once all ranks are met. */
@@ -70,8 +67,7 @@ bool shim_record_mismatched(const shim_record_t *record);
 /* The watcher calls `fail`, without a lock, when a communicator must newly fail. */
 void shim_record_on_mismatch(void (*fail)(void));
 
-/* For SHUNT_STATS: a line per communicator and rank for which this process's ranks waited at least 1 ms at a time, the
- * longest waits first. */
+/* For SHUNT_STATS: a line per communicator and rank for which this process waited (1 ms or more), the longest first. */
 void shim_record_print_waits(FILE *out);
 
 #endif

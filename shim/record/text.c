@@ -7,7 +7,7 @@
 
 #include "shim/record/judge.h"
 
-/* Like snprintf, but returns the length written. */
+/* Like snprintf, but returns what was written. */
 static size_t put(char *text, size_t capacity, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static size_t put(char *text, size_t capacity, const char *format, ...)
 {

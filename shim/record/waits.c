@@ -2,12 +2,11 @@
 /*
  * waits.c - for which ranks calls waited, and how long: a part of the statistics, collected if SHUNT_STATS is set.
  *
- * A waiting kernel publishes its call, not for which rank it waits. So in each round of the watcher a rank is late for
- * a call in which this one waits
+ * A waiting kernel publishes its call, not for whom it waits. So in each round of the watcher a rank is late for a call
+ * in which this one waits
  *   - while its record shows that it has not made the call;
- *   - up to the last round of its own watcher, if none of its kernels had published a wait in the call by then. A rank
- *     that arrives last never waits: it is late until the wait ends. A rank whose watcher runs rarely does not count as
- *     late.
+ *   - up to its own watcher's last round, if none of its kernels had published a wait in the call by then. A rank that
+ *     arrives last never waits: it is late until the wait ends. One whose watcher runs rarely does not count as late.
  * Both end when the rank is first seen in the call. Times below LEAST_MS are noise: kernels publish a wait after 0.2
  * ms, and watchers run about every SAMPLE_US (watch.c).
  */
@@ -29,7 +28,7 @@ typedef struct late {
     uint64_t waits, waited_ns, lengths[LENGTHS];
 } late_t;
 
-/* All waits of this process's ranks on a communicator, by late rank. */
+/* This process's ranks' waits on a communicator, by late rank. */
 typedef struct sums {
     struct sums *next;
     uint64_t comm;
@@ -55,8 +54,8 @@ typedef struct awaited {
     uint32_t unseen;   /* late unless they are seen to wait in it */
 } awaited_t;
 
-/* Every rank waits for every other in a collective, a rooted one, too (device/notice.h). A kernel of several roots and
- * a group of messages have partners that no single entry names. */
+/* In a collective, also a rooted one (device/notice.h), every rank waits for every other. No single entry names the
+ * partners in a kernel of several roots or a group of messages. */
 static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t *waiting)
 {
     const uint32_t own = 1u << record->about.rank, all = ((1u << record->about.nranks) - 1) & ~own;
@@ -77,7 +76,7 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
 
 typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;
 
-/* The rank has made the call. If it waits in a message and a collective, it publishes only one. */
+/* The rank has made the call. Waiting in a message and a collective, it publishes only one. */
 static presence_t look_at_device(const record_waiting_t *waiting, const record_slot_t *peer)
 {
     const uint64_t id = atomic_load(&peer->wait_id), epoch = atomic_load(&peer->wait_epoch);
@@ -160,7 +159,7 @@ void record_waits_end(const shim_record_t *record, record_wait_t *wait)
         sums->late[r].lengths[length_of(wait->late_ns[r])]++;
     }
     memset(wait->late_ns, 0, sizeof wait->late_ns);
-    wait->arrived = UINT32_MAX; /* later sightings of this wait do not count again */
+    wait->arrived = UINT32_MAX; /* later sightings of this wait do not count */
 }
 
 /* ---- Text -------------------------------------------------------------------------------- */
@@ -209,7 +208,7 @@ static void end_all(void)
             record_waits_end(record_number(i), &record_number(i)->wait[w]);
 }
 
-/* Under the lock. Returns the number of rows, at most ALG_MAX_RANKS per communicator. */
+/* Under the lock. The number of rows, at most ALG_MAX_RANKS per communicator. */
 static uint32_t fill_rows(row_t *rows)
 {
     uint32_t count = 0;

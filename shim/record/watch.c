@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * watch.c - the watcher: one thread per process that reads the records of this process and its peers, and reports hangs
- * and differing calls (docs/watch.md).
- *
- * It makes no CUDA call: control words contain the call in which a kernel waits. Its clock stops while the process is
- * stopped, so a debugger that stops all ranks causes no report.
- */
+/* watch.c - the watcher: one thread per process that reads the records of this process and its peers, and reports hangs
+ * and differing calls (docs/watch.md). It makes no CUDA call: control words contain the call in which a kernel waits.
+ * Its clock stops with the process, so a debugger that stops all ranks causes no report. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,11 +19,11 @@
 #define MS_NS UINT64_C(1000000)
 enum {
     PERIOD_MS = 200,   /* while calls are made or wait */
-    IDLE_MS = 500,     /* otherwise: kernels may wait long after their call, and replays make no calls */
+    IDLE_MS = 500,     /* otherwise: kernels may wait long, and replays make no calls */
     ACTIVE_MS = 2000,  /* after the last call */
     SAMPLE_US = 500,   /* SHUNT_STATS: between samples of kernels' waits */
-    STALE_MS = 1500,   /* a wait that no kernel has repeated for so long is over */
-    WATCHER_MS = 5000, /* a watcher that was silent for so long does not report */
+    STALE_MS = 1500,   /* a wait that no kernel repeated for so long is over */
+    WATCHER_MS = 5000, /* a watcher silent for so long does not report */
     LINE_BYTES = 1024,
     JSON_BYTES = 8192,
     REPORTS = 8
@@ -58,7 +54,7 @@ void record_watch_forget(void)
     g_running = false;
 }
 
-/* False if there are too many; the next round tries again. */
+/* False: too many; the next round tries again. */
 static bool new_report(report_t *report)
 {
     if (g_reports == REPORTS)
@@ -88,7 +84,7 @@ static size_t json_rank(const record_rank_t *rank, char *text, size_t capacity)
     return length > 0 && (size_t)length < capacity ? (size_t)length : 0;
 }
 
-/* The fields of all reports. No text needs JSON's escapes. */
+/* The fields of all reports, whose texts need none of JSON's escapes. */
 static size_t json_head(const char *kind, const shim_record_t *record, char *text, size_t capacity)
 {
     char host[128] = "";
@@ -150,7 +146,7 @@ static void end_stale(const shim_record_t *record, record_wait_t *wait)
         end_wait(record, wait);
 }
 
-/* Reads what kernels published. Blocks that leave a call change the epoch's low bits, which are dropped. */
+/* Reads what kernels published, without the epoch's low bits, which blocks change as they leave a call. */
 static void look_at_kernels(shim_record_t *record)
 {
     const alg_control_t *control = record->about.control;
@@ -186,7 +182,7 @@ static uint64_t first_missing(const shim_record_t *record)
     return missing ? least + 1 : 0;
 }
 
-/* A forwarded call in which each rank needs data of all others ends only when every rank has made it. */
+/* A forwarded call in which each rank needs all others' data ends only when every rank has made it. */
 static void look_at_forwarded(shim_record_t *record)
 {
     record_made_t made;
@@ -409,7 +405,7 @@ static void compare(shim_record_t *record)
     }
 }
 
-/* True if the communicator must newly fail, perhaps because of a peer's report. */
+/* True if the communicator must newly fail, perhaps by a peer's report. */
 static bool has_failed(shim_record_t *record)
 {
     bool any = false;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor.c - the formula of floor.h.
- */
+/* floor.c - the formula of floor.h. */
 #include "tools/floor/floor.h"
 
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,

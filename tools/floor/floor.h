@@ -2,23 +2,21 @@
 /*
  * floor.h - the floor of a collective on this machine: a lower bound for the time of any kernel that uses the links.
  *
- * t0       1 KB pushed from every GPU to every other one and added, by a minimal kernel: no call number, no abort
- *          check, one size and type (floor_cuda.cu). It contains the launch, one crossing and two trips to memory
+ * t0       1 KB pushed from every GPU to every other one and added, by a minimal kernel without call number and abort
+ *          check (floor_cuda.cu): the launch, one crossing and two trips to memory
  * one way  from one GPU's store of a word until another GPU sees it
- * B        bytes a second out of the slowest GPU while all GPUs copy to all others with the copy engines, which are
- *          faster than any kernel's stores
+ * B        bytes a second out of the slowest GPU while copy engines, faster than any stores, copy from all to all
  * S        bytes of a rank's larger buffer
  *
- * All-reduce: the smaller one of
- *   one-shot  t0 + (n-1) S / B             everything crosses once
- *   two-shot  t0 + one way + 2 (n-1)/n S/B  a slice to its owner, its sum to all
- * reduce and broadcast: the smaller one of
- *   at once   t0 + (n-1) S / B             out of the root, or into it
- *   passed on t0 + one way + S / B         by way of the others
- * sendrecv: t0 + S / B where every rank has a block: t0 + (n-1)/n S / B. The floor of an eager call is at least the
- * time in which this host launches an empty kernel.
+ * all-reduce         one-shot  t0 + (n-1) S / B
+ *                    two-shot  t0 + one way + 2 (n-1)/n S / B
+ * reduce, broadcast  at once   t0 + (n-1) S / B: out of the root, or into it
+ *                    passed on t0 + one way + S / B: by way of the others
+ * sendrecv                     t0 + S / B
+ * others                       t0 + (n-1)/n S / B
  *
- * NVLink multicast, which adds inside the switch, has another floor.
+ * Of two ways the smaller counts. An eager call takes at least as long as this host's launch of an empty kernel. NVLink
+ * multicast, which adds inside the switch, has another floor.
  */
 #ifndef SHUNT_TOOL_FLOOR_H
 #define SHUNT_TOOL_FLOOR_H
@@ -36,28 +34,26 @@ enum { TOOL_FLOOR_GPUS = 8, TOOL_FLOOR_ERROR_BYTES = 256 };
 
 /* All times are in seconds. */
 typedef struct tool_floor {
-    double launch_graph; /* time of one empty kernel in a graph of many */
-    double launch_eager; /* the same, launched one by one */
+    double launch_graph; /* an empty kernel in a graph of many */
+    double launch_eager; /* launched one by one */
     double push;         /* t0 */
     double one_way;
     double bandwidth; /* bytes a second */
-    /* Over the host's memory (floor_host.cu), which needs no peer access between GPUs; 0: not measured. */
+    /* Through host memory (floor_host.cu), without peer access; 0: not measured. */
     double host_one_way;
-    double host_store, host_load;       /* bytes a second of the slowest GPU while kernels on all GPUs run */
-    char error[TOOL_FLOOR_ERROR_BYTES]; /* why the floor could not be measured; "" if it was */
+    double host_store, host_load;       /* bytes a second of the slowest GPU, with kernels on all */
+    char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "": it was */
 } tool_floor_t;
 
-/* Measure GPUs 0 to gpus-1, at least two, from this process. Frees nothing, so the process should end soon. Errors are
- * reported in floor->error. */
+/* Measures GPUs 0 to gpus-1, at least two. Frees nothing: the process should end soon. Errors are in floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
 /* False: see floor->error. */
 bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 
-/* The least time of a collective of this many bytes. */
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);
 
-/* Launch one empty kernel on a stream of the current device. A cudaError_t. */
+/* Launches an empty kernel on the current device's `stream`. A cudaError_t. */
 int tool_floor_launch(void *stream);
 
 #ifdef __cplusplus

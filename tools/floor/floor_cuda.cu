@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor_cuda.cu - the measurements of floor.h.
- *
- * One process drives all the GPUs: they reach each other by peer access, with
- * no exchange of handles, and a graph of many kernels keeps each GPU busy for
- * longer than one thread needs to start them all. Each figure is the median of
- * a few rounds. Nothing is freed: the process ends when this is done.
- */
+/* floor_cuda.cu - the measurements of floor.h. One process drives all GPUs by peer access; a graph of many kernels
+ * keeps each GPU busy for longer than one thread needs to start them all. Each figure is the median of a few rounds.
+ * Nothing is freed: the process ends when this is done. */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
 
@@ -17,20 +12,18 @@
 #include <string.h>
 
 enum {
-    CALLS = 100, /* kernels of a graph; even, so that each replay begins with the same half */
+    CALLS = 100, /* kernels of a graph; even: each replay begins with the same half */
     EAGER = 500, /* fewer than a stream's queue holds */
     LANES = 64,  /* lanes of 16 bytes each: 1 KB */
     COPIES = 8,  /* copies from one GPU to another in a round */
     COPY_BYTES = 128 << 20,
 };
 
-/* ---- Kernels ---- */
-
 static __global__ void empty()
 {
 }
 
-/* Slots of 1 KB in each GPU's memory, indexed [half][sender]; all-ones before data arrives. */
+/* Slots of 1 KB on each GPU, indexed [half][sender]; all-ones before data arrives. */
 typedef struct push_args {
     const uint4 *input;
     uint4 *output;
@@ -43,7 +36,7 @@ static __device__ __forceinline__ uint32_t slot(uint32_t half, uint32_t from)
     return (half * TOOL_FLOOR_GPUS + from) * LANES + threadIdx.x;
 }
 
-/* A volatile load, as the compiler may hoist a plain load, and __ldcv too, out of a loop. */
+/* Volatile: the compiler may hoist a plain load, and __ldcv too, out of a loop. */
 static __device__ __forceinline__ uint4 look(const uint4 *p)
 {
     uint4 v;
@@ -59,8 +52,7 @@ static __device__ __forceinline__ bool absent(const uint4 &v)
     return v.x == ~0u || v.y == ~0u || v.z == ~0u || v.w == ~0u;
 }
 
-/* Two alternating halves suffice: a peer that pushes call e+2 has received this rank's data of call e+1, which this
- * rank sends only after call e. */
+/* Two halves suffice: a peer that pushes call e+2 has received this rank's data of call e+1, sent only after call e. */
 template <uint32_t N> static __global__ void push(const __grid_constant__ push_args_t args, uint32_t half)
 {
 #if __CUDA_ARCH__ >= 900
@@ -92,10 +84,8 @@ template <uint32_t N> static __global__ void push(const __grid_constant__ push_a
 typedef void (*push_kernel_t)(push_args_t, uint32_t);
 static const push_kernel_t push_kernels[] = {push<2>, push<3>, push<4>, push<5>, push<6>, push<7>, push<8>};
 
-/* ---- What the probes share ---- */
-
 typedef struct gpu {
-    cudaStream_t stream[TOOL_FLOOR_GPUS]; /* one for each destination of copies; [0] for all other work */
+    cudaStream_t stream[TOOL_FLOOR_GPUS]; /* one per destination of copies; [0] for all other work */
     cudaEvent_t mark[2];
     cudaEvent_t copied[TOOL_FLOOR_GPUS];
     cudaGraphExec_t graph;
@@ -127,8 +117,6 @@ static bool ok(probe_t *probe, cudaError_t status, const char *call)
 }
 #define OK(call) ok(probe, call, #call)
 
-/* ---- Launches ---- */
-
 static bool capture_end(probe_t *probe, gpu_t *gpu)
 {
     cudaGraph_t captured;
@@ -142,8 +130,7 @@ static bool capture_begin(probe_t *probe, gpu_t *gpu)
     return OK(cudaStreamBeginCapture(gpu->stream[0], cudaStreamCaptureModeThreadLocal));
 }
 
-/* Replay each GPU's graph once to synchronise the GPUs and once for the clock; seconds of a kernel on the slowest
- * GPU. */
+/* Replays each GPU's graph once to synchronise and once for the clock; seconds of a kernel on the slowest GPU. */
 static bool replay(probe_t *probe, uint32_t gpus, double *seconds)
 {
     double times[ROUNDS];
@@ -198,7 +185,7 @@ static bool measure_launch(probe_t *probe)
     return true;
 }
 
-/* ---- One way: the slowest of the pairs (0,1), (1,2), ... ---- */
+/* ---- One way: the slowest of neighbouring pairs ---- */
 
 static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *seconds)
 {
@@ -207,7 +194,7 @@ static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *secon
     if (!OK(cudaSetDevice((int)a)) || !OK(cudaMemset(first->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()) ||
         !OK(cudaSetDevice((int)b)) || !OK(cudaMemset(second->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()))
         return false;
-    /* The answering kernel is launched first, or its launch would count. */
+    /* The answering kernel comes first, or its launch would count. */
     bounce<<<1, 1, 0, second->stream[0]>>>(second->flag, first->flag, false, second->flag + 1);
     if (!OK(cudaGetLastError()) || !OK(cudaSetDevice((int)a)) || !OK(cudaEventRecord(first->mark[0], first->stream[0])))
         return false;
@@ -235,8 +222,7 @@ static bool measure_one_way(probe_t *probe)
 
 /* ---- The bare push ---- */
 
-/* With programmatic dependent launch, as in the library where possible: the next kernel is placed while the last one
- * ends. */
+/* With programmatic dependent launch, as in the library where possible. */
 static bool capture_push(probe_t *probe, gpu_t *gpu, bool dependent)
 {
     cudaLaunchAttribute early = {};
@@ -256,7 +242,7 @@ static bool capture_push(probe_t *probe, gpu_t *gpu, bool dependent)
     return capture_end(probe, gpu);
 }
 
-/* Check the sums: every byte of GPU i's input is i + 1. */
+/* Every byte of GPU i's input is i + 1. */
 static bool check_push(probe_t *probe)
 {
     const uint8_t sum = (uint8_t)(probe->count * (probe->count + 1) / 2);
@@ -306,7 +292,7 @@ static bool measure_push(probe_t *probe)
     return true;
 }
 
-/* ---- Bandwidth of the slowest GPU while every GPU copies to all others, on a stream for each ---- */
+/* ---- Bandwidth of the slowest GPU while all copy to all others ---- */
 
 static bool start_copies(probe_t *probe, uint32_t from)
 {
@@ -347,8 +333,6 @@ static bool measure_bandwidth(probe_t *probe)
     probe->floor->bandwidth = (double)COPY_BYTES * COPIES * (probe->count - 1) / median(times);
     return true;
 }
-
-/* ---- Set-up ---- */
 
 static bool open_gpu(probe_t *probe, uint32_t index)
 {
@@ -394,7 +378,7 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
         right = open_gpu(probe, i);
     if (right && measure_launch(probe) && measure_one_way(probe) && measure_push(probe))
         measure_bandwidth(probe);
-    /* If this measurement fails, its figures stay 0; the others remain valid. */
+    /* If it fails, its figures stay 0; the others remain valid. */
     tool_floor_t host = {};
     if (tool_floor_host(gpus, &host)) {
         floor->host_one_way = host.host_one_way;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor_host.cu - the limits of communication over the host's memory (floor.h): the latency of a word between GPUs, and
- * the bandwidth of kernels' stores and loads while all GPUs use it.
- *
- * A GPU stores into an area of its own and loads from the next one's, as the algorithms do; the areas have the same
- * size as theirs. Nothing is freed: the process ends when this is done.
- */
+/* floor_host.cu - floor.h's limits of communication through host memory: the latency of a word, and the bandwidth of
+ * kernels' stores and loads while all GPUs use it. As in the algorithms, a GPU stores into its own area and loads from
+ * the next one's, with areas of their size. */
 #include "tools/floor/floor.h"
 #include "tools/floor/floor_probe.cuh"
 
@@ -42,19 +38,17 @@ static __global__ void load_all(const uint4 *area, uint32_t *sum)
                 all ^= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
         }
     }
-    if (all == 1) /* never true, but keeps the compiler from removing the loads */
+    if (all == 1) /* never true: keeps the compiler from removing the loads */
         *sum = all;
 }
 
 static_assert(AREA_VECTORS % (AT_ONCE * BLOCKS * THREADS) == 0, "loads leave the area");
 
-/* ---- What the probes share ---- */
-
 typedef struct host_gpu {
     cudaStream_t stream;
     cudaEvent_t mark[2];
-    uint64_t *flag; /* in the host's memory; a count of completed rounds follows it */
-    uint4 *area;    /* in the host's memory */
+    uint64_t *flag; /* host memory; a count of completed rounds follows */
+    uint4 *area;    /* host memory */
     uint32_t *sum;
 } host_gpu_t;
 
@@ -83,7 +77,7 @@ static bool open_gpu(host_probe_t *probe, uint32_t index)
            OK(cudaMalloc((void **)&gpu->sum, sizeof(uint32_t)));
 }
 
-/* ---- One way: the slowest of the pairs (0,1), (1,2), ... ---- */
+/* ---- One way: the slowest of neighbouring pairs ---- */
 
 static bool bounce_between(host_probe_t *probe, uint32_t a, uint32_t b, double *seconds)
 {
@@ -119,8 +113,6 @@ static bool measure_one_way(host_probe_t *probe)
     }
     return true;
 }
-
-/* ---- Bandwidth ---- */
 
 static bool start(host_probe_t *probe, uint32_t index, bool stores)
 {

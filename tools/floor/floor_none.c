@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor_none.c - floor.h in a build without CUDA.
- */
+/* floor_none.c - floor.h in a build without CUDA. */
 #include "tools/floor/floor.h"
 
 #include <stdio.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * floor_probe.cuh - what both probes of the floor (floor.h) share: medians, the time between two events, and the
- * exchange of a flag between two GPUs.
- */
+/* floor_probe.cuh - what the floor's probes share: medians, times between events, a flag's trips between two GPUs. */
 #ifndef SHUNT_TOOL_FLOOR_PROBE_CUH
 #define SHUNT_TOOL_FLOOR_PROBE_CUH
 
@@ -28,7 +25,6 @@ static double median(double values[ROUNDS])
     return values[ROUNDS / 2];
 }
 
-/* Seconds between two recorded marks. */
 static cudaError_t seconds_between(const cudaEvent_t mark[2], double *seconds)
 {
     float milliseconds = 0;
@@ -39,7 +35,7 @@ static cudaError_t seconds_between(const cudaEvent_t mark[2], double *seconds)
     return status;
 }
 
-/* Two GPUs send a count back and forth. Volatile accesses are not cached in registers, split or reordered. */
+/* Two GPUs exchange a count. Volatile accesses are not cached in registers, split or reordered. */
 static __global__ void bounce(volatile uint64_t *own, volatile uint64_t *peer, bool first, uint64_t *done)
 {
     uint64_t round = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connect.c - connects each rank to every other one. A rank calls all others, and sends over the connections that it
- * made. Its hello says whether it has an RDMA port, the answer whether both have. Strangers may displace a peer whose
- * hello is under way, so a caller that loses its connection before the answer calls again. */
+/* connect.c - connects all ranks. Each calls all others, and sends over the connections that it made. Its hello says
+ * whether it has an RDMA port, the answer whether both have. Strangers may displace a peer whose hello is under way, so
+ * a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -12,12 +12,12 @@
 
 enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 
-/* A peer that this rank calls, or an accepted caller whose hello has not arrived. */
+/* A called peer, or an accepted caller whose hello has not arrived. */
 typedef struct caller {
-    int connection;    /* -1: none, or moved to the link */
-    uint32_t rank;     /* of a called peer */
+    int connection; /* -1: none, or moved to the link */
+    uint32_t rank;
     bool connected;    /* to a called peer, with the hello sent */
-    uint64_t again_ns; /* when to call a peer again; 0: not */
+    uint64_t again_ns; /* when to call again; 0: not */
     wire_hello_t hello;
     uint64_t welcome;
     size_t got;
@@ -67,8 +67,7 @@ static int call_peers(connecting_t *state)
     return 0;
 }
 
-/* The answer may take the whole limit, since the peer may not serve connections yet. -ECONNRESET: the hello was not
- * read. */
+/* The answer may take the whole limit: the peer may not serve connections yet. -ECONNRESET: the hello was not read. */
 static int hear_called(connecting_t *state, caller_t *called)
 {
     if (!called->connected) {
@@ -135,7 +134,7 @@ static void drop_caller(connecting_t *state, uint32_t index)
     memmove(&state->caller[index], &state->caller[index + 1], sizeof(state->caller[0]) * behind);
 }
 
-/* Closes the oldest caller without a complete hello. One round accepts no more than fit, so each was read once. */
+/* Closes the oldest caller without a complete hello. A round accepts no more than fit, so each was read once. */
 static void make_room(connecting_t *state)
 {
     if (state->callers < MOST_CALLERS)

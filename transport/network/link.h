@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.h - the parts of a network. A peer has one connection per direction, since the kernel lets one thread at a time
- * write to or read from a socket. They move the bytes (sockets.c), or only show that the peer lives, beside a queue
- * pair (verbs.h). */
+/* link.h - the parts of a network. A peer has one connection per direction: the kernel lets one thread at a time write
+ * to or read from a socket. Connections move the bytes (sockets.c), or show that a queue pair's peer lives. */
 #ifndef SHUNT_NETWORK_LINK_H
 #define SHUNT_NETWORK_LINK_H
 
@@ -37,11 +36,11 @@ struct net_network {
     int listener; /* -1 once all are connected */
     net_landing_t landing;
     link_t link[NET_NETWORK_RANKS];
-    atomic_flag reads;        /* whether the turn to read is taken */
-    atomic_bool ends;         /* whether a thread waits for the turn, to end a connection */
+    atomic_flag reads;        /* the turn to read is taken */
+    atomic_bool ends;         /* a thread waits for the turn, to end a connection */
     verbs_t *verbs;           /* NULL: sockets */
-    uint64_t heard_ns;        /* time of the last check for ended connections */
-    char why[NET_WAY_TEXT];   /* why RDMA is not used */
+    uint64_t heard_ns;        /* last check for ended connections */
+    char why[NET_WAY_TEXT];   /* why not RDMA */
     char fault[NET_WAY_TEXT]; /* first failure of a queue pair */
 };
 

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * listener.c - where ranks meet: a thread in the process that makes unique ids.
- *
- * A connection (a guest) must send its hello within a limit. Guests with the same key form a group; when all its ranks
- * have posted a record, each gets all records. A guest that leaves before the first round is over may return; later,
- * the others depend on it and get an error. Guests without the secret (strangers) get no answer.
- *
- * Messages are checked before use: guests that know the secret are ranks of the same program, but may be broken.
- *
- * The listener uses at most a quarter of the process's descriptors, or one network's number of ranks, and closes
- * strangers to make room. If all guests wait for other ranks, callers wait in the kernel's queue, each for its own
- * limit.
- */
+/* listener.c - where ranks meet: a thread in the process that makes unique ids.
+ * A connection (a guest) must send its hello in time. Guests with one key form a group; when all its ranks have posted
+ * a record, each gets all records. A guest that leaves before the first round is over may return; later, the others get
+ * an error. Guests without the secret (strangers) get no answer. The others may be broken, so messages are checked.
+ * The listener uses at most a quarter of the process's descriptors (most_guests), and closes strangers to make room. If
+ * all guests wait for other ranks, callers wait in the kernel's queue. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -50,7 +43,7 @@ typedef struct listener {
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static listener_t *g_listener;
-static net_invitation_t g_invitation; /* the invitation that all ids get */
+static net_invitation_t g_invitation; /* all ids get it */
 
 /* ---- Guests ---------------------------------------------------------------------- */
 
@@ -60,7 +53,7 @@ static void remove_guest(listener_t *listener, uint32_t index)
     listener->guest[index] = listener->guest[--listener->guests];
 }
 
-/* An answer is short, and nothing is queued before it: if it does not fit at once, the guest gets nothing. */
+/* An answer is short, and nothing is queued before it: a guest that cannot take it at once gets nothing. */
 static bool answer(const guest_t *guest, uint32_t error, const void *records, size_t bytes)
 {
     const meeting_head_t head = {.error = error, .bytes = error ? 0 : guest->head.bytes};
@@ -93,7 +86,7 @@ static void guest_left(listener_t *listener, uint32_t index)
         end_group(listener, &left.hello.group, ESRCH);
 }
 
-/* The fault of a hello, compared with the others of its group; 0: none. */
+/* The fault of a hello beside the others of its group; 0: none. */
 static uint32_t check_hello(listener_t *listener, const guest_t *guest)
 {
     const wire_hello_t *hello = &guest->hello;
@@ -110,7 +103,7 @@ static uint32_t check_hello(listener_t *listener, const guest_t *guest)
             continue;
         if (other->round > 0 || !wire_ended(other->connection))
             return EEXIST;
-        other->known = false; /* the rank has called again before the end was noticed */
+        other->known = false; /* the rank called again before its end was noticed */
         other->got = 0;
     }
     return 0;
@@ -156,8 +149,7 @@ static void finish_round(listener_t *listener, const guest_t *last)
 
 /* ---- A guest's messages ------------------------------------------------------------ */
 
-/* Continues to read a part of `size` bytes, at byte `from` of the expected data. 1: complete; 0: not yet; a negative
- * errno at the end of the connection. */
+/* Continues to read a part: `size` bytes at byte `from` of the expected data. 1: complete; 0: not yet; else -errno. */
 static int read_part(guest_t *guest, void *part, size_t from, size_t size)
 {
     if (guest->got >= from + size)
@@ -263,7 +255,7 @@ static bool make_room(listener_t *listener)
     return true;
 }
 
-/* Makes room first, and only for the one caller that is known to wait, since an accepted guest stays. */
+/* Makes room only for the one caller that is known to wait, since an accepted guest stays. */
 static void welcome(listener_t *listener)
 {
     for (int i = 0; i < CALLERS_A_LOOK; i++) {
@@ -282,7 +274,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* True if some are left, within their time limit. */
+/* True if some are left, within their limit. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread; the
- * rank calls again, up to MOST_CALLS times, since a listener that does not know the secret closes it too. */
+/* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread, as one
+ * without the secret does: the rank calls again, up to MOST_CALLS times. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 
@@ -18,7 +18,7 @@ struct net_meeting {
     wire_hello_t hello;
 };
 
-/* The kernel repeats a lost call after 1 s, 3 s and so on, so this uses the whole limit. */
+/* The kernel repeats a lost call after 1 s, 3 s and so on: this uses the whole limit. */
 static int connect_within(const net_address_t *address, const net_limit_t *limit, int *connection)
 {
     int made = -1;
@@ -101,7 +101,7 @@ int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t by
     while (error == -ECONNRESET && !meeting->heard && meeting->calls < MOST_CALLS) {
         poll(NULL, 0, AGAIN_MS);
         const int failed = call(meeting, limit);
-        if (failed) /* for example, nobody listens any more */
+        if (failed)
             return failed == -ECANCELED ? failed : error;
         error = exchange(meeting, record, bytes, records, limit);
     }

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* The list after its prefixes: "^" excludes the names, "=" compares whole names instead of prefixes. */
+/* The list after its prefixes: "^" excludes the names, "=" compares whole names. */
 static inline const char *names_of(const char *list, bool *excluded, bool *whole)
 {
     *excluded = *list == '^';

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* network.c - put and flag between ranks, over RDMA or sockets. One thread does everything, but a second one may read.
- * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. The network owns its
- * connections and port, the caller the sources and windows. */
+ * Only the thread that holds the turn (`reads`) reads from sockets or ends connections. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -139,7 +138,7 @@ static bool read_all(net_network_t *network)
     return moved;
 }
 
-/* The queue pair ends first, so that no flag changes after the link is reported dead. */
+/* The queue pair first: no flag changes after the link is reported dead. */
 static void end_link(net_network_t *network, uint32_t peer)
 {
     link_t *link = &network->link[peer];
@@ -224,7 +223,7 @@ bool net_network_receive(net_network_t *network)
     return moved;
 }
 
-/* Tries all links: a query which ones are ready would cost another system call. */
+/* Tries all links: asking which are ready would cost a system call. */
 static bool serve_all(net_network_t *network)
 {
     const bool moved = net_network_receive(network);

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * network.h - ranks of several hosts: how they meet, and put and flag between them.
- *
- * Nothing here depends on NCCL, settings or collectives. Functions return 0 or a negative errno, set outputs only on
- * success, and log nothing. Those that wait take a limit: -ETIMEDOUT when its time is over, -ECANCELED when it is
- * stopped.
- *
+/* network.h - ranks of several hosts: how they meet, and put and flag between them. Results are as in transport.h.
+ * Functions that wait take a limit: -ETIMEDOUT when its time is over, -ECANCELED when it is stopped.
  * Meeting. The process that makes a communicator's id runs one listener, and stores an invitation in the id: the
  * listener's address and a secret. Ranks exchange records in rounds: each posts one, and gets all when all have posted.
- * Only callers that know the secret are answered.
- *
- * Network. A rank puts bytes into a window of a peer's memory, then a flag: whoever sees the flag sees the bytes. Bytes
- * use a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port and a first write arrives.
- */
+ * Network. A rank puts bytes into a window of a peer's memory, then a flag: whoever sees the flag sees the bytes. They
+ * go over a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port and a first write arrives. */
 #ifndef SHUNT_NETWORK_H
 #define SHUNT_NETWORK_H
 
@@ -35,7 +27,7 @@ typedef struct net_limit {
     const uint32_t *stop; /* read atomically; not 0: give up; NULL: never */
 } net_limit_t;
 
-/* A socket's address. Plain data without padding, since it is sent. */
+/* A socket's address. It is sent: plain data without padding. */
 typedef struct net_address {
     uint8_t ip[16]; /* IPv4: the first four */
     uint32_t scope; /* IPv6: interface of a link-local address */
@@ -43,7 +35,7 @@ typedef struct net_address {
     uint16_t family;
 } net_address_t;
 
-/* Selects the host's interfaces, as NCCL's variables do; NULL: not set. */
+/* Interfaces, as in NCCL's variables; NULL: not set. */
 typedef struct net_interfaces {
     const char
         *names; /* NCCL_SOCKET_IFNAME: prefixes with commas between; "=" before them: whole names; "^": not these */
@@ -55,7 +47,7 @@ typedef struct net_port {
     uint32_t port;
 } net_port_t;
 
-/* Which RDMA port is used, and how; numbers as in libibverbs. */
+/* Numbers as in libibverbs. */
 typedef struct net_rdma {
     const char *off;     /* not NULL: why RDMA is not used */
     const char *library; /* file of libibverbs; NULL: libibverbs.so.1 */
@@ -69,15 +61,14 @@ typedef struct net_rdma {
     int timeout, retries; /* of a packet: 4.096 us * 2^timeout; number of repeats */
 } net_rdma_t;
 
-/* An address of this host, with port 0. Without names, container bridges and loopback come last. -ENODEV: no selected
- * interface is up. */
+/* An address of this host (interface.c), with port 0. -ENODEV: no selected interface is up. */
 int net_address_own(const net_interfaces_t *wanted, net_address_t *address);
 /* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
 void net_address_write(const net_address_t *address, char text[NET_ADDRESS_TEXT]);
 
 /* ---- Meeting ------------------------------------------------------------------- */
 
-/* Part of an id; the magic and the checksum distinguish it from other bytes. Plain data without padding. */
+/* Part of an id, distinguished by magic and checksum. Plain data without padding. */
 typedef struct net_invitation {
     uint64_t magic;
     uint64_t secret[2]; /* never logged */
@@ -85,20 +76,18 @@ typedef struct net_invitation {
     uint64_t checksum;
 } net_invitation_t;
 
-/* An invitation to this process's listener. The first call starts its thread for the life of the process; a forked
- * child starts its own. */
+/* Starts this process's listener thread once, for the life of the process; a forked child starts its own. */
 int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation);
 bool net_invitation_valid(const net_invitation_t *invitation);
 
 typedef struct net_meeting net_meeting_t;
 
-/* Connects to the listener, as a rank of the group with this key, for `rounds` rounds. -EHOSTUNREACH: no answer within
- * the limit. */
+/* Connects to the listener as a rank of the key's group. -EHOSTUNREACH: no answer within the limit. */
 int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
                      uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting);
-/* One round: posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records in the order of ranks.
- * -ESRCH: a rank left after the first round; -EEXIST: the rank is taken; -EPROTO: ranks differ in nranks, rounds or
- * bytes; -ECONNRESET: no listener with the secret. */
+/* Posts `bytes` (at most NET_ROUND_BYTES, equal on all ranks) and gets all records by rank. -ESRCH: a rank left after
+ * the first round; -EEXIST: the rank is taken; -EPROTO: ranks differ in nranks, rounds or bytes; -ECONNRESET: no
+ * listener with the secret. */
 int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, void *records,
                          const net_limit_t *limit);
 void net_meeting_leave(net_meeting_t *meeting); /* NULL is allowed */
@@ -107,11 +96,11 @@ void net_meeting_leave(net_meeting_t *meeting); /* NULL is allowed */
 
 typedef struct net_network net_network_t;
 
-/* Listens for peers at an address of this host. Without an RDMA port, or with `rdma` NULL, uses sockets. */
+/* Listens for peers at an address of this host. Uses sockets without an RDMA port, or if `rdma` is NULL. */
 int net_network_open(const net_interfaces_t *wanted, const net_rdma_t *rdma, net_network_t **network,
                      net_address_t *address);
-/* Where puts arrive: a window per rank, and a word per rank with its last flag. The caller owns them; the words must be
- * zero at first. Kernels may wait for the words: they are stored with release, or by a device that writes in order. */
+/* Where puts arrive: a window and a word with the last flag per rank. The caller owns them, and sets the words to zero.
+ * Kernels may wait for the words: they are stored with release, or by a device that writes in order. */
 typedef struct net_landing {
     uint8_t *windows;
     size_t window_bytes; /* of each */
@@ -120,32 +109,30 @@ typedef struct net_landing {
     size_t source_bytes;
 } net_landing_t;
 
-/* Connects to every other rank; all call it at once, with windows of the same size. They check each other by the
+/* Connects to every other rank; all call it at once, with windows of one size. They check each other by the
  * invitation's secret and the group's key. Landing memory may be accessed until net_network_close. A pair uses sockets
- * if memory cannot be registered, or the first RDMA write does not arrive within 2 s. */
+ * if memory cannot be registered, or no RDMA write arrives within 2 s. */
 int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
                         uint32_t rank, uint32_t nranks, const net_address_t *addresses, const net_landing_t *landing,
                         const net_limit_t *limit);
 /* How peers are reached: "RDMA (mlx5_0:1)", or "sockets" and why not RDMA. */
 void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT]);
 /* Puts `bytes` at `offset` of this rank's window at the peer, then `flag`, which must exceed the previous one. Until
- * the put is sent or the peer is known to have it, the data must not change, nor another put go to the same place.
- * -EBUSY: NET_PUTS are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
+ * the put is sent or known to have arrived, its data must not change, nor another put go to its place. -EBUSY: NET_PUTS
+ * are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
-/* Flag of the last put sent to the peer; all earlier ones are sent too. 0: none. */
+/* Flag of the last put sent to the peer; 0: none. Puts are sent in order. */
 uint64_t net_network_sent(const net_network_t *network, uint32_t peer);
-/* False once the connection has ended: the peer has closed it, is gone, or sent invalid data. */
+/* False once the connection has ended: the peer closed it, is gone, or sent invalid data. */
 bool net_network_alive(const net_network_t *network, uint32_t peer);
-/* Why RDMA to a peer first failed; NULL: it has not. */
+/* Why RDMA first failed; NULL: it has not. */
 const char *net_network_fault(const net_network_t *network);
-/* Moves what can be moved; if nothing can, waits up to `wait_ms` for something. True if data has moved. One thread at a
- * time. */
+/* Moves what can be moved; if nothing can, waits up to `wait_ms`. True if data has moved. One thread at a time. */
 bool net_network_progress(net_network_t *network, int wait_ms);
-/* Whether some peers use sockets, so that this process copies their bytes. */
+/* Whether some peers use sockets, which cost this process copies. */
 bool net_network_copies(const net_network_t *network);
-/* The halves of net_network_progress, without waiting. A second thread may receive concurrently with all functions but
- * net_network_close. */
+/* The halves of net_network_progress, without waits. A second thread may receive, except during net_network_close. */
 bool net_network_write(net_network_t *network);
 bool net_network_receive(net_network_t *network);
 /* Peers see the connections end after all that was put. NULL is allowed. */

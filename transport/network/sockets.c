@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sockets.c - put and flag over TCP. A put is a head (offset, size, flag) and its bytes. Bytes are read from the socket
- * straight into the window; a head that points outside of it ends the connection. Nothing waits for a peer: what the
- * socket does not accept is written later.
- */
+/* sockets.c - put and flag over TCP. A put is a head (offset, size, flag) and its bytes, which are read straight into
+ * the window; a head that points outside ends the connection. What the socket does not accept is written later. */
 #include <errno.h>
 
 #include "transport/network/link.h"

@@ -100,8 +100,7 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
     return moved;
 }
 
-/* The device acknowledges after its last write: when this returns, all data that was acknowledged to a peer is in
- * memory. */
+/* Afterwards all data acknowledged to the peer is in memory: the device acknowledges after its last write. */
 void verbs_end(verbs_t *verbs, uint32_t peer)
 {
     verbs_queue_t *queue = &verbs->queue[peer];

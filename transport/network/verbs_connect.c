@@ -95,7 +95,7 @@ static const char *register_memory(state_t *state, uint32_t peer)
     verbs_queue_t *queue = &verbs->queue[peer];
     const net_landing_t *landing = &state->network->landing;
     const int remote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    /* Each peer gets only the keys of its own window and flag. */
+    /* A peer gets only the keys of its own window and flag. */
     queue->window = (verbs->calls->reg_mr)(verbs->pd, landing->windows + peer * landing->window_bytes,
                                            landing->window_bytes, remote);
     queue->flag =
@@ -113,7 +113,6 @@ static const char *register_memory(state_t *state, uint32_t peer)
     return queue->copy_key ? NULL : "no memory can be registered (ulimit -l)";
 }
 
-/* With as much inline data as the device has, up to MOST_INLINE. */
 static const char *create_queue(verbs_t *verbs, verbs_queue_t *queue)
 {
     for (uint32_t bytes = MOST_INLINE; bytes >= LEAST_INLINE && !queue->qp; bytes /= 2) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_open.c - opens libibverbs at run time, since machines without RDMA lack it; never closes it, since other
- * communicators may use it. */
+/* verbs_open.c - opens libibverbs at run time: machines without RDMA lack it. Never closes it: others may use it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -99,7 +99,7 @@ typedef struct search {
     uint32_t active;
 } search_t;
 
-/* Keeps the better of this device's ports and the one found before. Keeps or closes the context. */
+/* Keeps the best port so far, with its context; closes the other context. */
 static void look_at_device(search_t *search, struct ibv_device *device)
 {
     verbs_t *verbs = search->verbs;

@@ -25,7 +25,7 @@ typedef struct verbs_calls {
     __typeof__(_ibv_query_gid_ex) *query_gid; /* since rdma-core 33 */
 } verbs_calls_t;
 
-/* Opens the library once. NULL if it is missing or too old; why[] has the reason. */
+/* Opens the library once. NULL if it is missing or too old; why[] says so. */
 const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT]);
 
 typedef struct verbs_queue {

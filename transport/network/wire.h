@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire.h - sockets with limits, and the first bytes of a connection. Sockets never block, and are closed on exec.
- * Structs are sent as they are, little-endian (x86-64); the magic detects other hosts. */
+ * Structs are sent as they are, little-endian; the magic detects other hosts. */
 #ifndef SHUNT_NETWORK_WIRE_H
 #define SHUNT_NETWORK_WIRE_H
 
@@ -35,17 +35,17 @@ int wire_check(const net_limit_t *limit);
 /* In constant time. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
-/* A forked child closes its copies of these sockets, so connections end with this process. */
+/* A forked child closes its copies of these sockets: connections end with this process. */
 void wire_close(int socket); /* -1 is allowed; the peer first gets what was written */
 
 /* Sets the port in `address`. */
 int wire_listen(net_address_t *address, int *listener);
-/* The socket becomes writable when the connection is made or has failed; wire_connected returns which. */
+/* Writable when the connection is made or has failed; wire_connected returns which. */
 int wire_connect_begin(const net_address_t *address, int *connection);
 int wire_connected(int connection);
 /* Whether the peer has closed the connection, even if data is unread. */
 bool wire_ended(int connection);
-/* -EAGAIN: no caller waits. -EMFILE: no descriptor is left; the listener stays readable, so the caller must nap. */
+/* -EAGAIN: no caller waits. -EMFILE: no descriptor is left; the listener stays readable, so nap. */
 int wire_accept(int listener, int *connection);
 /* Bytes moved, 0 if none can be, -ECONNRESET at the end of the connection. */
 ssize_t wire_read_some(int connection, void *bytes, size_t size);
