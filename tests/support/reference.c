@@ -87,6 +87,23 @@ static uint64_t load_integer(const ref_format_t *f, const void *element)
     return (uint64_t)((int64_t)(bits << unused) >> unused);
 }
 
+/* 2^exponent, a normal double. */
+static double power_of_two(int exponent)
+{
+    double power;
+    const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    memcpy(&power, &bits, sizeof(power));
+    return power;
+}
+
+/* The exponent e of a magnitude in [2^e, 2^(e + 1)). */
+static int exponent_of(double magnitude)
+{
+    uint64_t bits;
+    memcpy(&bits, &magnitude, sizeof(bits));
+    return bits >> 52 ? (int)(bits >> 52) - 1023 : ilogb(magnitude);
+}
+
 static double load_small_float(const ref_format_t *f, const void *element)
 {
     uint64_t bits = load_bits(f, element);
@@ -104,8 +121,8 @@ static double load_small_float(const ref_format_t *f, const void *element)
         return mantissa ? NAN : sign * INFINITY;
     }
     if (exponent == 0)
-        return sign * ldexp((double)mantissa, 1 - f->bias - f->mantissa);
-    return sign * ldexp((double)(mantissa | (1u << f->mantissa)), exponent - f->bias - f->mantissa);
+        return sign * (double)mantissa * power_of_two(1 - f->bias - f->mantissa);
+    return sign * (double)(mantissa | (1u << f->mantissa)) * power_of_two(exponent - f->bias - f->mantissa);
 }
 
 double ref_value(ncclDataType_t type, const void *element)
@@ -134,6 +151,7 @@ static void store_small_float(const ref_format_t *f, double value, void *element
     uint64_t sign = signbit(value) ? 1ull << (width - 1) : 0;
     uint64_t infinity = (((1ull << (width - 1 - f->mantissa)) - 1) << f->mantissa);
     double magnitude = fabs(value), steps;
+    const int least = 1 - f->bias; /* exponent of the smallest normal number */
     int exponent, quantum;
 
     if (magnitude == 0) {
@@ -141,12 +159,12 @@ static void store_small_float(const ref_format_t *f, double value, void *element
         return;
     }
     if (!isinf(magnitude)) {
-        (void)frexp(magnitude, &exponent); /* magnitude = [0.5, 1) * 2^exponent */
-        quantum = exponent - 1 - f->mantissa;
-        if (quantum < 1 - f->bias - f->mantissa)
-            quantum = 1 - f->bias - f->mantissa;
-        steps = nearbyint(ldexp(magnitude, -quantum)); /* to even: the default mode */
-        magnitude = ldexp(steps, quantum);
+        exponent = exponent_of(magnitude);
+        if (exponent > FLT_MAX_EXP + 1)
+            exponent = FLT_MAX_EXP + 1; /* far above the largest of any of these types */
+        quantum = (exponent < least ? least : exponent) - f->mantissa;
+        steps = nearbyint(magnitude * power_of_two(-quantum)); /* to even: the default mode */
+        magnitude = steps * power_of_two(quantum);
     }
     if (magnitude > f->largest) {
         if (!f->saturates) {
@@ -156,13 +174,13 @@ static void store_small_float(const ref_format_t *f, double value, void *element
         magnitude = f->largest;
     }
     /* Rounding may have moved the value to the next binade; take exponent and mantissa from the rounded value. */
-    (void)frexp(magnitude, &exponent);
-    if (magnitude < ldexp(1.0, 1 - f->bias)) {
-        store_bits(f, sign | (uint64_t)ldexp(magnitude, f->bias - 1 + f->mantissa), element);
+    if (magnitude < power_of_two(least)) {
+        store_bits(f, sign | (uint64_t)(magnitude * power_of_two(f->mantissa - least)), element);
         return;
     }
-    steps = ldexp(magnitude, f->mantissa - (exponent - 1)) - ldexp(1.0, f->mantissa);
-    store_bits(f, sign | ((uint64_t)(exponent - 1 + f->bias) << f->mantissa) | (uint64_t)steps, element);
+    exponent = exponent_of(magnitude);
+    steps = (magnitude * power_of_two(-exponent) - 1) * power_of_two(f->mantissa);
+    store_bits(f, sign | ((uint64_t)(exponent + f->bias) << f->mantissa) | (uint64_t)steps, element);
 }
 
 void ref_encode(ncclDataType_t type, double value, void *element)
