@@ -43,7 +43,7 @@ typedef enum alg_op {
     ALG_PREMUL_SUM = 5 /* of each rank's input times its scalar */
 } alg_op_t;
 
-typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
+typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_CPU = 1 } alg_device_t;
 
 /* 0: invalid type. */
 size_t alg_type_bytes(alg_type_t type);
@@ -51,7 +51,7 @@ size_t alg_type_bytes(alg_type_t type);
 /*
  * The scratch of one rank, as one piece:
  *
- *   control  8-byte words: own counters (ALG_MEMORY_SHM: in alg_team_t.own), and words that peers write
+ *   control  8-byte words: own counters (ALG_MEMORY_PINNED: in alg_team_t.own), and words that peers write
  *   halves   vectors behind a sentinel; all-ones ("armed") between calls
  *   places   short calls in turn (places.h); armed between calls
  *   rings    messages (sendrecv/ring.h), armed except where one is under way; then slots and flags of long messages
@@ -66,7 +66,7 @@ size_t alg_type_bytes(alg_type_t type);
  * the data of call e+2. A series of short rooted calls counts as one call (series.h).
  *
  * A kernel that leaves early sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer may
- * still be in that call. Unless it was aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the host device
+ * still be in that call. Unless it was aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the CPU device
  * a rank or its process may end once its part is done: its stores stay, and a peer that needs more leaves its call.
  */
 enum {
@@ -76,7 +76,7 @@ enum {
     ALG_TAKEN_OFFSET = 128,   /* chunks taken, blocks finished; 0 between calls (bulk/roles.h) */
     ALG_LOOK_OFFSET = 256,    /* CUDA: ns of the last look at the host's words, or LANE_STOP */
     ALG_STOP_OFFSET = 512,    /* by rank: peer r stores 1 when it gives up a call */
-    ALG_ENDED_OFFSET = 1024,  /* host device: collectives ended, for peers */
+    ALG_ENDED_OFFSET = 1024,  /* CPU device: collectives ended, for peers */
     ALG_CALLS_OFFSET = 1032,  /* the same, for this rank */
     ALG_MAILBOX_OFFSET = 2048 /* by peer: the attach proof */
 };
@@ -86,14 +86,14 @@ enum {
 
 /* Most channels of a staged call, a warp each: 64 blocks of 16, or 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* In the host's memory, a block each. */
+/* In pinned memory, a block each. */
 enum { ALG_SHM_CHANNELS = 128 };
 
 typedef enum alg_memory {
-    ALG_MEMORY_PEER = 0, /* device memory; peers store */
-    ALG_MEMORY_SHM = 1,  /* the host's memory; ranks store into their own, peers load (hostmem/outbox.h) */
+    ALG_MEMORY_PEER = 0,   /* device memory; peers store */
+    ALG_MEMORY_PINNED = 1, /* pinned memory; ranks store into their own, peers load (pinned/outbox.h) */
     ALG_MEMORY_COUNT = 2,
-    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* as PEER; between hosts shared with the proxy (multihost/relay.h) */
+    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* as PEER; between nodes shared with the proxy (nodes/relay.h) */
 } alg_memory_t;
 
 /* A scratch may come in pieces at reserved addresses: the first at the start, another when a call needs it. The first
@@ -135,22 +135,22 @@ typedef struct alg_map {
 
 /* A scratch of up to `bytes`, with the same map on every rank. False: under 1 MiB. */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* Cuts 32 MiB or more into pieces. rings_first: rings are in the first piece, for the host device, where a rank may
+/* Cuts 32 MiB or more into pieces. rings_first: rings are in the first piece, for the CPU device, where a rank may
  * leave before its peers send their first message. */
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
 /* Up to 2 spans of the piece are all-ones at the start, the rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
-/* In the host's memory, pinned and scarce. Halves hold marked vectors; only the rings are all-ones at the start. */
+/* In pinned memory, pinned and scarce. Halves hold marked vectors; only the rings are all-ones at the start. */
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
-/* alg_team_t.own of ALG_MEMORY_SHM: control page, counts. */
+/* alg_team_t.own of ALG_MEMORY_PINNED: control page, counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by a rank's kernels and its host; on CUDA pinned and mapped. */
+/* Shared by a rank's kernels and its node; on CUDA pinned and mapped. */
 typedef struct alg_control {
     uint32_t abort;  /* to kernels: leave every wait now */
     uint32_t status; /* to the host: an alg_status_t */
-    uint32_t gone;   /* to kernels, host device: ranks (bits) that send nothing more */
+    uint32_t gone;   /* to kernels, CPU device: ranks (bits) that send nothing more */
     uint32_t reserved;
     /* To the host: a kernel's wait. CUDA: after some 0.2 ms, then at most every 0.1 ms. */
     uint64_t wait_id;    /* alg_call_t.id, or its low bits */
@@ -164,8 +164,8 @@ typedef struct alg_control {
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,
-    ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs is gone */
-    ALG_STATUS_ABORTED = 3,   /* launch_host: the host raised `abort`, or no thread started */
+    ALG_STATUS_PEER_DEAD = 2, /* CPU device: a peer that the call needs is gone */
+    ALG_STATUS_ABORTED = 3,   /* launch_cpu: the host raised `abort`, or no thread started */
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait timed out, or its connection ended */
 } alg_status_t;
 
@@ -186,7 +186,7 @@ typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS];
-    uint8_t *own;        /* control words, in this device's memory; scratch[rank] unless ALG_MEMORY_SHM */
+    uint8_t *own;        /* control words, in this device's memory; scratch[rank] unless ALG_MEMORY_PINNED */
     uint8_t *own_counts; /* ring counts, likewise */
     alg_control_t *control;
     uint64_t limit;            /* alg_limit */
@@ -202,12 +202,12 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Several hosts, with equal numbers of ranks: the team is one host's; the relay connects ranks of the same
+    /* Several nodes, with equal numbers of ranks: the team is one node's; the relay connects ranks of the same
      * number. */
-    uint32_t host;
-    uint32_t hosts;          /* 0: one host */
-    uint8_t *relay;          /* multihost/relay.h */
-    struct alg_hosts *every; /* host device: other hosts (multihost/network.cc) */
+    uint32_t node;
+    uint32_t nodes;          /* 0: one node */
+    uint8_t *relay;          /* nodes/relay.h */
+    struct alg_nodes *every; /* CPU device: other nodes (nodes/network.cc) */
 } alg_team_t;
 
 typedef enum alg_collective {
@@ -274,7 +274,7 @@ typedef struct alg_call {
      * launches. A rank's sends and receives to itself match in number, bytes and order. The launch copies the list. */
     uint32_t message_count;
     const alg_message_t *messages;
-    /* The grid; on the host device only `blocks` counts. Ranks agree on a collective's blocks and threads (the row's,
+    /* The grid; on the CPU device only `blocks` counts. Ranks agree on a collective's blocks and threads (the row's,
      * lowered by `shape`), except with `parts` and, on `blocks`, unaligned_blocks. For messages both are upper limits.
      * shim_share_grant reads aligned_blocks, sets the last three, and may change the grid if any_grid. */
     uint32_t blocks;
@@ -297,7 +297,7 @@ typedef struct alg_algorithm {
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
     /* Runs the call to its end, block 0 in this thread, each other block in its own. An alg_status_t; unless OK, the
      * output is undefined. */
-    int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
+    int (*launch_cpu)(const alg_team_t *team, const alg_call_t *call);
     /* Loads this number of ranks' kernels into the current device; later, loading would block behind another rank's
      * waiting kernel. A cudaError_t. NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
@@ -350,7 +350,7 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* Host device, between hosts, by collective; all-reduce uses the exchange (multihost/network.cc). No table or policy
+/* CPU device, between nodes, by collective; all-reduce uses the exchange (nodes/network.cc). No table or policy
  * chooses them. */
 extern const alg_algorithm_t alg_network[];
 /* Unknown: NULL. */

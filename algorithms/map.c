@@ -99,7 +99,7 @@ void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
 
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
 {
-    if (map->memory == ALG_MEMORY_SHM) {
+    if (map->memory == ALG_MEMORY_PINNED) {
         span[0] = (alg_span_t){map->rings_offset, map->rings_bytes};
         return 1;
     }
@@ -122,8 +122,8 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
         return false;
     if (bytes > ALG_SHM_MOST_BYTES)
         bytes = ALG_SHM_MOST_BYTES;
-    *map = (alg_map_t){.memory = ALG_MEMORY_SHM};
-    /* Halves: messages of some 100 KiB. Staging: any length, in chunks (hostmem/shm_staged.cu). */
+    *map = (alg_map_t){.memory = ALG_MEMORY_PINNED};
+    /* Halves: messages of some 100 KiB. Staging: any length, in chunks (pinned/shm_staged.cu). */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);

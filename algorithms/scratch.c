@@ -17,9 +17,9 @@
 
 static atomic_uint_fast64_t births;
 
-/* ---- The host device */
+/* ---- The CPU device */
 
-static int host_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
+static int cpu_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
 {
     (void)ordinal;
     alg_control_t *control = aligned_alloc(64, (sizeof *control + 63) / 64 * 64);
@@ -31,26 +31,26 @@ static int host_control_create(int ordinal, alg_control_t **host, alg_control_t 
     return 0;
 }
 
-static void host_control_destroy(int ordinal, alg_control_t *host)
+static void cpu_control_destroy(int ordinal, alg_control_t *host)
 {
     (void)ordinal;
     free(host);
 }
 
-static int host_own_create(int ordinal, uint8_t **own)
+static int cpu_own_create(int ordinal, uint8_t **own)
 {
     (void)ordinal;
     *own = aligned_alloc(ALG_CONTROL_BYTES, ALG_OWN_BYTES);
     return *own ? 0 : -ENOMEM;
 }
 
-static void host_own_destroy(int ordinal, uint8_t *own)
+static void cpu_own_destroy(int ordinal, uint8_t *own)
 {
     (void)ordinal;
     free(own);
 }
 
-static int host_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
+static int cpu_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
 {
     uint8_t *at = scratch->team.scratch[scratch->rank];
     const alg_span_t whole = scratch->map.piece[piece];
@@ -63,24 +63,24 @@ static int host_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **a
     return 0;
 }
 
-static int host_armed(const alg_scratch_t *scratch, void **arming, bool forget)
+static int cpu_armed(const alg_scratch_t *scratch, void **arming, bool forget)
 {
     (void)scratch, (void)arming, (void)forget;
     return 1;
 }
 
-static int host_arm(const alg_scratch_t *scratch)
+static int cpu_arm(const alg_scratch_t *scratch)
 {
     void *arming;
     if (scratch->own)
         memset(scratch->own, 0, ALG_OWN_BYTES);
     for (uint32_t piece = 0; piece < scratch->map.pieces; piece++)
         if (scratch->memory[piece])
-            host_arm_piece(scratch, piece, &arming);
+            cpu_arm_piece(scratch, piece, &arming);
     return 0;
 }
 
-static int host_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
+static int pinned_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
 {
     for (uint32_t peer = 0; peer < scratch->nranks; peer++)
         if (probe->target[peer])
@@ -88,7 +88,7 @@ static int host_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
     return 0;
 }
 
-static int host_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS])
+static int cpu_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS])
 {
     uint64_t *mailbox = (uint64_t *)(scratch->team.scratch[scratch->rank] + ALG_MAILBOX_OFFSET);
     for (uint32_t peer = 0; peer < ALG_MAX_RANKS; peer++)
@@ -96,28 +96,28 @@ static int host_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
     return 0;
 }
 
-static const alg_scratch_ops_t host_ops = {.control_create = host_control_create,
-                                           .control_destroy = host_control_destroy,
-                                           .own_create = host_own_create,
-                                           .own_destroy = host_own_destroy,
-                                           .arm = host_arm,
-                                           .arm_piece = host_arm_piece,
-                                           .armed = host_armed,
-                                           .store = host_store,
-                                           .collect = host_collect};
+static const alg_scratch_ops_t cpu_ops = {.control_create = cpu_control_create,
+                                          .control_destroy = cpu_control_destroy,
+                                          .own_create = cpu_own_create,
+                                          .own_destroy = cpu_own_destroy,
+                                          .arm = cpu_arm,
+                                          .arm_piece = cpu_arm_piece,
+                                          .armed = cpu_armed,
+                                          .store = pinned_store,
+                                          .collect = cpu_collect};
 
-static bool is_host(net_memory_kind_t kind)
+static bool is_shared(net_memory_kind_t kind)
 {
-    return kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT;
+    return kind == NET_MEMORY_SHARED || kind == NET_MEMORY_SHARED_SENT;
 }
 
 static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
-    if (device == ALG_DEVICE_HOST)
-        return is_host(kind) ? &host_ops : NULL;
+    if (device == ALG_DEVICE_CPU)
+        return is_shared(kind) ? &cpu_ops : NULL;
 #if SHUNT_HAS_CUDA
     const bool pinned = kind == NET_MEMORY_PINNED || kind == NET_MEMORY_PINNED_SENT;
-    if (device == ALG_DEVICE_CUDA && !is_host(kind) && pinned == (memory == ALG_MEMORY_SHM))
+    if (device == ALG_DEVICE_CUDA && !is_shared(kind) && pinned == (memory == ALG_MEMORY_PINNED))
         return &alg_scratch_cuda;
 #else
     (void)memory;
@@ -246,7 +246,7 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     error = ops->control_create(ordinal, &made->control, &device_control);
     if (error)
         goto free;
-    error = map->memory == ALG_MEMORY_SHM ? ops->own_create(ordinal, &made->own) : 0;
+    error = map->memory == ALG_MEMORY_PINNED ? ops->own_create(ordinal, &made->own) : 0;
     if (error)
         goto free;
     fill_team(made, device_control);

@@ -73,7 +73,7 @@ alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
 /* As the host addresses it. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
-/* net_device_life at creation; host device: 0. */
+/* net_device_life at creation; CPU device: 0. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
 /* Never blocks, but makes CUDA calls: not in driver callbacks. NULL is allowed. No kernel of this rank may still use

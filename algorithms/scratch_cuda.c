@@ -152,7 +152,7 @@ static int arm_pinned(const alg_scratch_t *scratch)
 static int cuda_arm(const alg_scratch_t *scratch)
 {
     cuda_task_t task;
-    if (scratch->map.memory == ALG_MEMORY_SHM)
+    if (scratch->map.memory == ALG_MEMORY_PINNED)
         return arm_pinned(scratch);
     int error = task_begin(&task, scratch->ordinal);
     if (error)

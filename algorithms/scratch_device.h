@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_device.h - a scratch, and its operations on CUDA and the host. Private to scratch*.c and probe.cu.
+ * scratch_device.h - a scratch, and its operations on CUDA and the CPU device. Private to scratch*.c and probe.cu.
  */
 #ifndef SHUNT_SCRATCH_DEVICE_H
 #define SHUNT_SCRATCH_DEVICE_H
@@ -24,13 +24,13 @@ struct alg_scratch {
     uint32_t rank;
     uint32_t nranks;
     alg_map_t map;
-    uint64_t life;                                   /* net_device_life; host: 0 */
+    uint64_t life;                                   /* net_device_life; CPU device: 0 */
     net_memory_t *memory[ALG_PIECES];                /* this rank's; NULL: not made */
     net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL: self, or not opened */
     net_range_t *range[ALG_MAX_RANKS];               /* holds the pieces; NULL: one piece, or a peer of this process */
     uint32_t grown;                                  /* bits, atomic: pieces that all ranks have */
     void *arming[ALG_PIECES];                        /* of a piece, in progress; or NULL */
-    uint8_t *own;                                    /* alg_team_t.own of ALG_MEMORY_SHM, or NULL */
+    uint8_t *own;                                    /* alg_team_t.own of ALG_MEMORY_PINNED, or NULL */
     alg_control_t *control;
     alg_team_t team;
     bool suspended;

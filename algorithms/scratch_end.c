@@ -19,7 +19,7 @@ static alg_scratch_t *retired;
 /* After a fork the driver's memory is the parent's, after a device reset nobody's. */
 static bool is_ours(const alg_scratch_t *scratch)
 {
-    return scratch->device == ALG_DEVICE_HOST ||
+    return scratch->device == ALG_DEVICE_CPU ||
            (scratch->pid == getpid() && !net_device_lost(scratch->ordinal, scratch->life));
 }
 

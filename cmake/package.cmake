@@ -3,7 +3,7 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shunt)
 set(CPACK_PACKAGE_CONTACT "The Shunt project")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "drop-in NCCL with faster collectives between the GPUs of one host")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "drop-in NCCL with faster collectives between the GPUs of one node")
 set(CPACK_PACKAGE_DESCRIPTION
   "The library lies in a folder of its own and replaces NCCL only in programs that `shunt run` starts.\n"
   " What it does not serve goes to the real NCCL, which it finds by itself.")

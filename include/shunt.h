@@ -25,7 +25,7 @@ extern "C" {
 /* SHUNT_VERSION_CODE of the loaded library. (ncclGetVersion returns the real NCCL's version.) */
 int shunt_version(void);
 
-/* 1: host device (buffers are host memory, no CUDA); 0: CUDA. */
+/* 1: CPU device (buffers are pinned memory, no CUDA); 0: CUDA. */
 int shunt_host_mode(void);
 
 /* Absolute path of the real NCCL that calls are forwarded to; loads it if needed. NULL if there is none. */
@@ -75,13 +75,13 @@ int shunt_setting(uint32_t index, shunt_setting_t *setting);
 typedef struct shunt_communicator {
     uint32_t size;       /* in: sizeof(shunt_communicator_t); fields beyond it are not written */
     uint32_t ranks;      /* 0: the communicator is not attached, and the other fields are empty */
-    uint64_t machine;    /* fingerprint of this kind of machine; host device: 0 */
+    uint64_t machine;    /* fingerprint of this kind of machine; CPU device: 0 */
     char class_name[32]; /* how the ranks are linked, such as "nvswitch-sm90-4" */
 } shunt_communicator_t;
 
 /* A machine as text: this one (file NULL), or the one in a file of NCCL's topology format. xml 0: human-readable; 1:
  * in that format. Writes as much as fits and returns the length of the whole text; -1 for a fault, with one line in
- * `text` that names file, line and column. For this machine it queries NVML, /sys and, unless in host mode, CUDA,
+ * `text` that names file, line and column. For this machine it queries NVML, /sys and, unless in CPU mode, CUDA,
  * and may start them. */
 int shunt_topology(const char *file, int xml, char *text, size_t capacity);
 /* The class of a communicator over all GPUs of the machine (of this machine: the GPUs that this process may use). With

@@ -91,7 +91,7 @@ configure() {
         if nvcc=$(find_nvcc); then
             cuda=(-DSHUNT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
         else
-            say "no nvcc (CUDA's compiler) of 12.0 or newer: building only the host device, without kernels for GPUs"
+            say "no nvcc (CUDA's compiler) of 12.0 or newer: building only the CPU device, without kernels for GPUs"
             cuda=(-DSHUNT_CUDA=OFF)
         fi
     fi

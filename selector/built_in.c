@@ -8,7 +8,7 @@
 
 /* H200 over NVSwitch, multicast off. Grids: selector/measured/sweep-h200.csv. */
 #define H200(ranks) "selector/measured/graph-" #ranks "-h200.csv"
-#define HOST "host device" /* a block is a thread; more threads only contend for cores */
+#define CPU "CPU device" /* a block is a thread; more threads only contend for cores */
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
@@ -25,9 +25,9 @@
     {                                                                                           \
         ALG_##collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks) \
     }
-#define ON_HOST(collective)                                      \
-    {                                                            \
-        ALG_##collective, "host", UINT64_MAX, "push", 1, 1, HOST \
+#define ON_CPU(collective)                                      \
+    {                                                           \
+        ALG_##collective, "host", UINT64_MAX, "push", 1, 1, CPU \
     }
 
 /* Two ranks. Many small blocks are as fast as large ones with twice the registers. Beside matrix products few blocks
@@ -44,7 +44,7 @@
 /* Longer calls use bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 
-/* Two GPUs through host memory: one crossing to `once`, chunks to `most`. Few blocks suffice where crossing
+/* Two GPUs through pinned memory: one crossing to `once`, chunks to `most`. Few blocks suffice where crossing
  * dominates. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
@@ -74,9 +74,9 @@
 #define MESSAGES "selector/measured/messages-2-h100.csv"
 
 const sel_built_in_t sel_built_in[] = {
-    {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
-    {ALG_ALL_REDUCE, "host", 1 * MIB, "twoshot", 1, 1, HOST},
-    {ALG_ALL_REDUCE, "host", UINT64_MAX, "staged", 1, 1, HOST},
+    {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, CPU},
+    {ALG_ALL_REDUCE, "host", 1 * MIB, "twoshot", 1, 1, CPU},
+    {ALG_ALL_REDUCE, "host", UINT64_MAX, "staged", 1, 1, CPU},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 128 * KIB, "oneshot", 32, 1024, H200(2)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 512 * KIB, "oneshot", 64, 512, SLIM},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "twoshot", 128, 128, SLIM},
@@ -123,7 +123,7 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 21 * MIB, "push", 40, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 48, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
-    ON_HOST(REDUCE_SCATTER),
+    ON_CPU(REDUCE_SCATTER),
     ROW(REDUCE_SCATTER, 3, 512 * KIB, "push", 32, 1024),
     ROW(REDUCE_SCATTER, 3, 96 * MIB, "push", 64, 512),
     ROW(REDUCE_SCATTER, 3, UINT64_MAX, "bulk", 24, 800),
@@ -135,7 +135,7 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 20 * MIB, "push", 48, 256, SLIM_H200},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
-    ON_HOST(ALL_GATHER),
+    ON_CPU(ALL_GATHER),
     ROW(ALL_GATHER, 3, 512 * KIB, "push", 32, 1024),
     ROW(ALL_GATHER, 3, 32 * MIB, "push", 64, 512),
     ROW(ALL_GATHER, 3, UINT64_MAX, "bulk", 20, 544),
@@ -149,14 +149,14 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 40 * MIB, "push", 40, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", UINT64_MAX, "bulk", 26, 544, BULK},
-    ON_HOST(ALL_TO_ALL),
+    ON_CPU(ALL_TO_ALL),
     ROW(ALL_TO_ALL, 3, 512 * KIB, "push", 32, 1024),
     ROW(ALL_TO_ALL, 3, 32 * MIB, "push", 64, 512),
     ROW(ALL_TO_ALL, 3, UINT64_MAX, "bulk", 24, 544),
     ROW(ALL_TO_ALL, 4, 512 * KIB, "push", 32, 1024),
     ROW(ALL_TO_ALL, 4, 32 * MIB, "push", 64, 512),
     ROW(ALL_TO_ALL, 4, UINT64_MAX, "bulk", 20, 544),
-    ON_HOST(GATHER),
+    ON_CPU(GATHER),
     PUSH_TWO(GATHER, 128 * MIB),
     FORWARD(GATHER, 2),
     ROW(GATHER, 3, 512 * KIB, "push", 32, 1024),
@@ -165,7 +165,7 @@ const sel_built_in_t sel_built_in[] = {
     ROW(GATHER, 4, 512 * KIB, "push", 32, 1024),
     ROW(GATHER, 4, 48 * MIB, "push", 64, 512),
     FORWARD(GATHER, 4),
-    ON_HOST(SCATTER),
+    ON_CPU(SCATTER),
     PUSH_TWO(SCATTER, 128 * MIB),
     FORWARD(SCATTER, 2),
     ROW(SCATTER, 3, 512 * KIB, "push", 32, 1024),
@@ -174,7 +174,7 @@ const sel_built_in_t sel_built_in[] = {
     ROW(SCATTER, 4, 512 * KIB, "push", 32, 1024),
     ROW(SCATTER, 4, 48 * MIB, "push", 64, 512),
     FORWARD(SCATTER, 4),
-    ON_HOST(BROADCAST),
+    ON_CPU(BROADCAST),
     PUSH_TWO(BROADCAST, 24 * MIB),
     FORWARD(BROADCAST, 2),
     ROW(BROADCAST, 3, 512 * KIB, "push", 32, 1024),
@@ -185,7 +185,7 @@ const sel_built_in_t sel_built_in[] = {
     ROW(BROADCAST, 4, 1 * MIB, "push", 64, 512),
     ROW(BROADCAST, 4, 8 * MIB, "twoshot", 64, 512),
     FORWARD(BROADCAST, 4),
-    ON_HOST(REDUCE),
+    ON_CPU(REDUCE),
     PUSH_TWO(REDUCE, 24 * MIB),
     FORWARD(REDUCE, 2),
     ROW(REDUCE, 3, 512 * KIB, "push", 32, 1024),
@@ -196,8 +196,8 @@ const sel_built_in_t sel_built_in[] = {
     ROW(REDUCE, 4, 1 * MIB, "push", 64, 512),
     ROW(REDUCE, 4, 5 * MIB, "twoshot", 64, 512),
     FORWARD(REDUCE, 4),
-    {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, HOST},
-    {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, HOST},
+    {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, CPU},
+    {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, CPU},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 64 * KIB, "pairs", 32, 512, SENDRECV},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 48 * MIB, "pairs", 64, 512, MESSAGES},
     {ALG_SEND_RECV, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 768, MESSAGES},

@@ -117,7 +117,8 @@ static delay_t delay_of(const sel_topology_t *topology)
 
 static bool tuned(const sel_topology_t *topology)
 {
-    return topology->memory == ALG_MEMORY_SHM ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
+    return topology->memory == ALG_MEMORY_PINNED ? topology->pinned.store_bytes_per_us
+                                                 : topology->measured.bytes_per_us;
 }
 
 /* Data of the busiest GPU, in units of a rank's larger buffer. */
@@ -256,7 +257,7 @@ uint64_t sel_usual_few(alg_collective_t collective)
 /* Few blocks leave room for the program's kernels. */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
-    if (topology->link == SEL_LINK_HOST)
+    if (topology->link == SEL_LINK_CPU)
         return (sel_choice_t){.blocks = 1, .threads = 1};
     if (topology->memory != ALG_MEMORY_PEER)
         return (sel_choice_t){.blocks = 16, .threads = 512};
@@ -270,8 +271,8 @@ static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const a
 {
     const bool known = rate_of(topology).sure > 0;
     const alg_algorithm_t *fastest = NULL;
-    if (topology->memory == ALG_MEMORY_SHM)
-        return sel_cost_shm_fastest(topology, map, collective, bytes, only, time);
+    if (topology->memory == ALG_MEMORY_PINNED)
+        return sel_cost_pinned_fastest(topology, map, collective, bytes, only, time);
     const cost_t *cost = COSTS[collective];
     for (const own_cost_t *own = cost->own; known && own < cost->own + MOST_OWN && own->name; own++) {
         const alg_algorithm_t *algorithm = alg_find(collective, own->name);
@@ -294,11 +295,12 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
 
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
-    const bool host = topology->memory == ALG_MEMORY_SHM, peers = host ? topology->peers : true;
+    const bool pinned = topology->memory == ALG_MEMORY_PINNED, peers = pinned ? topology->peers : true;
     const bool sure = topology->link < SEL_LINK_PCIE || tuned(topology) || !peers;
-    if (!host && rate_of(topology).sure == 0)
+    if (!pinned && rate_of(topology).sure == 0)
         return 0;
-    return (host ? sel_cost_shm_nccl(topology, collective, bytes) : nccl_time(topology, collective, (double)bytes)) /
+    return (pinned ? sel_cost_pinned_nccl(topology, collective, bytes)
+                   : nccl_time(topology, collective, (double)bytes)) /
            (sure && topology->arch <= NEWEST_MEASURED ? LEAD : UNTUNED_LEAD);
 }
 

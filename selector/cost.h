@@ -23,10 +23,10 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* The real NCCL's start over PCIe; 0: unknown. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks);
-/* Through host memory (cost_shm.c); `only` NULL: of all algorithms. */
-const alg_algorithm_t *sel_cost_shm_fastest(const sel_topology_t *topology, const alg_map_t *map,
-                                            alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
-                                            double *time);
-double sel_cost_shm_nccl(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
+/* Through pinned memory (cost_pinned.c); `only` NULL: of all algorithms. */
+const alg_algorithm_t *sel_cost_pinned_fastest(const sel_topology_t *topology, const alg_map_t *map,
+                                               alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
+                                               double *time);
+double sel_cost_pinned_nccl(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - selects GPU memory or host memory for a communicator over PCIe. Below one switch, stores to a peer are the
- * shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to host memory: the cost model
- * decides. The plan, and so the result, is the same on all ranks. */
+/* memory.c - selects GPU memory or pinned memory for a communicator over PCIe. Below one switch, stores to a peer are
+ * the shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to pinned memory: the cost
+ * model decides. The plan, and so the result, is the same on all ranks. */
 #include "selector/memory.h"
 
 #include "selector/cost.h"
@@ -27,18 +27,18 @@ static alg_memory_t asked_memory(const sel_plan_t *plan)
 }
 
 /* ALG_MEMORY_COUNT: `shunt tune` wrote no rows. */
-static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *host)
+static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *pinned)
 {
-    char peer_class[SEL_CLASS_BYTES], host_class[SEL_CLASS_BYTES];
+    char peer_class[SEL_CLASS_BYTES], pinned_class[SEL_CLASS_BYTES];
     sel_topology_class(&plan->topology, peer_class);
-    sel_topology_class(host, host_class);
+    sel_topology_class(pinned, pinned_class);
     const sel_tuned_t *tuned = &plan->settings.tuned;
-    const uint32_t peer_hash = sel_class_hash(peer_class), host_hash = sel_class_hash(host_class);
+    const uint32_t peer_hash = sel_class_hash(peer_class), pinned_hash = sel_class_hash(pinned_class);
     for (uint32_t i = sel_tuned_is_ours(plan) && tuned->rows <= SEL_TUNED_ROWS ? tuned->rows : 0; i-- > 0;) {
         if (tuned->row[i].class_hash == peer_hash)
             return ALG_MEMORY_PEER;
-        if (tuned->row[i].class_hash == host_hash)
-            return ALG_MEMORY_SHM;
+        if (tuned->row[i].class_hash == pinned_hash)
+            return ALG_MEMORY_PINNED;
     }
     return ALG_MEMORY_COUNT;
 }
@@ -50,7 +50,7 @@ static double time_of(const sel_topology_t *topology, const alg_map_t *map, uint
 }
 
 /* Compares all-reduces of all sizes, except those that the real NCCL gets either way. */
-static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *host)
+static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *pinned)
 {
     alg_map_t map;
     double ratio = 1;
@@ -60,19 +60,19 @@ static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *host)
         const uint64_t bytes = sel_cost_bound(i);
         const double most = sel_cost_to_beat(&plan->topology, ALG_ALL_REDUCE, bytes);
         if (most > 0)
-            ratio *= time_of(&plan->topology, &plan->map, bytes, most) / time_of(host, &map, bytes, most);
+            ratio *= time_of(&plan->topology, &plan->map, bytes, most) / time_of(pinned, &map, bytes, most);
     }
     return ratio > 1;
 }
 
-bool sel_plan_prefers_host(const sel_plan_t *plan)
+bool sel_plan_prefers_pinned(const sel_plan_t *plan)
 {
-    sel_topology_t host = plan->topology;
-    if (host.link < SEL_LINK_PCIE || host.link == SEL_LINK_NETWORK || host.memory != ALG_MEMORY_PEER)
+    sel_topology_t pinned = plan->topology;
+    if (pinned.link < SEL_LINK_PCIE || pinned.link == SEL_LINK_NETWORK || pinned.memory != ALG_MEMORY_PEER)
         return false;
-    host.memory = ALG_MEMORY_SHM;
-    host.peers = true;
+    pinned.memory = ALG_MEMORY_PINNED;
+    pinned.peers = true;
     const alg_memory_t asked = asked_memory(plan);
-    const alg_memory_t settled = asked < ALG_MEMORY_COUNT ? asked : tuned_memory(plan, &host);
-    return settled < ALG_MEMORY_COUNT ? settled == ALG_MEMORY_SHM : predicted_faster(plan, &host);
+    const alg_memory_t settled = asked < ALG_MEMORY_COUNT ? asked : tuned_memory(plan, &pinned);
+    return settled < ALG_MEMORY_COUNT ? settled == ALG_MEMORY_PINNED : predicted_faster(plan, &pinned);
 }

@@ -100,7 +100,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     if ((unsigned)query->collective >= ALG_COLLECTIVE_COUNT || !(plan->collectives >> query->collective & 1))
         return forward(SEL_FORWARD_COLLECTIVE);
     const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
-    if (fp8 && alg_collective_reduces(query->collective) && !sel_link_on_host(plan->topology.link) &&
+    if (fp8 && alg_collective_reduces(query->collective) && !sel_link_on_cpu(plan->topology.link) &&
         plan->topology.arch < 90)
         return forward(SEL_FORWARD_TYPE); /* the real NCCL reports why */
     const uint64_t width =

@@ -49,7 +49,7 @@ typedef struct sel_tuned {
     uint32_t old;                            /* bit i: measured[i] was last measured with another NCCL */
     uint32_t known;                          /* bit i: measured[i] was once measured with this NCCL */
     sel_measured_t link;
-    sel_host_measured_t host;
+    sel_pinned_measured_t pinned;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
 } sel_tuned_t;
 
@@ -86,7 +86,7 @@ typedef struct sel_plan {
     sel_topology_t topology;
     sel_settings_t settings;
     alg_map_t map;
-    bool own_only;        /* never forward what an algorithm can serve: host device, SHUNT_DETERMINISTIC */
+    bool own_only;        /* never forward what an algorithm can serve: CPU device, SHUNT_DETERMINISTIC */
     uint32_t collectives; /* bit c: has an algorithm */
     uint64_t excluded;    /* bit i: never use alg_registry[i] */
     uint32_t bands;
@@ -123,8 +123,8 @@ typedef struct sel_query {
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
-/* For a plan of ALG_MEMORY_PEER: whether host memory is faster for the communicator. Only over PCIe. */
-bool sel_plan_prefers_host(const sel_plan_t *plan);
+/* For a plan of ALG_MEMORY_PEER: whether pinned memory is faster for the communicator. Only over PCIe. */
+bool sel_plan_prefers_pinned(const sel_plan_t *plan);
 typedef enum sel_measurement {
     SEL_NOT_MEASURED,
     SEL_MEASURED_OTHER,   /* with another NCCL */

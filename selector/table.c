@@ -39,20 +39,20 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
 }
 
 /* The table's figures count if measured on the same kind of links and at least as many GPUs; behind NVSwitch a GPU's
- * rate does not depend on their number. Older tables name no links (SEL_LINK_HOST), and count only behind NVSwitch,
+ * rate does not depend on their number. Older tables name no links (SEL_LINK_CPU), and count only behind NVSwitch,
  * which is at least as fast. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;
     const bool ours = sel_tuned_is_ours(plan), switched = topology->link == SEL_LINK_NVSWITCH;
     const sel_measured_t *link = &plan->settings.tuned.link;
-    const bool same = link->link == topology->link || (switched && link->link == SEL_LINK_HOST);
+    const bool same = link->link == topology->link || (switched && link->link == SEL_LINK_CPU);
     const bool found = ours && link->bytes_per_us > 0 && link->gpus >= 2 && same;
     plan->topology.measured = found && (switched || topology->nranks <= link->gpus) ? *link : (sel_measured_t){0};
-    const sel_host_measured_t *host = &plan->settings.tuned.host;
-    const bool both = host->store_bytes_per_us > 0 && host->load_bytes_per_us > 0 && host->gpus >= 2;
-    const bool enough = host->link == topology->link && topology->nranks <= host->gpus;
-    plan->topology.host = ours && both && enough ? *host : (sel_host_measured_t){0};
+    const sel_pinned_measured_t *pinned = &plan->settings.tuned.pinned;
+    const bool both = pinned->store_bytes_per_us > 0 && pinned->load_bytes_per_us > 0 && pinned->gpus >= 2;
+    const bool enough = pinned->link == topology->link && topology->nranks <= pinned->gpus;
+    plan->topology.pinned = ours && both && enough ? *pinned : (sel_pinned_measured_t){0};
 }
 
 static void find_tuned(sources_t *sources)
@@ -81,11 +81,11 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_SHM) /* PCIe determines the time, not the architecture */
+    if (topology.memory == ALG_MEMORY_PINNED) /* PCIe determines the time, not the architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
     if (topology.memory == ALG_MEMORY_NETWORK)
-        snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
-    const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
+        snprintf(name, sizeof name, "network-%ux%u", topology.nodes, sel_team_ranks(&topology));
+    const char *class_name = topology.link == SEL_LINK_CPU ? "host" : name;
     sources->built_in_rows = 0;
     if (topology.peers) /* the rows were faster than an NCCL without peer access */
         return;
@@ -99,13 +99,13 @@ static void find_built_in(sources_t *sources)
 static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
-    const bool host = plan->topology.link == SEL_LINK_HOST;
+    const bool cpu = plan->topology.link == SEL_LINK_CPU;
     const policy_item_t *last = NULL;
     for (uint32_t i = 0; i < sources->policy.items; i++) {
         const policy_item_t *item = &sources->policy.item[i];
         if (!(item->collectives >> sources->collective & 1) || bytes < item->from || bytes > item->to ||
-            (host && item->what == POLICY_NCCL))
-            continue; /* the host device cannot forward */
+            (cpu && item->what == POLICY_NCCL))
+            continue; /* the CPU device cannot forward */
         if (item->what == POLICY_ALGORITHM &&
             alg_find(sources->collective, item->algorithm)->memory != plan->topology.memory)
             continue; /* meant for other communicators */
@@ -192,7 +192,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->threads = row->threads;
     rule->source = row->source;
     if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
-        return false; /* a row of the host device */
+        return false; /* a row of the CPU device */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
@@ -269,7 +269,7 @@ static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes
     }
     rule.reason = SEL_TAKEN;
     rule.blocks = rule.blocks ? rule.blocks : 1;
-    if (sources->plan->topology.link != SEL_LINK_HOST)
+    if (sources->plan->topology.link != SEL_LINK_CPU)
         rule.threads = whole_warps(rule.threads);
     return rule;
 }
@@ -379,14 +379,14 @@ static uint32_t find_collectives(alg_memory_t memory)
     return found;
 }
 
-/* Between hosts the host device has one algorithm per collective for all sizes, and none for messages. */
+/* Between nodes the CPU device has one algorithm per collective for all sizes, and none for messages. */
 static void plan_network(sel_plan_t *plan)
 {
     plan->own_only = true;
     for (uint32_t c = 0; c < ALG_SEND_RECV; c++) {
         const alg_algorithm_t *algorithm = c == ALG_ALL_REDUCE ? alg_find(ALG_ALL_REDUCE, "exchange") : &alg_network[c];
         const sel_rule_t rule = {
-            .algorithm = algorithm, .blocks = 1, .threads = 1, .reason = SEL_TAKEN, .source = "several hosts"};
+            .algorithm = algorithm, .blocks = 1, .threads = 1, .reason = SEL_TAKEN, .source = "several nodes"};
         const uint16_t index = rule_index(plan, &rule);
         for (uint32_t kind = 0; kind < SEL_KINDS; kind++)
             plan->band[c].rule_of[kind] = index;
@@ -414,10 +414,10 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;
-    plan->own_only = topology->link == SEL_LINK_HOST || settings->deterministic;
+    plan->own_only = topology->link == SEL_LINK_CPU || settings->deterministic;
     plan->collectives = find_collectives(topology->memory);
-    const bool room = topology->memory == ALG_MEMORY_SHM ? alg_map_init_shm(&plan->map, settings->scratch_bytes)
-                                                         : alg_map_init(&plan->map, settings->scratch_bytes);
+    const bool room = topology->memory == ALG_MEMORY_PINNED ? alg_map_init_shm(&plan->map, settings->scratch_bytes)
+                                                            : alg_map_init(&plan->map, settings->scratch_bytes);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         if (room && plan->collectives >> c & 1)
             add_collective(plan, &sources, (alg_collective_t)c);

@@ -7,7 +7,7 @@
 
 static const char MAGIC[] = "# shunt table 2", OLD_MAGIC[] = "# shunt table 1";
 static const char MACHINE[] = "# machine: ";
-static const char LINK[] = "# link: ", HOST[] = "# host: ", MEASURED[] = "# measured: ", NCCL[] = " nccl ";
+static const char LINK[] = "# link: ", PINNED[] = "# host: ", MEASURED[] = "# measured: ", NCCL[] = " nccl ";
 const char sel_file_columns[] = "collective,ranks,class,types,from,to,algorithm,blocks,threads,source";
 static const char OLD_COLUMNS[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
 
@@ -231,14 +231,14 @@ typedef struct figure {
     }
 static const figure_t LINK_FIGURES[] = {
     {RATE, "GB/s among ", "a rate from 0.1 to 99999.999, and \" GB/s among \""}, GPUS, ONE_WAY};
-static const figure_t HOST_FIGURES[] = {
+static const figure_t PINNED_FIGURES[] = {
     {RATE, "GB/s stored, ", "a rate from 0.1 to 99999.999, and \" GB/s stored, \""},
     {RATE, "GB/s loaded among ", "a rate from 0.1 to 99999.999, and \" GB/s loaded among \""},
     GPUS,
     ONE_WAY};
 enum {
     LINK_COUNT = sizeof LINK_FIGURES / sizeof LINK_FIGURES[0],
-    HOST_COUNT = sizeof HOST_FIGURES / sizeof HOST_FIGURES[0]
+    PINNED_COUNT = sizeof PINNED_FIGURES / sizeof PINNED_FIGURES[0]
 };
 
 static bool read_thousandths(piece_t text, uint64_t *number)
@@ -264,7 +264,7 @@ static const char OVER[] = ", over ";
 
 static bool read_over(piece_t rest, uint32_t *link)
 {
-    *link = SEL_LINK_HOST;
+    *link = SEL_LINK_CPU;
     if (rest.bytes == 0)
         return true;
     const size_t name = sizeof OVER - 1;
@@ -274,7 +274,7 @@ static bool read_over(piece_t rest, uint32_t *link)
         if (equals((piece_t){rest.at + name, rest.bytes - name}, sel_link_text((sel_link_t)one)))
             *link = one;
     }
-    return *link != SEL_LINK_HOST;
+    return *link != SEL_LINK_CPU;
 }
 
 static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
@@ -310,17 +310,17 @@ static bool read_link(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_
     return true;
 }
 
-static bool read_host(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
+static bool read_pinned(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
 {
-    uint64_t number[HOST_COUNT];
+    uint64_t number[PINNED_COUNT];
     uint32_t link;
-    if (!read_figures(file, line, HOST, HOST_FIGURES, HOST_COUNT, number, &link, fault))
+    if (!read_figures(file, line, PINNED, PINNED_FIGURES, PINNED_COUNT, number, &link, fault))
         return false;
-    file->host = (sel_host_measured_t){.store_bytes_per_us = (uint32_t)number[0],
-                                       .load_bytes_per_us = (uint32_t)number[1],
-                                       .gpus = (uint32_t)number[2] / 1000,
-                                       .one_way_ns = (uint32_t)number[3],
-                                       .link = link};
+    file->pinned = (sel_pinned_measured_t){.store_bytes_per_us = (uint32_t)number[0],
+                                           .load_bytes_per_us = (uint32_t)number[1],
+                                           .gpus = (uint32_t)number[2] / 1000,
+                                           .one_way_ns = (uint32_t)number[3],
+                                           .link = link};
     return true;
 }
 
@@ -380,7 +380,7 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
     while (file->at < file->end) {
         const piece_t line = next_line(file);
         if ((begins(line, LINK) && !read_link(file, line, fault)) ||
-            (begins(line, HOST) && !read_host(file, line, fault)) ||
+            (begins(line, PINNED) && !read_pinned(file, line, fault)) ||
             (begins(line, MEASURED) && !read_measured(file, line, fault)))
             return SEL_FILE_FAULT;
         if (is_row(line) && !read_row(file, line, row, fault))
@@ -416,7 +416,7 @@ void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
 
 static void write_over(uint32_t link, char text[SEL_FILE_LINE_BYTES])
 {
-    const bool known = link > SEL_LINK_HOST && link < SEL_LINK_NETWORK;
+    const bool known = link > SEL_LINK_CPU && link < SEL_LINK_NETWORK;
     const size_t used = strlen(text);
     snprintf(text + used, SEL_FILE_LINE_BYTES - used, "%s%s\n", known ? OVER : "",
              known ? sel_link_text((sel_link_t)link) : "");
@@ -434,16 +434,18 @@ void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES])
     }
 }
 
-void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES])
+void sel_file_pinned(const sel_pinned_measured_t *pinned, char text[SEL_FILE_LINE_BYTES])
 {
     text[0] = '\0';
-    if (in_range(host->store_bytes_per_us, &HOST_FIGURES[0]) && in_range(host->load_bytes_per_us, &HOST_FIGURES[1]) &&
-        in_range((uint64_t)host->gpus * 1000, &HOST_FIGURES[2]) && in_range(host->one_way_ns, &HOST_FIGURES[3])) {
+    if (in_range(pinned->store_bytes_per_us, &PINNED_FIGURES[0]) &&
+        in_range(pinned->load_bytes_per_us, &PINNED_FIGURES[1]) &&
+        in_range((uint64_t)pinned->gpus * 1000, &PINNED_FIGURES[2]) &&
+        in_range(pinned->one_way_ns, &PINNED_FIGURES[3])) {
         snprintf(text, SEL_FILE_LINE_BYTES,
-                 "%s%u.%03u GB/s stored, %u.%03u GB/s loaded among %u GPUs, one way %u.%03u us", HOST,
-                 host->store_bytes_per_us / 1000, host->store_bytes_per_us % 1000, host->load_bytes_per_us / 1000,
-                 host->load_bytes_per_us % 1000, host->gpus, host->one_way_ns / 1000, host->one_way_ns % 1000);
-        write_over(host->link, text);
+                 "%s%u.%03u GB/s stored, %u.%03u GB/s loaded among %u GPUs, one way %u.%03u us", PINNED,
+                 pinned->store_bytes_per_us / 1000, pinned->store_bytes_per_us % 1000, pinned->load_bytes_per_us / 1000,
+                 pinned->load_bytes_per_us % 1000, pinned->gpus, pinned->one_way_ns / 1000, pinned->one_way_ns % 1000);
+        write_over(pinned->link, text);
     }
 }
 

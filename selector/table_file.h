@@ -12,8 +12,8 @@
  *
  * Other lines that begin with '#' are comments, except "# machine: " and three optional kinds:
  *   # link: the rate at which all GPUs of the machine copied to each other, and the kind of link (older tables: none)
- *   # host: the rates at which they stored to host memory and loaded from it, and the kind of link
- *   # measured: a class that has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the host
+ *   # host: the rates at which they stored to pinned memory and loaded from it, and the kind of link
+ *   # measured: a class that has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the CPU
  *     device); one line per version with which the class was measured. The rows are of the last.
  *
  * collective is a name of alg_collective_name; types are "any", or kinds of selector.h joined by '+'; from and to are
@@ -58,7 +58,7 @@ typedef struct sel_file_row {
 
 /* Name of a note beside the tables that makes `shunt run` measure: fingerprint, ranks, host name. */
 #define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
-/* Its line: the class, NCCL's version, NCCL's path (host device: 0 and "-"). */
+/* Its line: the class, NCCL's version, NCCL's path (CPU device: 0 and "-"). */
 #define SEL_NOTE_LINE "%s %u %s\n"
 
 /* A measured class, and NCCL's version. */
@@ -74,7 +74,7 @@ typedef struct sel_file {
     uint32_t format;
     uint64_t machine;
     sel_measured_t link; /* valid at the end of the file; zero: not given */
-    sel_host_measured_t host;
+    sel_pinned_measured_t pinned;
     uint32_t measured; /* number of `of`, valid likewise */
     sel_file_measured_t of[SEL_FILE_CLASSES];
 } sel_file_t;
@@ -93,7 +93,7 @@ void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
  * empty if not measured, or out of the reader's range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
-void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);
+void sel_file_pinned(const sel_pinned_measured_t *pinned, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_measured(const sel_file_measured_t *measured, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
 

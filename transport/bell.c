@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that peers increment, and a futex on which one
- * thread sleeps. A broken peer can only wake it needlessly. */
+/* bell.c - a process's doorbell: a word in pinned memory (memory_shared.c) that peers increment, and a futex on which
+ * one thread sleeps. A broken peer can only wake it needlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -23,16 +23,16 @@ static net_bell_t own_place;
 /* Called with the lock held. */
 static int make_own(void)
 {
-    net_memory_t made = {.kind = NET_MEMORY_HOST, .bytes = PAGE_BYTES, .node = NET_ANY_NODE, .pid = getpid()};
+    net_memory_t made = {.kind = NET_MEMORY_SHARED, .bytes = PAGE_BYTES, .node = NET_ANY_NODE, .pid = getpid()};
     net_offer_t offer;
-    int error = net_memory_host.create(&made, &offer);
+    int error = net_memory_shared.create(&made, &offer);
     if (error)
         return error;
     own = made; /* a forked child does not touch its parent's page */
     own_place = (net_bell_t){.owner = net_process_self(),
-                             .device = offer.as.host.device,
-                             .inode = offer.as.host.inode,
-                             .descriptor = offer.as.host.descriptor};
+                             .device = offer.as.shared.device,
+                             .inode = offer.as.shared.inode,
+                             .descriptor = offer.as.shared.descriptor};
     return 0;
 }
 
@@ -88,15 +88,15 @@ int net_bell_ring(const net_bell_t *place)
         ring(own_word());
         return 0;
     }
-    net_offer_t offer = {.kind = NET_MEMORY_HOST, .owner = place->owner, .bytes = PAGE_BYTES};
-    net_mapping_t mapping = {.kind = NET_MEMORY_HOST, .bytes = PAGE_BYTES};
-    offer.as.host = (net_host_place_t){place->device, place->inode, place->descriptor};
+    net_offer_t offer = {.kind = NET_MEMORY_SHARED, .owner = place->owner, .bytes = PAGE_BYTES};
+    net_mapping_t mapping = {.kind = NET_MEMORY_SHARED, .bytes = PAGE_BYTES};
+    offer.as.shared = (net_shared_place_t){place->device, place->inode, place->descriptor};
     if (place->owner.pid <= 0)
         return -EPROTO;
-    int error = net_memory_host.open(NULL, &offer, &mapping);
+    int error = net_memory_shared.open(NULL, &offer, &mapping);
     if (error)
         return error;
     ring(mapping.pointer);
-    net_memory_host.close(&mapping);
+    net_memory_shared.close(&mapping);
     return 0;
 }

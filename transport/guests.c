@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.c - the page is host memory (memory_host.c). A broken peer can only prevent memory from being freed, or
+/* guests.c - the page is pinned memory (memory_shared.c). A broken peer can only prevent memory from being freed, or
  * release its own mapping too early. */
 #define _GNU_SOURCE
 #include "transport/guests.h"
@@ -25,15 +25,15 @@ struct net_guest_page {
     seat_t seat[SEATS];
 };
 
-int net_guests_open(net_guest_book_t *book, net_host_place_t *place)
+int net_guests_open(net_guest_book_t *book, net_shared_place_t *place)
 {
-    net_memory_t memory = {.kind = NET_MEMORY_HOST, .bytes = sizeof(net_guest_page_t)};
+    net_memory_t memory = {.kind = NET_MEMORY_SHARED, .bytes = sizeof(net_guest_page_t)};
     net_offer_t offer;
-    int error = net_memory_host.create(&memory, &offer);
+    int error = net_memory_shared.create(&memory, &offer);
     if (error)
         return error;
     *book = (net_guest_book_t){.page = memory.pointer, .descriptor = memory.descriptor, .mark = memory.mark};
-    *place = offer.as.host;
+    *place = offer.as.shared;
     return 0;
 }
 
@@ -65,13 +65,13 @@ bool net_guests_have_left(const net_guest_book_t *book)
 
 void net_guests_close(net_guest_book_t *book)
 {
-    net_memory_t memory = {.kind = NET_MEMORY_HOST,
+    net_memory_t memory = {.kind = NET_MEMORY_SHARED,
                            .bytes = sizeof(net_guest_page_t),
                            .pointer = book->page,
                            .descriptor = book->descriptor,
                            .mark = book->mark};
     if (book->page)
-        net_memory_host.destroy(&memory);
+        net_memory_shared.destroy(&memory);
     book->page = NULL;
 }
 
@@ -99,16 +99,16 @@ static void leave_seat(net_guest_page_t *page, uint32_t seat)
 
 static void unmap(net_guest_page_t *page)
 {
-    net_mapping_t mapping = {.kind = NET_MEMORY_HOST, .bytes = sizeof(*page), .pointer = page};
-    net_memory_host.close(&mapping);
+    net_mapping_t mapping = {.kind = NET_MEMORY_SHARED, .bytes = sizeof(*page), .pointer = page};
+    net_memory_shared.close(&mapping);
 }
 
-int net_guest_enter(net_guest_t *guest, const net_process_t *owner, const net_host_place_t *place)
+int net_guest_enter(net_guest_t *guest, const net_process_t *owner, const net_shared_place_t *place)
 {
-    net_offer_t offer = {.kind = NET_MEMORY_HOST, .owner = *owner, .bytes = sizeof(net_guest_page_t)};
-    net_mapping_t mapping = {.kind = NET_MEMORY_HOST, .bytes = sizeof(net_guest_page_t)};
-    offer.as.host = *place;
-    int error = net_memory_host.open(NULL, &offer, &mapping);
+    net_offer_t offer = {.kind = NET_MEMORY_SHARED, .owner = *owner, .bytes = sizeof(net_guest_page_t)};
+    net_mapping_t mapping = {.kind = NET_MEMORY_SHARED, .bytes = sizeof(net_guest_page_t)};
+    offer.as.shared = *place;
+    int error = net_memory_shared.open(NULL, &offer, &mapping);
     if (error)
         return error;
     *guest = (net_guest_t){.page = mapping.pointer};

@@ -24,14 +24,14 @@ typedef struct net_offer {
     net_token_t token;
     uint64_t bytes;
     union {
-        net_host_place_t host;
+        net_shared_place_t shared;
         struct {
-            net_host_place_t place;
+            net_shared_place_t place;
             char box[NET_BOX_NAME_BYTES];
         } sent;
         struct {
             uint8_t handle[64]; /* cudaIpcMemHandle_t */
-            net_host_place_t guests;
+            net_shared_place_t guests;
         } ipc;
         struct {
             char box[NET_BOX_NAME_BYTES];
@@ -55,7 +55,7 @@ struct net_memory {
     int device;
     uint64_t life; /* 0: unknown, or not CUDA */
     size_t bytes;
-    int node;           /* host: NUMA node of its pages */
+    int node;           /* shared: NUMA node of its pages */
     net_range_t *range; /* contains the memory, at `at`; may be NULL */
     void *at;
     void *pointer;
@@ -63,7 +63,7 @@ struct net_memory {
     net_process_t owner;
     pid_t pid;
     uint64_t handle; /* VMM: CUmemGenericAllocationHandle */
-    int descriptor;  /* host: memfd; VMM: exported handle; else -1 */
+    int descriptor;  /* shared: memfd; VMM: exported handle; else -1 */
     net_mark_t mark;
     net_box_t box;
     net_guest_book_t guests;
@@ -109,8 +109,8 @@ typedef struct net_memory_ops {
     bool driver; /* makes driver calls, which a forked child must not make */
 } net_memory_ops_t;
 
-extern const net_memory_ops_t net_memory_host;
-extern const net_memory_ops_t net_memory_host_sent;
+extern const net_memory_ops_t net_memory_shared;
+extern const net_memory_ops_t net_memory_shared_sent;
 extern const net_memory_ops_t net_memory_cuda_ipc;
 extern const net_memory_ops_t net_memory_cuda_vmm;
 extern const net_memory_ops_t net_memory_pinned;

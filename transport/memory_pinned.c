@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_pinned.c - host memory (memory_host.c) that each process registers with CUDA for all its devices, for GPUs
+/* memory_pinned.c - pinned memory (memory_shared.c) that each process registers with CUDA for all its devices, for GPUs
  * without peer access. Registering and unregistering may wait for kernels. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -47,7 +47,7 @@ static int node_of(int device)
 
 static const net_memory_ops_t *base_of(const net_memory_t *memory)
 {
-    return memory->kind == NET_MEMORY_PINNED_SENT ? &net_memory_host_sent : &net_memory_host;
+    return memory->kind == NET_MEMORY_PINNED_SENT ? &net_memory_shared_sent : &net_memory_shared;
 }
 
 static int pinned_create(net_memory_t *memory, net_offer_t *offer)
@@ -83,7 +83,7 @@ static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t
         return error;
     error = pin(mapping->pointer, mapping->bytes, mapping->device);
     if (error)
-        net_memory_host.close(mapping);
+        net_memory_shared.close(mapping);
     return error;
 }
 
@@ -91,7 +91,7 @@ static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t
 static void pinned_close(net_mapping_t *mapping)
 {
     if (unpin(mapping->pointer, mapping->device, mapping->life) == 0)
-        net_memory_host.close(mapping);
+        net_memory_shared.close(mapping);
 }
 
 const net_memory_ops_t net_memory_pinned = {.create = pinned_create,

@@ -19,10 +19,10 @@ static net_memory_t *parked; /* released, not freed yet */
 static const net_memory_ops_t *ops_of(uint32_t kind)
 {
     switch (kind) {
-    case NET_MEMORY_HOST:
-        return &net_memory_host;
-    case NET_MEMORY_HOST_SENT:
-        return &net_memory_host_sent;
+    case NET_MEMORY_SHARED:
+        return &net_memory_shared;
+    case NET_MEMORY_SHARED_SENT:
+        return &net_memory_shared_sent;
 #if SHUNT_HAS_CUDA
     case NET_MEMORY_CUDA_IPC:
         return &net_memory_cuda_ipc;

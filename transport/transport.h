@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
+/* transport.h - how ranks of one node find each other and share memory. Functions return 0 or a negative errno, set
  * outputs only on success, log nothing, and wait for another rank only where stated. Threads may use different
  * objects. */
 #ifndef SHUNT_TRANSPORT_H
@@ -101,7 +101,7 @@ net_key_t net_key_name(const net_key_t *key);
  * a joiner held the lock for 10 s. A process's first join sweeps up to 1024 files for remains of crashed runs. A file
  * is open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
-/* Random; equal only for one segment's joiners: identifies the host. */
+/* Random; equal only for one segment's joiners: identifies the node. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
 uint32_t net_count(const net_rendezvous_t *rendezvous);
 /* Call once, before the first post. -EEXIST: the rank is taken; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks, or no
@@ -166,12 +166,12 @@ int net_bell_ring(const net_bell_t *place);
 enum { NET_OFFER_BYTES = 256 };
 
 typedef enum net_memory_kind {
-    NET_MEMORY_HOST = 0,
+    NET_MEMORY_SHARED = 0,
     NET_MEMORY_CUDA_IPC = 1, /* cudaMalloc, rounded up to 2 MiB (memory_cuda.c) */
     NET_MEMORY_CUDA_VMM = 2,
     NET_MEMORY_PINNED = 3, /* also for kernels, at the same addresses */
     /* Where /proc/<pid>/fd cannot be opened, descriptors are sent: */
-    NET_MEMORY_HOST_SENT = 4,
+    NET_MEMORY_SHARED_SENT = 4,
     NET_MEMORY_PINNED_SENT = 5
 } net_memory_kind_t;
 
@@ -179,7 +179,7 @@ typedef struct net_memory net_memory_t;
 typedef struct net_mapping net_mapping_t;
 typedef struct net_range net_range_t;
 
-/* Allocates on `device` (host: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
+/* Allocates on `device` (shared: ignored) and writes the offer for peers. -ENOSYS: kind not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
 /* Reserves addresses only. -ENOSYS: the kind has no ranges. A released range lasts until nothing is left in it. */
@@ -205,7 +205,7 @@ size_t net_mapping_bytes(const net_mapping_t *mapping);
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
- * Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
+ * Pinned memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
 /* For VMM memory that no kernel of this process will use: freed when the last rank closes it. The driver waits for no
  * other kernel (measured on H200). */

@@ -38,14 +38,14 @@ typedef struct staged_plan {
     uint32_t rows;     /* of a chunk; a slice's last may be shorter */
 } staged_plan_t;
 
-LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
+LANE_CPU_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
 }
 
 /* As few chunks as staging allows, all of one size. */
-LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
-                                       uint32_t lanes)
+LANE_CPU_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
+                                      uint32_t lanes)
 {
     staged_plan_t p;
     p.slice = (vectors + nranks - 1) / nranks;

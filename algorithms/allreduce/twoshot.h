@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * twoshot.h - one lane's two crossings: slices to their owners, and results from them. For twoshot.cu, and
- * multihost/exchange.cu, which visits the other hosts in between.
+ * nodes/exchange.cu, which visits the other nodes in between.
  */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H
@@ -9,7 +9,7 @@
 #include "algorithms/device/input.h"
 #include "algorithms/device/slots.h"
 
-LANE_HOST_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
+LANE_CPU_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
 {
     return (vectors + nranks - 1) / nranks;
 }

@@ -60,13 +60,13 @@ enum {
     BULK_SHARE = 128,
     BULK_PATIENCE = 1000,
 #else
-    BULK_CHUNK = BULK_HOST_STAGE,
+    BULK_CHUNK = BULK_CPU_STAGE,
     BULK_SHORT = 128,
     BULK_BATCH = 2,
     BULK_WARPS = 1,
     BULK_TURNS = 1,
-    BULK_DEPTH = BULK_HOST_DEPTH,
-    BULK_ADD_DEPTH = BULK_HOST_DEPTH,
+    BULK_DEPTH = BULK_CPU_DEPTH,
+    BULK_ADD_DEPTH = BULK_CPU_DEPTH,
     BULK_MOST_SLOTS = 5,
     BULK_MOST_CHUNKS = 512,
     BULK_PLACES = 7,
@@ -85,7 +85,7 @@ static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
 /* Parts of a slot, and of a stage on the way to peers: a sum's stage holds a chunk of every rank. */
-LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
+LANE_CPU_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
 }

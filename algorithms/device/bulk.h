@@ -7,7 +7,7 @@
  *   WARPS, LANES   its warps; the lanes of each that work: 1 or BULK_ALL
  *   step()         a piece of work, or none; never waits for another role or rank
  *   end()          waits, even after a failed call, until none of its copies is under way
- * bulk_roles runs a block's roles, on the host device in turn, until all are done or the wait is broken.
+ * bulk_roles runs a block's roles, on the CPU device in turn, until all are done or the wait is broken.
  *
  *   bulk_make        the block's words and two rings: the second of as many stages as fit, at most `depth`; the first
  *                    of `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
@@ -38,7 +38,7 @@ enum { BULK_ALL = 32, BULK_WORDS = 72, BULK_MOST_PARTS = 4 };
 #ifdef __CUDACC__
 #include "algorithms/device/bulk_cuda.cuh"
 #else
-#include "algorithms/device/bulk_host.h"
+#include "algorithms/device/bulk_cpu.h"
 #endif
 
 #endif

@@ -3,7 +3,7 @@
  * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
  * To fetch little code, kernels differ by ranks (2, 3, 4, up to 8; lists and parts that reduce: 2, up to 8), by whole
- * or other buffers, and to reduce by ops_kind and type, where signed and unsigned share. The host device has fewer,
+ * or other buffers, and to reduce by ops_kind and type, where signed and unsigned share. The CPU device has fewer,
  * enough to test all code.
  */
 #ifndef SHUNT_DISPATCH_H
@@ -14,7 +14,7 @@
 #ifdef __CUDACC__
 #include "algorithms/device/launch_cuda.cuh"
 #else
-#include "algorithms/device/launch_host.h"
+#include "algorithms/device/launch_cpu.h"
 #endif
 
 /* The only number of ranks of A's kernels; 0: any. */

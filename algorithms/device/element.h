@@ -15,7 +15,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #else
-#include "algorithms/device/convert_host.h"
+#include "algorithms/device/convert_cpu.h"
 #endif
 
 template <class T, int SIZE = sizeof(T)> struct element_plain {

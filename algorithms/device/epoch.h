@@ -12,7 +12,7 @@
  *   bit 0      ALG_EPOCH_STOPPED
  *   bits 1-15  shares: blocks that have left this call
  *   bits 16-63 this call's number; it may wrap: only low bits and differences of neighbours count
- * The staged algorithms number chunks within a unit (staged.cu, hostmem/chunks.h). */
+ * The staged algorithms number chunks within a unit (staged.cu, pinned/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
 LANE_FN uint64_t epoch_read(const alg_team_t &team)

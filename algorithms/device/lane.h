@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lane.h - the vocabulary of kernels. A lane is a thread of a kernel. A protocol is written once, for lane_cuda.cuh and
- * for lane_host.h, where a block is a host thread with one lane and device memory is the host's shared memory.
+ * for lane_cpu.h, where a block is a host thread with one lane and device memory is the host's shared memory.
  * tests/emulator/ also runs the CUDA code.
  *
  * A lane's state is in structs (reduction, slots, outbox): `make` needs only the kernel's arguments and precedes
@@ -26,7 +26,7 @@
  *   lane_raise          a flag into a peer's scratch; its data needs lane_fence, unless an earlier kernel stored it in
  *                       this device's memory
  *   lane_flag           read a flag; its data is visible afterwards
- *   lane_post           16 bytes into own scratch in the host's memory: whole; before flags raised after a lane_fence,
+ *   lane_post           16 bytes into own scratch in pinned memory: whole; before flags raised after a lane_fence,
  *                       else unordered
  *   lane_fetch          16 bytes of a peer's scratch there
  *   lane_*sync, lane_*any    barrier of the block or warp; whether x is true in any of its lanes
@@ -35,11 +35,11 @@
  *   lane_read_both      two neighbouring ones
  *   lane_wait_begins    the time limit starts
  *   lane_awaits         ranks (bits) that the next lane_stop waits for; default: all
- *   lane_stop           after each poll of all awaited data; true: leave (abort, time limit, a peer gave up; host
+ *   lane_stop           after each poll of all awaited data; true: leave (abort, time limit, a peer gave up; CPU
  * device: an awaited rank is gone) lane_lose           awaited data will never come: leave as at a time limit LANE_FN,
- * LANE_HOST_FN, LANE_COLD_FN    functions of kernels; of launches, too; rarely called LANE_AHEAD          vectors that
- * a lane puts ahead of those that it takes LANE_ROWS           a lane's vectors between two flags of the host's memory
- * (hostmem/chunks.h) LANE_ANY_ORDER      two floats' sum, product and maximum have the same bits in either order
+ * LANE_CPU_FN, LANE_COLD_FN    functions of kernels; of launches, too; rarely called LANE_AHEAD          vectors that
+ * a lane puts ahead of those that it takes LANE_ROWS           a lane's vectors between two flags of pinned memory
+ * (pinned/chunks.h) LANE_ANY_ORDER      two floats' sum, product and maximum have the same bits in either order
  */
 #ifndef SHUNT_LANE_H
 #define SHUNT_LANE_H
@@ -56,7 +56,7 @@ static const uint32_t SENTINEL = 0xffffffffu;
 #ifdef __CUDACC__
 #include "algorithms/device/lane_cuda.cuh"
 #else
-#include "algorithms/device/lane_host.h"
+#include "algorithms/device/lane_cpu.h"
 #endif
 
 #endif

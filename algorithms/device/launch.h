@@ -12,7 +12,7 @@
  * max_bytes and shape (alg_algorithm_t), which begin with the collective.
  *
  * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. Compiled for CUDA they define
- * NAME_launch and NAME_preload, for the host the descriptors that refer to them.
+ * NAME_launch and NAME_preload, for the CPU device the descriptors that refer to them.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -34,8 +34,8 @@ template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
-/* `launch` enqueues a call's kernels, or runs them on the host device; `preload` loads all of A's. The namespace keeps
- * the versions for CUDA and the host apart. */
+/* `launch` enqueues a call's kernels, or runs them on the CPU device; `preload` loads all of A's. The namespace keeps
+ * the versions for CUDA and the CPU device apart. */
 namespace
 {
 
@@ -120,7 +120,7 @@ template <class A> struct mover {
     extern "C" int name##_launch(const alg_team_t *team, const alg_call_t *call, void *stream); \
     extern "C" int name##_preload(uint32_t nranks);
 
-template <class K> static int describe_host(const alg_team_t *team, const alg_call_t *call)
+template <class K> static int describe_cpu(const alg_team_t *team, const alg_call_t *call)
 {
     return K::launch(team, call, NULL);
 }
@@ -153,7 +153,7 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             describe_max_bytes<A, COLLECTIVE>,
             describe_shape<A, COLLECTIVE>,
             SHUNT_HAS_CUDA ? launch : NULL,
-            describe_host<K>,
+            describe_cpu<K>,
             SHUNT_HAS_CUDA ? preload : NULL,
             memory,
             K::PART_BYTES,

@@ -47,7 +47,7 @@ static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what
     return start_kernel(kernel, launch, *team, what);
 }
 
-/* `calls`: for the host device. */
+/* `calls`: for the CPU device. */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *stream)

@@ -14,7 +14,7 @@
 
 typedef enum mark { MARK_WORD, MARK_DOUBLE, MARK_ESCAPE } mark_t;
 
-LANE_HOST_FN constexpr mark_t mark_of(int type)
+LANE_CPU_FN constexpr mark_t mark_of(int type)
 {
     return type == ALG_FLOAT64 ? MARK_DOUBLE
            : type == ALG_FLOAT16 || type == ALG_FLOAT32 || type == ALG_BFLOAT16 || type == ALG_FLOAT8_E4M3 ||

@@ -15,13 +15,13 @@ enum { EXACT_RANKS = 4 };
 /* Kinds of kernels: sum and avg; max and min; the others, by a switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
-LANE_HOST_FN int ops_kind(alg_op_t op)
+LANE_CPU_FN int ops_kind(alg_op_t op)
 {
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
 /* Unsigned types use the signed kernels; ordering_of and reduce_average_integers treat the differences. */
-LANE_HOST_FN constexpr bool is_unsigned(int type)
+LANE_CPU_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }

@@ -33,7 +33,7 @@ template <int TYPE> struct experts_combine {
     enum { COUNT = element_t::COUNT, SUM_VECTORS = COUNT / 4 };
     static_assert((int)SUM_VECTORS <= (int)ROOM_SUM_SLOTS, "a row's sum leaves its slots");
 
-    static LANE_HOST_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
+    static LANE_CPU_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
     {
         return warps * c.terms * (uint32_t)sizeof(term_t);
     }

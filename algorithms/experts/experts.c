@@ -41,9 +41,9 @@ uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most)
     return most > 0 && most < multiprocessors ? most : multiprocessors;
 }
 
-int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call)
+int alg_experts_launch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
-    return call->combine ? alg_experts_combine_host(team, shape, call) : alg_experts_dispatch_host(team, shape, call);
+    return call->combine ? alg_experts_combine_cpu(team, shape, call) : alg_experts_dispatch_cpu(team, shape, call);
 }
 
 #if SHUNT_HAS_CUDA

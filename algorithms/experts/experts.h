@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.h - dispatch and combine of a mixture of experts, between ranks of one host with peer access.
+ * experts.h - dispatch and combine of a mixture of experts, between ranks of one node with peer access.
  *
  * Rank r has experts r * local to (r + 1) * local - 1, where local = experts / nranks. A token has top_k choices,
  * experts or -1. Dispatch copies its row to every expert chosen. Combine adds the experts' rows, each times its weight,
@@ -43,7 +43,7 @@ enum {
     ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' fit in the 164 KiB of sm_80 */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless two rooms and one staged room need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
-    ALG_EXPERTS_THREADS = 512 /* of a block on a GPU; host device: 1 */
+    ALG_EXPERTS_THREADS = 512 /* of a block on a GPU; CPU device: 1 */
 };
 
 /* False: the shape cannot be served. */
@@ -105,15 +105,15 @@ typedef struct alg_experts_call {
     uint64_t id;     /* as in alg_call_t */
 } alg_experts_call_t;
 
-/* For a GPU of so many multiprocessors; `most`: limit, 0: none. Host device: any. */
+/* For a GPU of so many multiprocessors; `most`: limit, 0: none. CPU device: any. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
-/* As alg_algorithm_t.launch_cuda, launch_host and preload_cuda; preload fails if the device's shared memory cannot
+/* As alg_algorithm_t.launch_cuda, launch_cpu and preload_cuda; preload fails if the device's shared memory cannot
  * serve the shape. The team is that of the group's scratch, with its limit. A dispatch's SEND waits for a peer only if
  * its room's last call is still on its way; that of a combine that sends sums also for the peers' weights, which they
  * send in theirs. RECEIVE finds its call by the number that SEND left in the routes. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
-int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
+int alg_experts_launch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
 int alg_experts_preload_cuda(const alg_experts_shape_t *shape);
 
 #ifdef __cplusplus

@@ -14,8 +14,8 @@ extern "C" {
 /* Of one room on a rank. */
 uint64_t alg_experts_room_bytes(const alg_experts_shape_t *shape);
 
-int alg_experts_dispatch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
-int alg_experts_combine_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
+int alg_experts_dispatch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
+int alg_experts_combine_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);
 int alg_experts_dispatch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                               void *stream);
 int alg_experts_combine_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,

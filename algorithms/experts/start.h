@@ -71,12 +71,12 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
         return choose(c)(team, c, stream);                                                             \
     }
 #else
-#define EXPERTS_ENTRIES(name, choose)                                                                  \
-    extern "C" int alg_experts_##name##_host(const alg_team_t *team, const alg_experts_shape_t *shape, \
-                                             const alg_experts_call_t *call)                           \
-    {                                                                                                  \
-        const experts_call_t c = experts_call_make(shape, call);                                       \
-        return choose(c)(team, c, NULL);                                                               \
+#define EXPERTS_ENTRIES(name, choose)                                                                 \
+    extern "C" int alg_experts_##name##_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, \
+                                            const alg_experts_call_t *call)                           \
+    {                                                                                                 \
+        const experts_call_t c = experts_call_make(shape, call);                                      \
+        return choose(c)(team, c, NULL);                                                              \
     }
 #endif
 

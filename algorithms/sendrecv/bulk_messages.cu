@@ -3,7 +3,7 @@
  * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
  * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
- * kind (alg_message_t), so both ends agree. On the host device a block has one lane, and serves one kind.
+ * kind (alg_message_t), so both ends agree. On the CPU device a block has one lane, and serves one kind.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
@@ -23,7 +23,7 @@ struct bulk_messages {
         LEAST_SLOTS = 64
     };
 
-    LANE_HOST_FN static constexpr uint32_t warps(bool whole)
+    LANE_CPU_FN static constexpr uint32_t warps(bool whole)
     {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }

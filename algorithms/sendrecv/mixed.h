@@ -11,7 +11,7 @@
 
 #include "algorithms/sendrecv/ring.h"
 
-enum { PAIRS_HOST_ITEMS = 64 };
+enum { PAIRS_CPU_ITEMS = 64 };
 
 /* Of an item: equal on all lanes of its warp, kept between steps. */
 typedef struct progress {
@@ -33,7 +33,7 @@ struct pairs_mixed {
 #ifdef __CUDACC__
         extern __shared__ progress_t kept[];
 #else
-        progress_t kept[PAIRS_HOST_ITEMS];
+        progress_t kept[PAIRS_CPU_ITEMS];
 #endif
         serve(lane, team, m, kept);
     }

@@ -2,7 +2,7 @@
 /*
  * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
- * Data path: buffer -> ring in the receiver's scratch, maybe in the host's memory -> buffer. Vectors show their arrival
+ * Data path: buffer -> ring in the receiver's scratch, maybe in pinned memory -> buffer. Vectors show their arrival
  * (mark.h).
  *
  * Row r of a message goes to channel r % channels, as its next row, so both ends know each vector's place from
@@ -230,4 +230,4 @@ template <> inline constexpr uint32_t PIECE<pairs> = ALG_PIECE_RINGS;
 
 ALG_ENTRIES(alg_pairs, pairs)
 ALG_DESCRIBE(alg_sendrecv_pairs, "pairs", ALG_SEND_RECV, ALG_MEMORY_PEER, alg_pairs)
-ALG_DESCRIBE(alg_sendrecv_shm_pairs, "shm-pairs", ALG_SEND_RECV, ALG_MEMORY_SHM, alg_pairs)
+ALG_DESCRIBE(alg_sendrecv_shm_pairs, "shm-pairs", ALG_SEND_RECV, ALG_MEMORY_PINNED, alg_pairs)

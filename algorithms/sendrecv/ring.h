@@ -4,7 +4,7 @@
  *
  * Flow control: the receiver re-arms a row after reading it. The sender writes a row only if its count is less than a
  * ring ahead of the receiver's credit. A receiving launch first gives credit for all that earlier launches received;
- * kernel boundaries (in the host's memory, a fence) order their re-arming before it. Further credit needs a fence,
+ * kernel boundaries (in pinned memory, a fence) order their re-arming before it. Further credit needs a fence,
  * about a microsecond, so it is given only while more than half a ring is left to receive.
  */
 #ifndef SHUNT_RING_H
@@ -316,7 +316,7 @@ template <int GROUP> struct ring_receiver {
     const item &it;
     uint64_t step;
 
-    /* For what earlier launches received. In the host's memory a fence orders the re-arming before it. */
+    /* For what earlier launches received. In pinned memory a fence orders the re-arming before it. */
     LANE_FN void renew(const alg_team_t &team, const uint64_t (&received)[GROUP]) const
     {
         if (it.lane != 0)

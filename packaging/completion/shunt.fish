@@ -25,7 +25,7 @@ complete -c shunt -n '__shunt_is bench' -s e -x -d 'to this many bytes'
 complete -c shunt -n '__shunt_is bench' -s f -x -d 'each size is N times the one before'
 complete -c shunt -n '__shunt_is bench' -s g -x -d 'ranks, 1 to 8'
 complete -c shunt -n '__shunt_is bench' -l launched -d 'be one rank of those that torchrun, mpirun or srun started, on one ...'
-complete -c shunt -n '__shunt_is bench' -l secret -r -F -d 'what a rank of another host or user shows rank 0: a file of 16 to ...'
+complete -c shunt -n '__shunt_is bench' -l secret -r -F -d 'what a rank of another node or user shows rank 0: a file of 16 to ...'
 complete -c shunt -n '__shunt_is bench' -s n -x -d 'calls of one timed run, and of one graph'
 complete -c shunt -n '__shunt_is bench' -s w -x -d 'calls before each timed run'
 complete -c shunt -n '__shunt_is bench' -s d -x \

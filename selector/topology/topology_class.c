@@ -8,19 +8,19 @@
 const char *sel_link_text(sel_link_t link)
 {
     static const char *const text[SEL_LINK_COUNT] = {
-        [SEL_LINK_HOST] = "host",       [SEL_LINK_NVSWITCH] = "nvswitch", [SEL_LINK_MESH] = "mesh",
+        [SEL_LINK_CPU] = "host",        [SEL_LINK_NVSWITCH] = "nvswitch", [SEL_LINK_MESH] = "mesh",
         [SEL_LINK_BRIDGES] = "bridges", [SEL_LINK_PCIE] = "pcie",         [SEL_LINK_PHB] = "phb",
         [SEL_LINK_SYS] = "sys",         [SEL_LINK_NETWORK] = "network"};
     return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
 }
 
-bool sel_link_on_host(sel_link_t link)
+bool sel_link_on_cpu(sel_link_t link)
 {
-    return link == SEL_LINK_HOST || link == SEL_LINK_NETWORK;
+    return link == SEL_LINK_CPU || link == SEL_LINK_NETWORK;
 }
 
 #define SHM "shm"
-#define HOSTS "network"
+#define NETWORK "network"
 
 /* Figures that a class omits: A100, H100 and H200, B200 on HGX boards (NVIDIA's data sheets). */
 typedef struct usual {
@@ -57,24 +57,25 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
 {
     char unusual[16]; /* at most 999 multiprocessors and 99 links fit the name */
     name_unusual(topology, unusual, sizeof unusual);
-    if (sel_link_on_host(topology->link))
+    if (sel_link_on_cpu(topology->link))
         snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
     else if (topology->memory == ALG_MEMORY_NETWORK)
-        snprintf(out, SEL_CLASS_BYTES, HOSTS "-sm%u-%ux%u", topology->arch, topology->hosts, sel_team_ranks(topology));
+        snprintf(out, SEL_CLASS_BYTES, NETWORK "-sm%u-%ux%u", topology->arch, topology->nodes,
+                 sel_team_ranks(topology));
     else
         snprintf(out, SEL_CLASS_BYTES, "%s-sm%u%s-%u%s",
-                 topology->memory == ALG_MEMORY_SHM ? SHM : sel_link_text(topology->link), topology->arch, unusual,
+                 topology->memory == ALG_MEMORY_PINNED ? SHM : sel_link_text(topology->link), topology->arch, unusual,
                  topology->nranks, topology->multicast ? "-mc" : "");
 }
 
-static bool parse_hosts(const char *class, sel_topology_t *topology)
+static bool parse_nodes(const char *class, sel_topology_t *topology)
 {
-    uint32_t arch, hosts, each;
+    uint32_t arch, nodes, each;
     char again[SEL_CLASS_BYTES];
-    if (sscanf(class, HOSTS "-sm%3u-%1ux%1u", &arch, &hosts, &each) != 3 || hosts == 0 || each == 0)
+    if (sscanf(class, NETWORK "-sm%3u-%1ux%1u", &arch, &nodes, &each) != 3 || nodes == 0 || each == 0)
         return false;
     const sel_topology_t one = {
-        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_NETWORK, .nranks = hosts * each, .hosts = hosts, .arch = arch};
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_NETWORK, .nranks = nodes * each, .nodes = nodes, .arch = arch};
     sel_topology_class(&one, again);
     if (strcmp(again, class) != 0)
         return false;
@@ -95,22 +96,22 @@ static void parse_numbers(const char *text, sel_topology_t *topology)
 
 bool sel_topology_parse(const char *class, sel_topology_t *topology)
 {
-    if (parse_hosts(class, topology))
+    if (parse_nodes(class, topology))
         return true;
-    for (int link = SEL_LINK_HOST; link <= SEL_LINK_COUNT; link++) {
+    for (int link = SEL_LINK_CPU; link <= SEL_LINK_COUNT; link++) {
         const bool shm = link == SEL_LINK_COUNT;
         const char *name = shm ? SHM : sel_link_text((sel_link_t)link);
         const size_t bytes = strlen(name);
         sel_topology_t one = {.link = shm ? SEL_LINK_SYS : (sel_link_t)link,
-                              .memory = shm ? ALG_MEMORY_SHM : ALG_MEMORY_PEER};
+                              .memory = shm ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER};
         int used = 0;
         if (strncmp(class, name, bytes) != 0)
             continue;
-        if (sel_link_on_host(one.link))
+        if (sel_link_on_cpu(one.link))
             sscanf(class + bytes, "-%3u", &one.nranks);
         else if (sscanf(class + bytes, "-sm%3u%n", &one.arch, &used) == 1)
             parse_numbers(class + bytes + used, &one);
-        one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
+        one.multicast = !sel_link_on_cpu(one.link) && strstr(class, "-mc");
         char again[SEL_CLASS_BYTES]; /* rejects trailing text, and the signs that sscanf accepts */
         sel_topology_class(&one, again);
         if (strcmp(again, class) == 0) {

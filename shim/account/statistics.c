@@ -41,7 +41,7 @@ enum {
     PLACE_MULTICAST = 1 << 20,
     PLACE_CAPTURED = 1 << 21,
     PLACE_KNOWN = 1 << 22,
-    PLACE_HOST_MEMORY = 1 << 23
+    PLACE_PINNED_MEMORY = 1 << 23
 };
 _Static_assert(ALG_MAX_RANKS < 16 && SEL_LINK_COUNT <= 16 && SEL_KINDS < 16, "a place is too narrow");
 
@@ -228,7 +228,7 @@ shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool ca
     const uint32_t kind = (unsigned)type < ALG_TYPE_COUNT ? sel_kind(type) + 1 : 0;
     return (topology->nranks & 15) | (uint32_t)topology->link << PLACE_LINK | (topology->arch & 255) << PLACE_ARCH |
            kind << PLACE_KIND | (topology->multicast ? PLACE_MULTICAST : 0) | (captured ? PLACE_CAPTURED : 0) |
-           (topology->memory == ALG_MEMORY_SHM ? PLACE_HOST_MEMORY : 0) | PLACE_KNOWN;
+           (topology->memory == ALG_MEMORY_PINNED ? PLACE_PINNED_MEMORY : 0) | PLACE_KNOWN;
 }
 
 void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, const sel_choice_t *choice)
@@ -378,12 +378,13 @@ static void place_text(uint64_t key, char class[SEL_CLASS_BYTES], char types[SEL
     snprintf(class, SEL_CLASS_BYTES, "-");
     snprintf(types, SEL_FILE_TYPES_BYTES, "-");
     if ((place & PLACE_KNOWN) != 0)
-        sel_topology_class(&(sel_topology_t){.link = (sel_link_t)(place >> PLACE_LINK & 15),
-                                             .memory = place & PLACE_HOST_MEMORY ? ALG_MEMORY_SHM : ALG_MEMORY_PEER,
-                                             .nranks = place & 15,
-                                             .arch = place >> PLACE_ARCH & 255,
-                                             .multicast = (place & PLACE_MULTICAST) != 0},
-                           class);
+        sel_topology_class(
+            &(sel_topology_t){.link = (sel_link_t)(place >> PLACE_LINK & 15),
+                              .memory = place & PLACE_PINNED_MEMORY ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER,
+                              .nranks = place & 15,
+                              .arch = place >> PLACE_ARCH & 255,
+                              .multicast = (place & PLACE_MULTICAST) != 0},
+            class);
     if (kind > 0)
         sel_file_types((uint8_t)(1u << (kind - 1)), types);
 }

@@ -16,7 +16,7 @@
 enum { SHIM_TRACE_EVENT_BYTES = 768 };
 
 typedef struct shim_trace_call {
-    uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for a host's ranks; the call's duration */
+    uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for a node's ranks; the call's duration */
     const void *comm, *stream;
     shunt_decision_t decision; /* static texts; reason NULL: refused before a decision */
     const char *function;      /* static */

@@ -3,7 +3,7 @@
  * lock, since it may wait for other ranks or be the abort that ends such a wait.
  * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
  * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
- * host memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort it is
+ * pinned memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort it is
  * retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c), peers' mappings first. */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
@@ -116,7 +116,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         atomic_store(&state->aborted, true);
         shim_comm_stop(state);
     }
-    if (!shim_host_mode())
+    if (!shim_cpu_mode())
         shim_attach_cancel(comm);
     if (state && shim_comm_exiting())
         return abort_at_exit(state);

@@ -16,7 +16,7 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
-#include "shim/setup/hosts.h"
+#include "shim/setup/nodes.h"
 
 enum { SPLIT_TAG = 's' };
 
@@ -31,10 +31,10 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number, int colo
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* In host mode host/ sets up communicators. */
+/* In CPU mode cpu/ sets up communicators. */
 static bool takes_part(void)
 {
-    return !shim_host_mode() && shim_settings()->enable && shim_real_alone(shim_real());
+    return !shim_cpu_mode() && shim_settings()->enable && shim_real_alone(shim_real());
 }
 
 /* NULL if Shunt takes no part: disabled, one rank, arguments that NCCL will refuse, or two NCCLs in the process. */
@@ -48,7 +48,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
         !takes_part())
         return NULL;
     const shim_config_t said = shim_config_read(config, NULL);
-    const net_invitation_t invitation = shim_hosts_invitation(ids, id_count);
+    const net_invitation_t invitation = shim_nodes_invitation(ids, id_count);
     const int most = net_invitation_valid(&invitation) ? NET_NETWORK_RANKS : ALG_MAX_RANKS;
     const shim_setup_request_t request = {.key = shim_attach_key(ids, id_count, nranks),
                                           .newcomm = newcomm,
@@ -73,7 +73,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
     const ncclResult_t result = shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId));
     /* With NCCL_COMM_ID every rank makes the id; all must be equal, so none gets an invitation. */
     if (result == ncclSuccess && uniqueId && takes_part() && !shim_nccl_env("NCCL_COMM_ID"))
-        shim_hosts_invite(uniqueId);
+        shim_nodes_invite(uniqueId);
     return result;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encryption.c - ncclSetEncryption (NCCL 2.32) makes NCCL encrypt the process's TCP sockets. Shunt's are not encrypted:
- * after a success the real NCCL runs all communicators of several hosts. Its argument may grow, and is not read. */
+ * after a success the real NCCL runs all communicators of several nodes. Its argument may grow, and is not read. */
 #include "shim/api/nccl.h"
-#include "shim/setup/hosts.h"
+#include "shim/setup/nodes.h"
 
 SHIM_PUBLIC(ncclSetEncryption);
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
@@ -10,6 +10,6 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
     const shim_real_t *nccl = shim_nccl("ncclSetEncryption");
     const ncclResult_t result = nccl ? shim_nccl_answer(nccl->ncclSetEncryption(config)) : ncclSystemError;
     if (result == ncclSuccess)
-        shim_hosts_encrypt();
+        shim_nodes_encrypt();
     return result;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl.h - the functions to forward to: the real NCCL's, or the host device's substitutes. */
+/* nccl.h - the functions to forward to: the real NCCL's, or the CPU device's substitutes. */
 #ifndef SHUNT_SHIM_NCCL_H
 #define SHUNT_SHIM_NCCL_H
 
@@ -10,7 +10,7 @@
 const shim_real_t *shim_nccl(const char *function);
 /* Returns the real NCCL's `result`; after an error ncclGetLastError returns NCCL's text. */
 ncclResult_t shim_nccl_answer(ncclResult_t result);
-/* Shunt's state of a communicator, with a reference; NULL: none, or host mode. */
+/* Shunt's state of a communicator, with a reference; NULL: none, or CPU mode. */
 shim_comm_t *shim_nccl_comm(ncclComm_t handle);
 
 #endif

@@ -20,7 +20,7 @@ int shunt_version(void)
 
 int shunt_host_mode(void)
 {
-    return shim_host_mode();
+    return shim_cpu_mode();
 }
 
 const char *shunt_nccl_path(void)

@@ -26,11 +26,11 @@ static sel_plan_t *made_up_plan(const sel_topology_t *topology)
     snprintf(settings.policy, sizeof(settings.policy), "%s", own->algo);
     shim_table_wanted(topology->nranks, topology->fingerprint, &settings.tuned);
     sel_plan_init(plan, topology, &settings);
-    if (sel_plan_prefers_host(plan)) { /* as set-up does */
-        sel_topology_t host = *topology;
-        host.memory = ALG_MEMORY_SHM;
-        host.peers = true;
-        sel_plan_init(plan, &host, &settings);
+    if (sel_plan_prefers_pinned(plan)) { /* as set-up does */
+        sel_topology_t pinned = *topology;
+        pinned.memory = ALG_MEMORY_PINNED;
+        pinned.peers = true;
+        sel_plan_init(plan, &pinned, &settings);
     }
     return plan;
 }

@@ -6,10 +6,10 @@
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 
-/* NULL: none. Host mode does not search for one. */
+/* NULL: none. CPU mode does not search for one. */
 static const shim_real_t *real_if_any(void)
 {
-    return shim_host_mode() ? NULL : shim_real();
+    return shim_cpu_mode() ? NULL : shim_real();
 }
 
 SHIM_PUBLIC(ncclGetVersion);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort: workers forked after it
  * cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists one there is,
- * unless the user hides all. A build without CUDA decides alike, then forwards every call: the host device would take
+ * unless the user hides all. A build without CUDA decides alike, then forwards every call: the CPU device would take
  * GPU addresses for its own. */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
@@ -63,12 +63,12 @@ static bool driver_answers(void)
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static bool g_host, g_hidden;
+static bool g_cpu, g_hidden;
 
 /* A parent may hide all GPUs from itself and give each child one: each child decides anew. */
 static void forget_in_child(void)
 {
-    if (g_host && shim_settings()->device == SHIM_DEVICE_AUTO)
+    if (g_cpu && shim_settings()->device == SHIM_DEVICE_AUTO)
         g_once = (pthread_once_t)PTHREAD_ONCE_INIT;
 }
 
@@ -82,22 +82,22 @@ static void decide(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     shim_device_t wanted = shim_settings()->device;
-    g_host = wanted == SHIM_DEVICE_HOST || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
-    g_hidden = g_host && wanted == SHIM_DEVICE_AUTO && all_hidden() && device_node();
-    if (g_host)
-        shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
+    g_cpu = wanted == SHIM_DEVICE_CPU || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
+    g_hidden = g_cpu && wanted == SHIM_DEVICE_AUTO && all_hidden() && device_node();
+    if (g_cpu)
+        shim_info("CPU device: %s", wanted == SHIM_DEVICE_CPU ? "SHUNT_DEVICE=cpu" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
         shim_warn("this Shunt was built without CUDA, but there are GPUs: every call goes to the real NCCL; build it "
-                  "with nvcc, or set SHUNT_DEVICE=host for programs whose buffers are in host memory");
+                  "with nvcc, or set SHUNT_DEVICE=cpu for programs whose buffers are in pinned memory");
 }
 
-bool shim_host_mode(void)
+bool shim_cpu_mode(void)
 {
     pthread_once(&g_once, decide);
-    return g_host;
+    return g_cpu;
 }
 
 bool shim_gpus_hidden(void)
 {
-    return shim_host_mode() && g_hidden;
+    return shim_cpu_mode() && g_hidden;
 }

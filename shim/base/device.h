@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h - whether this process uses GPUs or the host device. */
+/* device.h - whether this process uses GPUs or the CPU device. */
 #ifndef SHUNT_SHIM_DEVICE_H
 #define SHUNT_SHIM_DEVICE_H
 
 #include <stdbool.h>
 
-/* True: no GPU is used, and the real NCCL only makes unique ids (host/host.c). Decided once, from SHUNT_DEVICE and, for
+/* True: no GPU is used, and the real NCCL only makes unique ids (cpu/cpu.c). Decided once, from SHUNT_DEVICE and, for
  * `auto`, whether a CUDA driver answers; anew in a forked child of a process without GPUs. */
-bool shim_host_mode(void);
-/* Whether the host device is used only because CUDA_VISIBLE_DEVICES hides GPUs, which workers may see. */
+bool shim_cpu_mode(void);
+/* Whether the CPU device is used only because CUDA_VISIBLE_DEVICES hides GPUs, which workers may see. */
 bool shim_gpus_hidden(void);
 
 #endif

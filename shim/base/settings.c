@@ -19,7 +19,7 @@
 enum {
     MAX_BLOCKS = 1024,
     MAX_TIMEOUT_MS = 86400000,
-    HOST_TIMEOUT_MS = 10000,
+    CPU_TIMEOUT_MS = 10000,
     FAULT_BYTES = 160,
     COMPLAINT_BYTES = 1536
 };
@@ -63,11 +63,11 @@ static bool parse_limited(const char *text, uint64_t limit, uint32_t *field)
 static bool parse_DEVICE(const char *text, void *field, char *fault)
 {
     (void)fault;
-    static const char *const names[] = {"auto", "cuda", "host", NULL};
+    static const char *const names[] = {"auto", "cuda", "cpu", "host", NULL};
     int index = name_index(text, names);
     if (index < 0)
         return false;
-    *(shim_device_t *)field = (shim_device_t)index;
+    *(shim_device_t *)field = index == 3 ? SHIM_DEVICE_CPU : (shim_device_t)index; /* "host" is its older name */
     return true;
 }
 
@@ -350,11 +350,11 @@ const char *shim_setting_nccl_path(void)
     return path[0] != '\0' ? path : NULL;
 }
 
-uint64_t shim_setting_timeout_ns(bool host)
+uint64_t shim_setting_timeout_ns(bool cpu)
 {
     uint32_t timeout_ms = shim_settings()->timeout_ms;
     if (timeout_ms == SHIM_TIMEOUT_AUTO)
-        timeout_ms = host ? HOST_TIMEOUT_MS : 0;
+        timeout_ms = cpu ? CPU_TIMEOUT_MS : 0;
     return timeout_ms * UINT64_C(1000000);
 }
 

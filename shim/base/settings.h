@@ -12,7 +12,7 @@
 #include "shim/base/nccl_env.h"
 #include "shunt.h"
 
-typedef enum shim_device { SHIM_DEVICE_AUTO = 0, SHIM_DEVICE_CUDA = 1, SHIM_DEVICE_HOST = 2 } shim_device_t;
+typedef enum shim_device { SHIM_DEVICE_AUTO = 0, SHIM_DEVICE_CUDA = 1, SHIM_DEVICE_CPU = 2 } shim_device_t;
 
 typedef enum shim_tune { SHIM_TUNE_AUTO = 0, SHIM_TUNE_NEVER = 1, SHIM_TUNE_ALWAYS = 2 } shim_tune_t;
 
@@ -41,7 +41,7 @@ const shim_settings_t *shim_settings(void);
 /* SHUNT_NCCL_PATH; NULL: not set. */
 const char *shim_setting_nccl_path(void);
 /* Longest wait for another rank inside a call, in ns; 0: no limit. */
-uint64_t shim_setting_timeout_ns(bool host);
+uint64_t shim_setting_timeout_ns(bool cpu);
 
 bool shim_setting_stats(void);
 

@@ -25,23 +25,23 @@ bool shim_call_has_buffers(const shim_call_t *call)
     }
 }
 
-/* ---- The host device ---------------------------------------------------------------- */
+/* ---- The CPU device ---------------------------------------------------------------- */
 
-ncclResult_t shim_host_invalid(const char *function, const char *text)
+ncclResult_t shim_cpu_invalid(const char *function, const char *text)
 {
     shim_set_last_error("%s: %s", function, text);
     return ncclInvalidArgument;
 }
 
-shim_comm_t *shim_host_acquire(ncclComm_t handle, const char *function, ncclResult_t *result)
+shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function, ncclResult_t *result)
 {
     shim_comm_t *comm = handle ? shim_comm_acquire(handle) : NULL;
     if (!comm)
-        *result = shim_host_invalid(function, handle ? no_comm : "comm is NULL");
+        *result = shim_cpu_invalid(function, handle ? no_comm : "comm is NULL");
     return comm;
 }
 
-ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function)
+ncclResult_t shim_cpu_check_ready(shim_comm_t *comm, const char *function)
 {
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
     if (error != ncclSuccess) {
@@ -49,17 +49,17 @@ ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function)
         return error;
     }
     if (atomic_load(&comm->phase) == SHIM_COMM_JOINING)
-        return shim_host_invalid(function, "the communicator is not ready: its group has not ended");
+        return shim_cpu_invalid(function, "the communicator is not ready: its group has not ended");
     return ncclSuccess;
 }
 
-ncclResult_t shim_host_check_comm(ncclComm_t handle, const char *function)
+ncclResult_t shim_cpu_check_comm(ncclComm_t handle, const char *function)
 {
     ncclResult_t result = ncclSuccess;
-    shim_comm_t *comm = shim_host_acquire(handle, function, &result);
+    shim_comm_t *comm = shim_cpu_acquire(handle, function, &result);
     if (!comm)
         return result;
-    result = shim_host_check_ready(comm, function);
+    result = shim_cpu_check_ready(comm, function);
     shim_comm_release(comm);
     return result;
 }
@@ -70,9 +70,9 @@ static ncclResult_t check_op(shim_comm_t *comm, size_t count, ncclDataType_t typ
     if ((int)op >= 0 && op < ncclNumOps)
         return ncclSuccess;
     if ((int)op < 0 || !shim_redop_find(comm, op, &redop))
-        return shim_host_invalid(function, "this communicator has no such operator");
+        return shim_cpu_invalid(function, "this communicator has no such operator");
     bool fits = count == 0 || redop.type == type; /* as in NCCL */
-    return fits ? ncclSuccess : shim_host_invalid(function, "the operator was made for another datatype");
+    return fits ? ncclSuccess : shim_cpu_invalid(function, "the operator was made for another datatype");
 }
 
 static ncclResult_t check_arguments(const shim_call_t *call)
@@ -84,7 +84,7 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         shim_set_last_error("%s: the communicator was revoked", function);
         return ncclInvalidUsage;
     }
-    ncclResult_t result = shim_host_check_ready(comm, function);
+    ncclResult_t result = shim_cpu_check_ready(comm, function);
     if (result != ncclSuccess)
         return result;
     if (atomic_load(&comm->finalized)) {
@@ -104,13 +104,13 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         result = check_op(comm, alg->count, shim_call_type(call), call->op, function);
     if (result != ncclSuccess)
         return result;
-    return alg->count > 0 && !shim_call_has_buffers(call) ? shim_host_invalid(function, "a buffer is NULL")
+    return alg->count > 0 && !shim_call_has_buffers(call) ? shim_cpu_invalid(function, "a buffer is NULL")
                                                           : ncclSuccess;
 }
 
-ncclResult_t shim_host_check_call(const shim_call_t *call)
+ncclResult_t shim_cpu_check_call(const shim_call_t *call)
 {
     if (!call->comm)
-        return shim_host_invalid(call->function, call->handle ? no_comm : "comm is NULL");
+        return shim_cpu_invalid(call->function, call->handle ? no_comm : "comm is NULL");
     return check_arguments(call);
 }

@@ -8,18 +8,18 @@
 /* Whether all buffers that this rank uses are set. */
 bool shim_call_has_buffers(const shim_call_t *call);
 
-/* ---- The host device. Refusals set the text of ncclGetLastError. ---- */
+/* ---- The CPU device. Refusals set the text of ncclGetLastError. ---- */
 
 /* Returns ncclInvalidArgument. */
-ncclResult_t shim_host_invalid(const char *function, const char *text);
+ncclResult_t shim_cpu_invalid(const char *function, const char *text);
 /* The state, with a reference; NULL and an error in *result for an invalid handle. */
-shim_comm_t *shim_host_acquire(ncclComm_t handle, const char *function, ncclResult_t *result);
+shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function, ncclResult_t *result);
 /* The stored error, which all calls return but those that end the communicator. */
-ncclResult_t shim_host_check_ready(shim_comm_t *comm, const char *function);
+ncclResult_t shim_cpu_check_ready(shim_comm_t *comm, const char *function);
 /* Both checks, for calls without buffers. */
-ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function);
+ncclResult_t shim_cpu_check_comm(ncclComm_t comm, const char *function);
 /* NCCL's checks in NCCL's order, then NULL buffers, which the real NCCL leaves to the GPU. Empty calls are the caller's
  * task. */
-ncclResult_t shim_host_check_call(const shim_call_t *call);
+ncclResult_t shim_cpu_check_call(const shim_call_t *call);
 
 #endif

@@ -219,7 +219,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
     return result;
 }
 
-static ncclResult_t end_host(ncclSimInfo_t *info)
+static ncclResult_t end_cpu(ncclSimInfo_t *info)
 {
     if (shim_group.depth == 0) {
         shim_set_last_error("ncclGroupEnd: no group has been started");
@@ -248,7 +248,7 @@ SHIM_PUBLIC(ncclGroupStart);
 ncclResult_t ncclGroupStart(void)
 {
     ncclResult_t result = ncclSuccess;
-    if (!shim_host_mode()) {
+    if (!shim_cpu_mode()) {
         const shim_real_t *real = shim_real_need("ncclGroupStart");
         if (real == NULL)
             return ncclSystemError;
@@ -264,7 +264,7 @@ ncclResult_t ncclGroupEnd(void)
 {
     bool outermost = shim_group.depth == 1;
     uint64_t start_ns = outermost ? shim_trace_begin() : 0;
-    ncclResult_t result = shim_host_mode() ? end_host(NULL) : end_cuda(NULL);
+    ncclResult_t result = shim_cpu_mode() ? end_cpu(NULL) : end_cuda(NULL);
     if (start_ns != 0)
         shim_trace_end(&(shim_trace_call_t){
             .start_ns = start_ns, .function = "ncclGroupEnd", .type = -1, .result = (int32_t)result});
@@ -275,5 +275,5 @@ ncclResult_t ncclGroupEnd(void)
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
-    return shim_host_mode() ? end_host(simInfo) : end_cuda(simInfo);
+    return shim_cpu_mode() ? end_cpu(simInfo) : end_cuda(simInfo);
 }

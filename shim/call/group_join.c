@@ -27,7 +27,7 @@ static void sort_calls(shim_group_t *g)
     bool sorted = true;
     for (uint32_t i = 0; i < g->call_count; i++) {
         shim_queued_t *queued = &g->calls[i];
-        shim_stream_use_t *lead = shim_group_lead(g, queued->comm); /* NULL on the host device */
+        shim_stream_use_t *lead = shim_group_lead(g, queued->comm); /* NULL on the CPU device */
         queued->round = lead != NULL && !shim_group_is_message(queued) ? lead->calls++ : 0;
         sorted = sorted && (i == 0 || compare_calls(queued - 1, queued) < 0);
     }

@@ -80,7 +80,7 @@ ncclResult_t shim_group_gather(shim_group_t *g);
 /* After the real end: launches, and lets the streams continue. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
 
-/* On the host device (group_host.c). */
+/* On the CPU device (group_cpu.c). */
 ncclResult_t shim_group_run(const shim_group_t *g);
 
 #endif

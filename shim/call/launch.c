@@ -113,7 +113,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     return shim_launch_failed(error, name);
 }
 
-/* ---- The host device ---------------------------------------------------------------- */
+/* ---- The CPU device ---------------------------------------------------------------- */
 
 static ncclResult_t result_of(shim_comm_t *comm, int status)
 {
@@ -134,7 +134,7 @@ static ncclResult_t result_of(shim_comm_t *comm, int status)
     }
 }
 
-ncclResult_t shim_host_run(const shim_call_t *call)
+ncclResult_t shim_cpu_run(const shim_call_t *call)
 {
     shim_comm_t *comm = call->comm;
     ncclResult_t result = ncclSystemError;
@@ -146,7 +146,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
         team.limit = alg_limit(shim_setting_timeout_ns(true), call->alg.id);
         if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
             alg_relay_call(comm->relay, &team, &call->alg, false);
-        int status = call->algorithm->launch_host(&team, &call->alg);
+        int status = call->algorithm->launch_cpu(&team, &call->alg);
         if (status == ALG_STATUS_OK)
             shim_record_ended(comm->record, call->alg.id);
         if (comm->relay && status == ALG_STATUS_OK)

@@ -22,6 +22,6 @@ ncclResult_t shim_launch(const shim_launch_t *launch);
 ncclResult_t shim_launch_failed(int error, const char *what);
 
 /* Runs in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
-ncclResult_t shim_host_run(const shim_call_t *call);
+ncclResult_t shim_cpu_run(const shim_call_t *call);
 
 #endif

@@ -15,7 +15,7 @@
 
 shim_place_t shim_call_place(const shim_call_t *call)
 {
-    const bool known = call->comm != NULL && (call->attached || call->comm->host) && call->comm->plan != NULL;
+    const bool known = call->comm != NULL && (call->attached || call->comm->cpu) && call->comm->plan != NULL;
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
 
@@ -24,7 +24,7 @@ shim_place_t shim_call_place(const shim_call_t *call)
 static int is_captured(const shim_call_t *call, ncclResult_t result)
 {
     shim_capture_t capture;
-    if (shim_host_mode())
+    if (shim_cpu_mode())
         return 0;
     if (shim_is_error(result))
         return -1;
@@ -165,7 +165,7 @@ static void find_comm(shim_call_t *call)
     call->comm = shim_comm_acquire(call->handle);
     if (call->comm == NULL)
         return;
-    call->attached = shim_attach_settle(call->comm) && !call->comm->host &&
+    call->attached = shim_attach_settle(call->comm) && !call->comm->cpu &&
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
@@ -182,19 +182,19 @@ static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
     return call->attached;
 }
 
-static ncclResult_t make_on_host(shim_call_t *call)
+static ncclResult_t make_on_cpu(shim_call_t *call)
 {
-    ncclResult_t result = shim_host_check_call(call);
+    ncclResult_t result = shim_cpu_check_call(call);
     if (result == ncclSuccess && call->comm != NULL && atomic_load(&call->comm->suspended)) {
         shim_set_last_error("%s: the communicator is suspended", call->function);
         result = ncclInvalidUsage;
     }
     if (result == ncclSuccess && call->more != NULL) {
-        shim_set_last_error("%s: the host device has no such call", call->function);
+        shim_set_last_error("%s: the CPU device has no such call", call->function);
         result = ncclInvalidUsage;
     }
     if (result == ncclSuccess && call->alg.count > 0)
-        result = shim_route_host(call);
+        result = shim_route_cpu(call);
     return shim_group_check(result);
 }
 
@@ -212,8 +212,8 @@ ncclResult_t shim_call_make(shim_call_t *call)
     find_comm(call);
     if (call->attached && shim_comm_exiting())
         result = exiting(call);
-    else if (call->comm != NULL ? call->comm->host : shim_host_mode())
-        result = make_on_host(call);
+    else if (call->comm != NULL ? call->comm->cpu : shim_cpu_mode())
+        result = make_on_cpu(call);
     else if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
         result = forward(call);
     if (shim_is_error(result))

@@ -220,11 +220,11 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 }
 
 /* After set_call. */
-static ncclResult_t run_on_host(shim_call_t *call)
+static ncclResult_t run_on_cpu(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL) {
-        shim_set_last_error("%s: the host device cannot serve this call, and there is no NCCL to forward it to (%s)",
+        shim_set_last_error("%s: the CPU device cannot serve this call, and there is no NCCL to forward it to (%s)",
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
@@ -241,7 +241,7 @@ static ncclResult_t run_on_host(shim_call_t *call)
     if (!queued)
         list_message(call);
     const bool ranged = begin_range(call);
-    const ncclResult_t result = queued ? shim_group_queue(call) : shim_host_run(call);
+    const ncclResult_t result = queued ? shim_group_queue(call) : shim_cpu_run(call);
     if (ranged)
         shim_range_end();
     return result;
@@ -256,10 +256,10 @@ static ncclResult_t run_alone(const shim_call_t *call)
         alone.alg.type = ALG_UINT8;
     }
     alone.alg.collective = ALG_ALL_REDUCE;
-    return run_on_host(&alone);
+    return run_on_cpu(&alone);
 }
 
-ncclResult_t shim_route_host(shim_call_t *call)
+ncclResult_t shim_route_cpu(shim_call_t *call)
 {
     const bool message = shim_call_is_message(call);
     if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
@@ -268,5 +268,5 @@ ncclResult_t shim_route_host(shim_call_t *call)
         shim_set_last_error("%s: count is too large for any memory", call->function);
         return ncclInvalidArgument;
     }
-    return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_host(call);
+    return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_cpu(call);
 }

@@ -9,7 +9,7 @@
  * call->reason says why, and call->source by which row. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
-/* Host mode: runs a valid call that is not empty, or queues it in a group. */
-ncclResult_t shim_route_host(shim_call_t *call);
+/* CPU mode: runs a valid call that is not empty, or queues it in a group. */
+ncclResult_t shim_route_cpu(shim_call_t *call);
 
 #endif

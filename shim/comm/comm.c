@@ -249,7 +249,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);
-    atomic_store(&comm->host, false);
+    atomic_store(&comm->cpu, false);
     atomic_store(&comm->finalized, false);
     atomic_store(&comm->revoked, false);
     atomic_store(&comm->aborted, false);
@@ -274,7 +274,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->scratch = NULL;
     comm->relay = NULL;
     comm->record = NULL;
-    comm->hosts = NULL;
+    comm->nodes = NULL;
     comm->invitation = (net_invitation_t){0};
     comm->plan = NULL;
     atomic_store(&comm->reusable, false);

@@ -2,7 +2,7 @@
 /*
  * comm.h - the state of a communicator, and the table that finds it by its handle.
  *
- * The handle is the real NCCL's (host mode: the state's address). NCCL may reuse it after a destroy, so the state is
+ * The handle is the real NCCL's (CPU mode: the state's address). NCCL may reuse it after a destroy, so the state is
  * removed before Destroy or Abort is forwarded, and an insert overwrites.
  */
 #ifndef SHUNT_SHIM_COMM_H
@@ -12,13 +12,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "algorithms/multihost/multihost.h"
+#include "algorithms/nodes/nodes.h"
 #include "algorithms/scratch.h"
 #include "selector/selector.h"
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: an error). A call in JOINING waits
+/* Only SHIM_COMM_ATTACHED takes calls; the others forward (CPU mode: an error). A call in JOINING waits
  * (shim_attach_settle). */
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* no verdict yet */
@@ -85,13 +85,13 @@ typedef struct shim_comm {
     _Atomic(ncclComm_t) handle; /* NULL until known, and on the free list */
     _Atomic int phase;          /* shim_comm_phase_t */
     _Atomic int async_error;    /* ncclResult_t of a failure that Shunt found */
-    atomic_bool host;           /* host mode: `handle` is this pointer */
+    atomic_bool cpu;            /* CPU mode: `handle` is this pointer */
     atomic_bool finalized;
     atomic_bool revoked;
     atomic_bool aborted;   /* ncclCommAbort on GPUs: the real NCCL frees the handle */
     atomic_bool suspended; /* calls are forwarded, and NCCL refuses them */
-    int device;            /* CUDA ordinal; host mode: the rank */
-    uint64_t life;         /* net_device_life of the scratch; host mode: 0 */
+    int device;            /* CUDA ordinal; CPU mode: the rank */
+    uint64_t life;         /* net_device_life of the scratch; CPU mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;
     bool all_block;                   /* every rank is blocking; before the attach: this rank is */
@@ -101,12 +101,12 @@ typedef struct shim_comm {
     atomic_uint extras;               /* groups of experts so far; part of their keys */
     atomic_uint extras_begun;         /* groups being made, each with a reference of its call */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
-    net_rendezvous_t *rendezvous;     /* host mode, for watch.c; else NULL */
+    net_rendezvous_t *rendezvous;     /* CPU mode, for watch.c; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached */
-    alg_relay_t *relay;               /* owned; NULL: one host */
-    alg_hosts_t *hosts;               /* owned; host mode */
-    net_invitation_t invitation;      /* where ranks of several hosts meet, also children's */
-    net_key_t place;                  /* this host (net_place) */
+    alg_relay_t *relay;               /* owned; NULL: one node */
+    alg_nodes_t *nodes;               /* owned; CPU mode */
+    net_invitation_t invitation;      /* where ranks of several nodes meet, also children's */
+    net_key_t place;                  /* this node (net_place) */
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
     atomic_uint asked, declined;      /* bits by piece */
     atomic_bool empty;                /* suspended, memory given back */
@@ -116,12 +116,12 @@ typedef struct shim_comm {
     sel_plan_t *plan;             /* owned; NULL unless attached */
     atomic_bool reusable;         /* ended cleanly: the scratch may be pooled */
     pthread_mutex_t lock;         /* one launch at a time; guards `order` and the scratch */
-    pthread_mutex_t message_lock; /* host mode: for messages, which run beside collectives */
+    pthread_mutex_t message_lock; /* CPU mode: for messages, which run beside collectives */
     shim_order_t order;
     shim_share_t share;
     atomic_uint polls;            /* of the real NCCL, at a group's end; an abort waits for them */
     atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
-    _Atomic uint64_t calls_begun; /* host mode, for watch.c */
+    _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
     _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
     void *_Atomic redops;          /* private to redop.c */

@@ -12,7 +12,7 @@ typedef struct shim_extra {
     shim_comm_t *comm; /* with a reference until shim_extra_end */
     alg_scratch_t *scratch;
     shim_record_t *record; /* of the group's calls; NULL: none */
-    atomic_uint running;   /* host mode: calls in progress */
+    atomic_uint running;   /* CPU mode: calls in progress */
     bool ended;
     struct shim_extra *next;
 } shim_extra_t;
@@ -29,7 +29,7 @@ bool shim_extra_any(const shim_comm_t *comm);
 bool shim_extra_mismatched(const shim_comm_t *comm);
 /* Raise `abort` in all. */
 void shim_extra_stop(const shim_comm_t *comm);
-/* Host mode: whether calls are in progress; tell kernels which ranks are gone. */
+/* CPU mode: whether calls are in progress; tell kernels which ranks are gone. */
 bool shim_extra_running(const shim_comm_t *comm);
 void shim_extra_tell(const shim_comm_t *comm, uint32_t gone);
 

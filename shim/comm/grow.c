@@ -132,10 +132,10 @@ static const char *name_of(uint32_t piece)
     return names[piece];
 }
 
-/* The host device has no NCCL. */
+/* The CPU device has no NCCL. */
 static const char *treats(const shim_comm_t *comm)
 {
-    return atomic_load(&comm->host) ? "takes no" : "forwards all";
+    return atomic_load(&comm->cpu) ? "takes no" : "forwards all";
 }
 
 /* ---- Steps -------------------------------------------------------------------------- */
@@ -641,9 +641,10 @@ void shim_grow_suspend(shim_comm_t *comm)
     if (!is_alive(comm) || atomic_load(&comm->empty))
         return;
     if (!comm->grows) {
-        shim_info("communicator %p (rank %u of %u) is suspended but keeps its memory: CUDA IPC memory, host memory and "
-                  "a small scratch cannot be freed in parts (NCCL_CUMEM_ENABLE, SHUNT_SCRATCH_BYTES)",
-                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
+        shim_info(
+            "communicator %p (rank %u of %u) is suspended but keeps its memory: CUDA IPC memory, pinned memory and "
+            "a small scratch cannot be freed in parts (NCCL_CUMEM_ENABLE, SHUNT_SCRATCH_BYTES)",
+            (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
         return;
     }
     if (!shim_drain(comm, SUSPEND_LIMIT_MS)) {

@@ -68,7 +68,7 @@ typedef struct sight {
 static bool may_wait(const shim_comm_t *comm)
 {
     int phase = atomic_load(&comm->phase);
-    if (atomic_load(&comm->host) || phase == SHIM_COMM_JOINING || phase == SHIM_COMM_FORWARD || !comm->scratch)
+    if (atomic_load(&comm->cpu) || phase == SHIM_COMM_JOINING || phase == SHIM_COMM_FORWARD || !comm->scratch)
         return false;
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
@@ -77,7 +77,7 @@ static bool may_wait(const shim_comm_t *comm)
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
-    if (atomic_load(&comm->host))
+    if (atomic_load(&comm->cpu))
         return false;
     return phase == SHIM_COMM_FORWARD ||
            (phase == SHIM_COMM_DEAD && in_table && !atomic_load(&comm->aborted) && !atomic_load(&comm->revoked) &&
@@ -127,7 +127,7 @@ static void comm_free(shim_comm_t *comm)
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
     alg_relay_destroy(comm->relay); /* uses the control words */
-    alg_hosts_destroy(comm->hosts);
+    alg_nodes_destroy(comm->nodes);
     shim_extra_forget(comm);
     if (comm->scratch) {
         shim_grow_end(comm);

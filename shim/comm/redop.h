@@ -2,7 +2,7 @@
 /*
  * redop.h - the program's operators (ncclRedOpCreatePreMulSum).
  *
- * NCCL (host mode: Shunt) makes the handle, Shunt records its meaning. It may be destroyed right after the call that
+ * NCCL (CPU mode: Shunt) makes the handle, Shunt records its meaning. It may be destroyed right after the call that
  * uses it, so a queued call copies what shim_redop_find returns.
  */
 #ifndef SHUNT_SHIM_REDOP_H

@@ -109,7 +109,7 @@ static void free_ended(const shim_comm_t *comm)
 static void make(meeting_t *meeting)
 {
     const shim_comm_t *comm = meeting->comm;
-    const alg_device_t device = atomic_load(&comm->host) ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
+    const alg_device_t device = atomic_load(&comm->cpu) ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
     const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* the pool never has it */
     alg_map_t map;
     offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
@@ -276,7 +276,7 @@ static void begin_record(const meeting_t *meeting)
     const shim_record_about_t about = {.comm = meeting->id,
                                        .rank = comm->rank,
                                        .nranks = comm->nranks,
-                                       .device = atomic_load(&comm->host) ? -1 : comm->device,
+                                       .device = atomic_load(&comm->cpu) ? -1 : comm->device,
                                        .attached = true,
                                        .control = alg_scratch_control(meeting->scratch),
                                        .phase = &comm->phase,
@@ -296,13 +296,13 @@ static const char *reason_of(const net_rendezvous_t *rendezvous)
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   shim_record_t *record, const char **why)
 {
-    const bool host = atomic_load(&comm->host);
-    const uint64_t set_ns = host ? shim_setting_timeout_ns(true) : 0;
+    const bool cpu = atomic_load(&comm->cpu);
+    const uint64_t set_ns = cpu ? shim_setting_timeout_ns(true) : 0;
     meeting_t meeting = {
         .comm = comm, .shape = shape, .record = record, .limit_ns = set_ns ? set_ns : COME_MS * UINT64_C(1000000)};
     const uint64_t number = atomic_fetch_add(&comm->extras, 1);
     net_scope_t scope = {0};
-    int error = host ? 0 : net_scope_enter(&scope, comm->device);
+    int error = cpu ? 0 : net_scope_enter(&scope, comm->device);
     if (!error)
         error = begin(&meeting, number, refusal);
     const bool agreed = !error && meet(&meeting) == NET_ATTACHED;
@@ -317,7 +317,7 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
         meeting.scratch = NULL;
     }
     net_leave(meeting.rendezvous);
-    if (!host)
+    if (!cpu)
         net_scope_leave(&scope);
     return meeting.scratch;
 }

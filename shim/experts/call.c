@@ -78,7 +78,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Whether the next staged call's room is free, by this host's count, which replays do not change. */
+/* Whether the next staged call's room is free, by this node's count, which replays do not change. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)
@@ -104,12 +104,12 @@ static void note(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_ca
     team->limit = alg_limit(handle->group->timeout_ns, call->id);
 }
 
-static ncclResult_t run_host(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call)
+static ncclResult_t run_cpu(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call)
 {
     shim_experts_group_t *group = handle->group;
     note(handle, team, call, NULL);
     atomic_fetch_add(&group->extra->running, 1);
-    const int status = alg_experts_launch_host(team, &group->shape, call);
+    const int status = alg_experts_launch_cpu(team, &group->shape, call);
     atomic_fetch_sub(&group->extra->running, 1);
     if (status != ALG_STATUS_OK)
         return fail_status(group, name_of(call), (uint32_t)status);
@@ -159,10 +159,10 @@ static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *ca
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
     /* Beside other communicators a grid placed early could leave them no place while it waits (share.c). */
-    if (!group->host && !shim_share_is_lone(group->extra->comm))
+    if (!group->cpu && !shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
     const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
-    const ncclResult_t result = group->host ? run_host(handle, &team, call) : run_cuda(handle, &team, call, stream);
+    const ncclResult_t result = group->cpu ? run_cpu(handle, &team, call) : run_cuda(handle, &team, call, stream);
     if (ranged)
         shim_range_end();
     if (result != ncclSuccess)

@@ -56,8 +56,8 @@ static const char *comm_refusal(shim_comm_t *comm)
 {
     if (!comm || !shim_attach_settle(comm))
         return "Shunt does not serve the communicator";
-    if (comm->hosts || comm->relay)
-        return "the communicator's ranks are on several hosts";
+    if (comm->nodes || comm->relay)
+        return "the communicator's ranks are on several nodes";
     if (comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS)
         return "the communicator does not have 2 to 8 ranks";
     if (alg_scratch_map(comm->scratch)->memory != ALG_MEMORY_PEER)
@@ -118,7 +118,7 @@ static const uint64_t TIMEOUT_NS = UINT64_C(100000000000);
 static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record,
                                   const ncclEpGroupConfig_t *config, const alg_experts_shape_t *shape)
 {
-    const bool host = atomic_load(&comm->host);
+    const bool cpu = atomic_load(&comm->cpu);
     shim_experts_group_t *group = calloc(1, sizeof(*group));
     if (!group)
         return NULL;
@@ -129,11 +129,11 @@ static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, shi
     }
     group->shape = *shape;
     group->alloc = config->alloc;
-    group->timeout_ns = config->timeout_ns ? config->timeout_ns : shim_setting_timeout_ns(host);
+    group->timeout_ns = config->timeout_ns ? config->timeout_ns : shim_setting_timeout_ns(cpu);
     if (group->timeout_ns == 0)
         group->timeout_ns = TIMEOUT_NS;
-    group->blocks = host ? 1 : alg_experts_grid(comm->plan->topology.multiprocessors, config->max_num_sms);
-    group->host = host;
+    group->blocks = cpu ? 1 : alg_experts_grid(comm->plan->topology.multiprocessors, config->max_num_sms);
+    group->cpu = cpu;
     group->staged = alg_experts_staged(shape);
     pthread_mutex_init(&group->lock, NULL);
     atomic_store(&group->references, 1);

@@ -15,7 +15,7 @@ struct shim_experts_group {
     ncclEpAllocConfig_t alloc;
     uint64_t timeout_ns;
     uint32_t blocks;
-    bool host;
+    bool cpu;
     atomic_uint references; /* the program's and each handle's */
     pthread_mutex_t lock;   /* one call at a time; guards the rest, and handles' open calls */
     ncclResult_t failure;   /* of an earlier call */

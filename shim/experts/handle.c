@@ -39,7 +39,7 @@ static int device_alloc(const shim_experts_group_t *group, void **memory, size_t
 {
     if (group->alloc.alloc_fn)
         return group->alloc.alloc_fn(memory, bytes, group->alloc.context);
-    if (group->host) {
+    if (group->cpu) {
         *memory = aligned_alloc(ROUTES_ALIGNMENT, (bytes + ROUTES_ALIGNMENT - 1) / ROUTES_ALIGNMENT * ROUTES_ALIGNMENT);
         return *memory ? 0 : 2; /* cudaErrorMemoryAllocation */
     }
@@ -54,7 +54,7 @@ static void device_free(const shim_experts_group_t *group, void *memory)
 {
     if (group->alloc.free_fn)
         (void)group->alloc.free_fn(memory, group->alloc.context);
-    else if (group->host)
+    else if (group->cpu)
         free(memory);
 #if SHUNT_HAS_CUDA
     else
@@ -66,15 +66,15 @@ static void device_free(const shim_experts_group_t *group, void *memory)
 static int visit(const shim_experts_group_t *group, void **memory, size_t bytes)
 {
     net_visit_t visit;
-    int error = group->host ? 0 : net_device_enter(&visit, group->extra->comm->device);
+    int error = group->cpu ? 0 : net_device_enter(&visit, group->extra->comm->device);
     if (error)
         return error;
-    const int mode = group->host ? 0 : net_capture_relax();
+    const int mode = group->cpu ? 0 : net_capture_relax();
     if (bytes)
         error = device_alloc(group, memory, bytes);
     else
         device_free(group, *memory);
-    if (group->host)
+    if (group->cpu)
         return error;
     net_capture_restore(mode);
 #if SHUNT_HAS_CUDA

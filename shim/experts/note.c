@@ -15,7 +15,7 @@ static const alg_algorithm_t g_served = {.name = shim_record_experts};
 static int32_t capture_of(const shim_experts_group_t *group, const void *stream)
 {
     shim_capture_t capture;
-    if (group->host)
+    if (group->cpu)
         return 0;
     return shim_capture_query((void *)(uintptr_t)stream, &capture) == 0 ? capture.id != 0 : -1;
 }
@@ -28,7 +28,7 @@ uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call
     const uint32_t collective = call->combine ? RECORD_COMBINE : RECORD_DISPATCH;
     const shim_place_t place = shim_place(&group->extra->comm->plan->topology, ALG_TYPE_COUNT, captured);
     const sel_choice_t choice = {
-        .algorithm = &g_served, .blocks = call->blocks, .threads = group->host ? 1 : ALG_EXPERTS_THREADS};
+        .algorithm = &g_served, .blocks = call->blocks, .threads = group->cpu ? 1 : ALG_EXPERTS_THREADS};
     shim_count_taken(collective, place, shim_experts_bytes(call), &choice);
     const shim_record_call_t made = {.sign = {.collective = collective, .op = ALG_SUM, .count = call->tokens},
                                      .captured = captured,

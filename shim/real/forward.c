@@ -30,14 +30,14 @@ static ncclResult_t forward_missing(void)
 void *shim_forward_resolve(uint32_t index)
 {
     const char *name = forward_names[index];
-    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
     void *target = real ? shim_real_symbol(real, name) : NULL;
     if (target) {
         atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);
         return target;
     }
     /* A constructor of the NCCL being opened has called: the answer is not final, and not stored. */
-    if (!real && !shim_host_mode() && shim_real_failure()[0] == '\0')
+    if (!real && !shim_cpu_mode() && shim_real_failure()[0] == '\0')
         return (void *)forward_missing;
     void *empty = NULL;
     if (atomic_compare_exchange_strong(&shim_forward_table[index], &empty, (void *)forward_missing))

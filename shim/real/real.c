@@ -37,8 +37,8 @@ static char real_refused[PATH_MAX + 256]; /* first file found and refused */
 
 void shim_real_log_missing(const char *name)
 {
-    if (shim_host_mode()) {
-        shim_warn("%s does not exist on the host device and returns ncclInvalidUsage; it needs GPUs and the real NCCL "
+    if (shim_cpu_mode()) {
+        shim_warn("%s does not exist on the CPU device and returns ncclInvalidUsage; it needs GPUs and the real NCCL "
                   "(SHUNT_DEVICE=cuda)",
                   name);
         return;

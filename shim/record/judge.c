@@ -216,7 +216,7 @@ static bool find_waiting(const record_slot_t *slot, record_waiting_t *waiting)
     return id != 0;
 }
 
-/* On the host device `ended` shows the end even if the watcher is late or stopped. */
+/* On the CPU device `ended` shows the end even if the watcher is late or stopped. */
 static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
 {
     return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;

@@ -90,7 +90,7 @@ typedef struct record_rank {
     bool has_last; /* its last call on it */
     record_made_t last;
     uint64_t last_ago_ns;
-    bool ended; /* host device: the last call has ended */
+    bool ended; /* CPU device: the last call has ended */
     uint64_t ended_ago_ns;
     bool has_other; /* RECORD_OTHER_CALL: the call made instead */
     record_made_t other;

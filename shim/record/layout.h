@@ -69,7 +69,7 @@ typedef struct record_slot {
     _Atomic uint64_t life; /* odd while in use; changes with each use */
     _Atomic uint64_t comm; /* equal on all ranks */
     _Atomic uint32_t rank, nranks;
-    _Atomic int32_t device; /* -1: host device */
+    _Atomic int32_t device; /* -1: CPU device */
     _Atomic uint32_t state; /* record_state_t */
     record_peer_t peer[ALG_MAX_RANKS];
     /* Written by calls. */
@@ -77,7 +77,7 @@ typedef struct record_slot {
     _Atomic uint64_t made[RECORD_KINDS];
     _Atomic uint64_t captured_hash; /* of the captured calls' signatures, in order */
     _Atomic uint64_t doubts;        /* failed calls: if any, numbers may differ from the peers' */
-    /* Host device: the last ended collective. */
+    /* CPU device: the last ended collective. */
     _Atomic uint64_t ended, ended_ns;
     /* Written by the watcher. */
     _Alignas(64) _Atomic uint64_t wait_id; /* call in which kernels wait; 0: none known */

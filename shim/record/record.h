@@ -27,7 +27,7 @@ typedef struct shim_record_offer {
 typedef struct shim_record_about {
     uint64_t comm; /* equal on all ranks; does not reveal the key */
     uint32_t rank, nranks;
-    int device;                   /* -1: the host device */
+    int device;                   /* -1: the CPU device */
     bool attached;                /* false: everything is forwarded */
     const alg_control_t *control; /* of the scratch, in host addresses; NULL unless attached */
     const atomic_int *phase;      /* of the communicator ... */
@@ -59,7 +59,7 @@ uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
 void shim_record_listed(shim_record_t *record, uint64_t id);
 /* A call failed, so its number may exist on this rank alone. */
 void shim_record_doubt(shim_record_t *record);
-/* Host device: the collective has ended. */
+/* CPU device: the collective has ended. */
 void shim_record_ended(shim_record_t *record, uint64_t id);
 
 /* True if ranks made different calls and SHUNT_MISMATCH_ERROR is set: the communicator must fail. */

@@ -78,21 +78,21 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     shim_comm_t *comm = shim_comm_new();
     if (!comm)
         goto free_setup;
-    atomic_store(&comm->host, request->host);
+    atomic_store(&comm->cpu, request->cpu);
     comm->key = request->key;
     comm->config = request->config;
     comm->all_block = request->config.blocking;
     comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;
     comm->rank = request->rank < 0 ? 0 : (uint32_t)request->rank;
     comm->nranks = request->nranks < 0 ? 0 : (uint32_t)request->nranks;
-    comm->device = request->host ? (int)comm->rank : 0;
+    comm->device = request->cpu ? (int)comm->rank : 0;
     setup->request = *request;
     setup->comm = comm;
     setup->owner = &g_self;
-    if (request->host && !own_handle(setup))
+    if (request->cpu && !own_handle(setup))
         goto free_comm;
     comm->invitation = request->invitation;
-    const net_key_t key = shim_hosts_local_key(&request->key);
+    const net_key_t key = shim_nodes_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
     if (setup->rendezvous) /* its set-up does not follow the real init at once */
@@ -103,7 +103,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     g_setups = setup;
     atomic_fetch_add(&g_count, 1);
     pthread_mutex_unlock(&g_lock);
-    if (request->host) /* last: now another thread may abort, which must find the set-up */
+    if (request->cpu) /* last: now another thread may abort, which must find the set-up */
         __atomic_store_n(request->newcomm, is_early(setup) ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
     return setup;
 
@@ -152,7 +152,7 @@ void shim_attach_uncount(const shim_setup_request_t *request)
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (setup->request.host && setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS) {
+    if (setup->request.cpu && setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS) {
         /* A failed non-blocking set-up leaves a broken communicator, which the program aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
@@ -161,7 +161,7 @@ static void setup_free(shim_setup_t *setup)
     shim_attach_uncount(&setup->request);
     shim_comm_release(setup->request.counted);
     shim_comm_release(comm);
-    shim_hosts_end(setup->hosts);
+    shim_nodes_end(setup->nodes);
     net_leave(setup->parents);
     free(setup->identity);
     free(setup);
@@ -272,9 +272,9 @@ static ncclResult_t finish_inits(const filter_t *filter)
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
-    if (setup->request.host)
+    if (setup->request.cpu)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.host = false; /* the error is reported already */
+    setup->request.cpu = false; /* the error is reported already */
     atomic_store(&setup->cancel, true);
 }
 
@@ -283,7 +283,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;
     setup->batch = linger ? 0 : batch;
-    atomic_store(&setup->ready, !linger || setup->request.host);
+    atomic_store(&setup->ready, !linger || setup->request.cpu);
 }
 
 /* Returns the batch's size; the rest is left to polls. */
@@ -295,7 +295,7 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->finisher != FINISHER_GROUP || setup->owner != &g_self)
             continue;
-        place(setup, *batch, !failed && (setup->request.host ? !setup->request.wait : linger));
+        place(setup, *batch, !failed && (setup->request.cpu ? !setup->request.wait : linger));
         if (failed)
             discard(setup);
         taken += setup->finisher == FINISHER_CALL;
@@ -411,7 +411,7 @@ static void wait_for_verdict(shim_comm_t *comm)
     bool ready = false;
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
-        if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.host)
+        if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.cpu)
             continue;
         uint64_t nobody = 0;
         atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_now_ns());

@@ -13,14 +13,14 @@
 /* ---- For call/ ----------------------------------------------------------------- */
 
 /* Finish this thread's set-ups of the group, and free states destroyed in it. Call after the outermost real
- * ncclGroupEnd returned `group_result` (host mode: the group's error), before queued calls launch. ncclInProgress
- * leaves the set-ups to polls. Returns group_result, or in host mode a failed set-up's error. */
+ * ncclGroupEnd returned `group_result` (CPU mode: the group's error), before queued calls launch. ncclInProgress
+ * leaves the set-ups to polls. Returns group_result, or in CPU mode a failed set-up's error. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
 /* Whether the communicator is attached; every call asks. On GPUs, once the real communicator is ready, it waits for the
  * verdict (at most a minute, while the other ranks live), so that all ranks route alike. */
 bool shim_attach_settle(shim_comm_t *comm);
 
-/* ---- For api/ and host/ -------------------------------------------------------- */
+/* ---- For api/ and cpu/ -------------------------------------------------------- */
 
 typedef struct shim_setup shim_setup_t;
 
@@ -29,22 +29,22 @@ typedef struct shim_setup_request {
     net_key_t key;
     ncclComm_t *newcomm; /* the program's variable, set by a successful real call */
     ncclComm_t parent;   /* of a child: polled until *newcomm is set; else NULL */
-    bool host;
+    bool cpu;
     bool wait;    /* the call is blocking */
     bool grouped; /* in a group of this thread */
-    bool publish; /* false: the key is for children only (too many ranks; host mode: several hosts) */
+    bool publish; /* false: the key is for children only (too many ranks; CPU mode: several nodes) */
     shim_config_t config;
     uint64_t family;  /* 0: a new one */
     int rank, nranks; /* -1: ask the real NCCL later */
-    /* Host mode's split: rank and nranks are the parent's until all colours are known. */
+    /* CPU mode's split: rank and nranks are the parent's until all colours are known. */
     bool regroup;
     int color, order;
-    /* Host mode: the parent (a reference), whose splits or shrinks count this child. The count is restored if the
+    /* CPU mode: the parent (a reference), whose splits or shrinks count this child. The count is restored if the
      * child's ranks do not meet, since ranks that were refused at once have not counted. */
     shim_comm_t *counted;
     unsigned number;             /* the split's; UINT_MAX: the count stays */
     shim_shrink_t *shrink;       /* or the shrink */
-    net_invitation_t invitation; /* where ranks of several hosts meet; invalid: nowhere */
+    net_invitation_t invitation; /* where ranks of several nodes meet; invalid: nowhere */
     net_key_t place;             /* the parent's, for an unpublished child */
 } shim_setup_request_t;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* begin.c - from the real init's success to this rank's posted identity. Host mode's splits regroup first. */
+/* begin.c - from the real init's success to this rank's posted identity. CPU mode's splits regroup first. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/settings.h"
 #include "shim/real/real.h"
-#include "shim/setup/hosts.h"
+#include "shim/setup/nodes.h"
 #include "shim/setup/setup.h"
 
 typedef struct regroup {
@@ -81,7 +81,7 @@ static void begin_cuda(shim_setup_t *setup)
     }
     shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    /* The built-in rows are for two ranks on two hosts; more meet if SHUNT_ALGO is set. */
+    /* The built-in rows are for two ranks on two nodes; more meet if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
@@ -103,18 +103,18 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(LAUNCH_ORDER));
     } else if (comm->config.cta_policy) {
         shim_setup_decline(setup, SHIM_WHY(CTA_POLICY));
-    } else if (elsewhere && shim_hosts_encrypted()) {
+    } else if (elsewhere && shim_nodes_encrypted()) {
         shim_setup_decline(setup, SHIM_WHY(ENCRYPTED));
-    } else if (elsewhere && !shim_identity_takes_hosts()) {
-        shim_setup_decline(setup, SHIM_WHY(FAST_HOSTS));
-    } else if (elsewhere && shim_hosts_alone()) {
-        shim_setup_decline(setup, SHIM_WHY(HOSTS_ALONE));
+    } else if (elsewhere && !shim_identity_takes_nodes()) {
+        shim_setup_decline(setup, SHIM_WHY(FAST_NODES));
+    } else if (elsewhere && shim_nodes_alone()) {
+        shim_setup_decline(setup, SHIM_WHY(NODES_ALONE));
     } else {
         shim_setup_enter(setup, elsewhere ? STATE_MEET : STATE_IDENTITY);
     }
 }
 
-static void begin_host(shim_setup_t *setup)
+static void begin_cpu(shim_setup_t *setup)
 {
     if (setup->request.regroup && !setup->request.publish)
         shim_setup_enter(setup, STATE_MEET);
@@ -157,7 +157,7 @@ bool shim_setup_begin(shim_setup_t *setup, bool own)
     }
     if (!atomic_load(&setup->ready))
         return false;
-    if (!setup->request.host) {
+    if (!setup->request.cpu) {
         shim_setup_adopt(setup);
         ncclComm_t handle = atomic_load(&setup->comm->handle);
         if (!handle || shim_comm_find(handle) != setup->comm) {
@@ -166,8 +166,8 @@ bool shim_setup_begin(shim_setup_t *setup, bool own)
         }
     }
     setup->since_ns = shim_now_ns();
-    if (setup->request.host)
-        begin_host(setup);
+    if (setup->request.cpu)
+        begin_cpu(setup);
     else
         begin_cuda(setup);
     return true;
@@ -184,10 +184,10 @@ net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
 
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
 {
-    const net_key_t local = shim_hosts_local_key(key);
+    const net_key_t local = shim_nodes_local_key(key);
     int error = net_join(&local, &setup->rendezvous);
     if (error)
-        shim_setup_decline(setup, SHIM_WHY(NO_HOST_SEGMENT), strerror(-error));
+        shim_setup_decline(setup, SHIM_WHY(NO_NODE_SEGMENT), strerror(-error));
     setup->since_ns = shim_now_ns();
     return error == 0;
 }

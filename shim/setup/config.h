@@ -11,7 +11,7 @@
 /* Unset fields and a NULL config mean NCCL's defaults; a child's NULL means its parent's values. NCCL's variables
  * override fields; NCCL_MAX_NCHANNELS caps blocks (base/pins.h). */
 shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *parent);
-/* The configuration's fault, or NULL. For host mode; on GPUs the real NCCL checks. */
+/* The configuration's fault, or NULL. For CPU mode; on GPUs the real NCCL checks. */
 const char *shim_config_fault(const ncclConfig_t *config);
 
 #endif

@@ -39,13 +39,13 @@ static sel_link_t farthest_peer(void)
     static const struct {
         const char *name, *number; /* NCCL's older numeric levels */
         sel_link_t link;
-    } levels[] = {{"LOC", "0", SEL_LINK_HOST},
+    } levels[] = {{"LOC", "0", SEL_LINK_CPU},
                   {"NVL", "NVL", SEL_LINK_BRIDGES},
                   {"PIX", "1", SEL_LINK_PCIE},
                   {"PXB", "2", SEL_LINK_PCIE},
                   {"PHB", "3", SEL_LINK_PHB}};
     if (variable_is_on("NCCL_P2P_DISABLE"))
-        return SEL_LINK_HOST;
+        return SEL_LINK_CPU;
     for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
         if (shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].name) || shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].number))
             return levels[i].link;
@@ -123,7 +123,7 @@ static bool wants_exchange(void)
     return name && (name == algo || name[-1] != '^');
 }
 
-bool shim_identity_takes_hosts(void)
+bool shim_identity_takes_nodes(void)
 {
     if (wants_exchange())
         return true;
@@ -150,15 +150,15 @@ static net_key_t boot_id(void)
     return hash_text(text);
 }
 
-net_key_t shim_identity_nccl_host(void)
+net_key_t shim_identity_nccl_node(void)
 {
     char name[256] = "";
     gethostname(name, sizeof(name) - 1);
     const char *given = shim_nccl_env("NCCL_HOSTID");
     const struct {
         net_key_t boot, name;
-    } host = {given ? hash_text(NULL) : boot_id(), hash_text(given ? given : name)};
-    return net_key_hash(&host, sizeof(host));
+    } node = {given ? hash_text(NULL) : boot_id(), hash_text(given ? given : name)};
+    return net_key_hash(&node, sizeof(node));
 }
 
 static uint64_t random_id(void)
@@ -192,18 +192,18 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->version = SHUNT_VERSION_CODE;
     identity->process = net_process_self();
     identity->boot = boot_id();
-    identity->host_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
+    identity->node_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
     identity->fresh_id = random_id();
     identity->blocking = setup->request.config.blocking;
     identity->vmm = !shim_nccl_env_is("NCCL_CUMEM_ENABLE", "0");
     identity->farthest = farthest_peer();
-    identity->shared_memory = setup->request.host || !variable_is_on("NCCL_SHM_DISABLE");
+    identity->shared_memory = setup->request.cpu || !variable_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
     shim_record_offer(comm->record, &identity->record);
     sel_gpu_kind_t kind;
-    int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
+    int error = setup->request.cpu ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
     /* If the GPUs differ in kind, sel_plan_init ignores the table. */
-    identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
+    identity->settings = own_settings(comm, setup->request.cpu ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;
 }
 
@@ -221,12 +221,12 @@ static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t
     if (other->layout != first->layout || other->version != first->version)
         shim_why_write(why, SHIM_WHY(VERSION), rank, 0u);
     else if (memcmp(&other->boot, &first->boot, sizeof(first->boot)) ||
-             memcmp(&other->host_id, &first->host_id, sizeof(first->host_id)))
-        shim_why_write(why, SHIM_WHY(OTHER_HOST), rank);
+             memcmp(&other->node_id, &first->node_id, sizeof(first->node_id)))
+        shim_why_write(why, SHIM_WHY(OTHER_NODE), rank);
     else if (rank == 0 && (first->settings.scratch_bytes > MOST_SCRATCH_BYTES ||
                            !sel_policy_check(first->settings.policy, fault, sizeof(fault))))
         shim_why_write(why, SHIM_WHY(SETTINGS), rank);
-    for (uint32_t r = 0; r < rank && why->reason == SEL_TAKEN && !setup->request.host && !SHUNT_SHARED_GPU; r++) {
+    for (uint32_t r = 0; r < rank && why->reason == SEL_TAKEN && !setup->request.cpu && !SHUNT_SHARED_GPU; r++) {
         if (!memcmp(setup->identity[r].gpu.uuid, other->gpu.uuid, sizeof(other->gpu.uuid)))
             shim_why_write(why, SHIM_WHY(SHARED_GPU), rank);
     }
@@ -320,7 +320,7 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
             topology.multiprocessors = gpu->multiprocessors;
         topology.multicast = topology.multicast && gpu->multicast && gpu->multicast <= topology.nranks;
     }
-    if (!setup->request.host)
+    if (!setup->request.cpu)
         topology.fingerprint = sel_fingerprint(kind, topology.nranks);
     return topology;
 }
@@ -346,13 +346,13 @@ bool shim_identity_sees_peers(const shim_setup_t *setup)
     shim_gpu_t gpu[ALG_MAX_RANKS];
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         gpu[r] = setup->identity[r].gpu;
-    return setup->request.host || shim_link_peers(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
+    return setup->request.cpu || shim_link_peers(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
 }
 
 sel_reach_t shim_identity_reach(const shim_setup_t *setup)
 {
-    if (setup->request.host)
-        return (sel_reach_t){.link = SEL_LINK_HOST};
+    if (setup->request.cpu)
+        return (sel_reach_t){.link = SEL_LINK_CPU};
     shim_gpu_t gpu[ALG_MAX_RANKS];
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         gpu[r] = setup->identity[r].gpu;

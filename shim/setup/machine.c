@@ -47,6 +47,6 @@ void shim_machine_read(sel_machine_t *machine)
     shim_pci_tree_read(machine);
     sel_machine_add_gpus(machine, SHIM_SYS);
     sel_machine_add_nics(machine, SHIM_SYS);
-    if (!shim_host_mode())
+    if (!shim_cpu_mode())
         add_cuda_facts(machine);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma.h - the RDMA port by which a rank reaches other hosts, and NCCL's variables. */
+/* rdma.h - the RDMA port by which a rank reaches other nodes, and NCCL's variables. */
 #ifndef SHUNT_SHIM_RDMA_H
 #define SHUNT_SHIM_RDMA_H
 
@@ -11,7 +11,7 @@ typedef struct shim_rdma {
     net_port_t nearest[SEL_MAX_NICS];
 } shim_rdma_t;
 
-/* For a rank on the GPU `device` (-1: host device). `wish` points into `rdma` or to memory of the process's life. */
+/* For a rank on the GPU `device` (-1: CPU device). `wish` points into `rdma` or to memory of the process's life. */
 void shim_rdma_read(int device, shim_rdma_t *rdma);
 
 #endif

@@ -4,16 +4,16 @@
 #define SHUNT_SHIM_SETUP_H
 
 #include "shim/setup/attach.h"
-#include "shim/setup/hosts.h"
 #include "shim/setup/link.h"
+#include "shim/setup/nodes.h"
 
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, if a rank is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* of a call's wait for the verdict */
     SHIM_AWAY_MS = 200,           /* of an init's wait for a rank that is away (docs/design.md) */
     SHIM_POLLS_MS = 5000,         /* of polls for it: its program may poll seldom, or after this one */
-    SHIM_HOSTS_MS = 100,          /* host mode: for this host's ranks, before other hosts are tried */
-    SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for other hosts, which may not run Shunt */
+    SHIM_NODES_MS = 100,          /* CPU mode: for this node's ranks, before other nodes are tried */
+    SHIM_NODES_LIMIT_MS = 3000    /* on GPUs: for other nodes, which may not run Shunt */
 };
 
 /* Numbers of the ranks' records. */
@@ -38,7 +38,7 @@ typedef enum shim_state {
     STATE_SENT,
     STATE_OPENED,
     STATE_PROOF,
-    STATE_HOSTS,
+    STATE_NODES,
     STATE_DONE,
     STATES
 } shim_state_t;
@@ -58,13 +58,13 @@ typedef struct shim_identity {
     uint32_t version; /* Shunt's: another one may have another table */
     net_process_t process;
     net_key_t boot;    /* hash of the kernel's boot id */
-    net_key_t host_id; /* hash of NCCL_HOSTID */
-    shim_gpu_t gpu;    /* host mode: zero */
+    net_key_t node_id; /* hash of NCCL_HOSTID */
+    shim_gpu_t gpu;    /* CPU mode: zero */
     uint64_t fresh_id; /* random; rank 0's names the scratch and is the proof's token */
     uint32_t blocking;
     uint32_t vmm;           /* may be tried */
     uint32_t shared_memory; /* may be tried */
-    uint32_t farthest;      /* sel_link_t: greatest distance of peer access; SEL_LINK_HOST: none */
+    uint32_t farthest;      /* sel_link_t: greatest distance of peer access; SEL_LINK_CPU: none */
     uint32_t device;
     shim_record_offer_t record;
     sel_settings_t settings;
@@ -89,9 +89,9 @@ struct shim_setup {
     shim_state_t state;
     uint64_t since_ns; /* when the state was entered; MEET, EITHER: the one before */
     net_rendezvous_t *rendezvous;
-    net_rendezvous_t *parents; /* host mode's split: the parent's, until the new ranks have met */
-    shim_hosts_t *hosts;
-    shim_hosts_outcome_t *across; /* if set, comm->rank and ->nranks count this host's ranks until the attach */
+    net_rendezvous_t *parents; /* CPU mode's split: the parent's, until the new ranks have met */
+    shim_nodes_t *nodes;
+    shim_nodes_outcome_t *across; /* if set, comm->rank and ->nranks count this node's ranks until the attach */
     int join_error;               /* if not 0, no other rank sees this one */
     shim_identity_t *identity;    /* of every rank */
     alg_set_t set;
@@ -99,14 +99,14 @@ struct shim_setup {
     uint64_t offered;  /* `pooled`, until the scratch is taken or given up */
     sel_reach_t reach; /* worst over all ranks */
     bool sees_peers;   /* no rank is denied access to a peer */
-    bool host_first;   /* the host's memory is better than peer access */
+    bool pinned_first; /* pinned memory is better than peer access */
     alg_memory_t memory;
     net_memory_kind_t pooled_kind;  /* the first kind of the idle scratch's memory */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
     uint32_t attempt;               /* number of the kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
-    ncclResult_t result; /* host mode: the call's result */
+    ncclResult_t result; /* CPU mode: the call's result */
 };
 
 /* ---- stages.c ---- */
@@ -127,11 +127,11 @@ const char *shim_setup_memory_text(const shim_setup_t *setup);
 bool shim_setup_begin(shim_setup_t *setup, bool own);
 /* Store the program's handle in the state and the table. */
 void shim_setup_adopt(shim_setup_t *setup);
-/* Host mode's split: the key of this colour's ranks. */
+/* CPU mode's split: the key of this colour's ranks. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* `comm` has its new rank: join the others, on this host, under `key`. False: declined. */
+/* `comm` has its new rank: join the others, on this node, under `key`. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
-/* Host mode: the child's ranks have met, so the parent's count stays. So does the reference until the set-up's end: the
+/* CPU mode: the child's ranks have met, so the parent's count stays. So does the reference until the set-up's end: the
  * parent's address is its handle, and must not be used again. */
 void shim_setup_keep_count(shim_setup_t *setup);
 void shim_setup_post_color(shim_setup_t *setup);
@@ -145,9 +145,9 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 
 /* ---- across.c ---- */
 
-void shim_setup_begin_hosts(shim_setup_t *setup);
-/* Host mode: ranks are missing on this host after SHIM_HOSTS_MS. */
-bool shim_setup_hosts_due(const shim_setup_t *setup);
+void shim_setup_begin_nodes(shim_setup_t *setup);
+/* CPU mode: ranks are missing on this node after SHIM_NODES_MS. */
+bool shim_setup_nodes_due(const shim_setup_t *setup);
 /* True if there was progress. */
 bool shim_setup_step_meeting(shim_setup_t *setup);
 bool shim_setup_step_agreement(shim_setup_t *setup);
@@ -156,7 +156,7 @@ void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
 
-/* Send the other hosts the plan's hash. */
+/* Send the other nodes the plan's hash. */
 void shim_setup_post_plan(shim_setup_t *setup);
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
@@ -172,10 +172,10 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 bool shim_identity_refuses(shim_why_t *why);
 /* Log, once a process, what taken calls lose by plugins that NCCL opens by default. */
 void shim_identity_tell_plugins(void);
-/* Whether Shunt takes communicators of several hosts (docs/hosts.md): RDMA is not measured, a plugin may be faster. */
-bool shim_identity_takes_hosts(void);
-/* The host, as NCCL tells hosts apart. */
-net_key_t shim_identity_nccl_host(void);
+/* Whether Shunt takes communicators of several nodes (docs/nodes.md): RDMA is not measured, a plugin may be faster. */
+bool shim_identity_takes_nodes(void);
+/* The node, as NCCL tells nodes apart. */
+net_key_t shim_identity_nccl_node(void);
 /* 0, or a negative errno if the GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Whether these ranks cannot form a team. */
@@ -186,7 +186,7 @@ void shim_identity_log_differences(const shim_setup_t *setup);
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
-/* Whether all ranks' variables allow peer access over `link`; host memory. */
+/* Whether all ranks' variables allow peer access over `link`; pinned memory. */
 bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
 /* Whether CUDA's queries allow this GPU access to all peers. */

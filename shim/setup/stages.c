@@ -7,16 +7,16 @@
  *
  *   state     posts on entry                             then
  *   REAL      -, while the real init runs                REGROUP, MEET or IDENTITY (begin.c)
- *   REGROUP   colour, to the parent's ranks (host mode)  IDENTITY, in a new segment
- *   MEET      -, ranks of several hosts meet (across.c)  IDENTITY, of this host's ranks
- *   EITHER    -, the same, or a late rank (host mode)    IDENTITY
+ *   REGROUP   colour, to the parent's ranks (CPU mode)  IDENTITY, in a new segment
+ *   MEET      -, ranks of several nodes meet (across.c)  IDENTITY, of this node's ranks
+ *   EITHER    -, the same, or a late rank (CPU mode)    IDENTITY
  *   IDENTITY  identity, settings (identity.c)            AGREE, with rank 0's settings
  *   AGREE     link to peers, idle scratch                OFFER, with the plan of all
  *   OFFER     errno, offer of the scratch                SENT
  *   SENT      errno (kinds that send)                    OPENED
  *   OPENED    errno of mapping, storing tokens           PROOF
- *   PROOF     errno of this rank's mailboxes             HOSTS, or on one host DONE: attached
- *   HOSTS     the plan's hash, to all hosts (verdict.c)  DONE: attached
+ *   PROOF     errno of this rank's mailboxes             NODES, or on one node DONE: attached
+ *   NODES     the plan's hash, to all nodes (verdict.c)  DONE: attached
  *
  * If a kind of memory (`kinds`) fails on a rank before the proof, all ranks drop their scratch and return to OFFER with
  * the next. A decline leads from every state to DONE; from MEET to PROOF any rank's does (verdict.c).
@@ -46,7 +46,7 @@ typedef struct offer {
     net_bell_t bell; /* of a scratch that comes in pieces */
 } offer_t;
 
-/* In the order of the tries, unless host_first. */
+/* In the order of the tries, unless pinned_first. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -54,14 +54,14 @@ typedef struct kind {
 } kind_t;
 static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
                                {NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ", by CUDA IPC"},
-                               {NET_MEMORY_PINNED, ALG_MEMORY_SHM, ", through the host's memory"},
-                               {NET_MEMORY_PINNED_SENT, ALG_MEMORY_SHM, ", through the host's memory"}};
-static const kind_t host_kinds[] = {{NET_MEMORY_HOST, ALG_MEMORY_PEER, ""},
-                                    {NET_MEMORY_HOST_SENT, ALG_MEMORY_PEER, ""}};
+                               {NET_MEMORY_PINNED, ALG_MEMORY_PINNED, ", through pinned memory"},
+                               {NET_MEMORY_PINNED_SENT, ALG_MEMORY_PINNED, ", through pinned memory"}};
+static const kind_t cpu_kinds[] = {{NET_MEMORY_SHARED, ALG_MEMORY_PEER, ""},
+                                   {NET_MEMORY_SHARED_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
 enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
-enum { HOST_TRIES = sizeof(host_kinds) / sizeof(host_kinds[0]) };
+enum { CPU_TRIES = sizeof(cpu_kinds) / sizeof(cpu_kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
@@ -73,7 +73,7 @@ static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what,
 {
     if (error != -ENOSYS)
         shim_setup_decline(setup, SHIM_WHY(NOT_SHARED), rank, what, strerror(-error));
-    else if (setup->request.host)
+    else if (setup->request.cpu)
         shim_setup_decline(setup, SHIM_WHY(SYSTEM_REFUSES), rank, what);
     else
         shim_setup_decline(setup, SHIM_WHY(CUDA_REFUSES), rank, what);
@@ -87,24 +87,24 @@ static uint32_t stage_of(const shim_setup_t *setup, shim_state_t state)
 
 static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
 {
-    if (setup->request.host)
-        return &host_kinds[attempt];
-    return &kinds[setup->host_first ? (attempt + PEER_TRIES) % TRIES : attempt];
+    if (setup->request.cpu)
+        return &cpu_kinds[attempt];
+    return &kinds[setup->pinned_first ? (attempt + PEER_TRIES) % TRIES : attempt];
 }
 
-static uint32_t host_attempt(const shim_setup_t *setup)
+static uint32_t cpu_attempt(const shim_setup_t *setup)
 {
-    return setup->host_first ? 0 : PEER_TRIES;
+    return setup->pinned_first ? 0 : PEER_TRIES;
 }
 
 static uint32_t tries(const shim_setup_t *setup)
 {
-    return setup->request.host ? HOST_TRIES : TRIES;
+    return setup->request.cpu ? CPU_TRIES : TRIES;
 }
 
 static bool sends(net_memory_kind_t kind)
 {
-    return kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST_SENT || kind == NET_MEMORY_PINNED_SENT;
+    return kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_SHARED_SENT || kind == NET_MEMORY_PINNED_SENT;
 }
 
 const char *shim_setup_memory_text(const shim_setup_t *setup)
@@ -159,7 +159,8 @@ static int read_identities(shim_setup_t *setup)
 
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
-    return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
+    return !setup->across &&
+           (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_SHARED || kind == NET_MEMORY_SHARED_SENT);
 }
 
 static bool make_plan(shim_setup_t *setup)
@@ -170,7 +171,7 @@ static bool make_plan(shim_setup_t *setup)
         return false;
     sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
     topology.lanes = setup->reach.lanes;
-    topology.peers = setup->host_first && setup->memory == ALG_MEMORY_SHM;
+    topology.peers = setup->pinned_first && setup->memory == ALG_MEMORY_PINNED;
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
 }
@@ -186,20 +187,20 @@ static bool all_take_vmm(const shim_setup_t *setup)
 static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map)
 {
     if (comes_in_pieces(setup, kind))
-        alg_map_cut(&map, setup->comm->nranks, setup->request.host);
+        alg_map_cut(&map, setup->comm->nranks, setup->request.cpu);
     setup->pooled_kind = kind;
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* An idle scratch of this team: in the plan's memory, or in the host's if earlier set-ups found no peer access. */
+/* An idle scratch of this team: in the plan's memory, or in pinned memory if earlier set-ups found no peer access. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const alg_map_t *map = &setup->plan->map;
     alg_map_t pinned;
     uint64_t id = 0;
-    if (setup->request.host)
-        return find_idle_of(setup, NET_MEMORY_HOST, *map);
-    if (setup->memory == ALG_MEMORY_SHM)
+    if (setup->request.cpu)
+        return find_idle_of(setup, NET_MEMORY_SHARED, *map);
+    if (setup->memory == ALG_MEMORY_PINNED)
         return find_idle_of(setup, NET_MEMORY_PINNED, *map);
     if (all_take_vmm(setup))
         id = find_idle_of(setup, NET_MEMORY_CUDA_VMM, *map);
@@ -225,8 +226,8 @@ static bool take_identities(shim_setup_t *setup)
         shim_setup_decline(setup, why.reason, "%s", why.text);
         return false;
     }
-    const bool peers = setup->request.host || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
-    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_SHM;
+    const bool peers = setup->request.cpu || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
+    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_PINNED;
     if (!peers && !shim_identity_shared_memory(setup)) {
         shim_setup_decline(setup, SHIM_WHY(NO_PATH));
         return false;
@@ -237,7 +238,7 @@ static bool take_identities(shim_setup_t *setup)
 static void post_links(shim_setup_t *setup)
 {
     alg_map_t map;
-    setup->reach.link = setup->request.host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until the reach is known */
+    setup->reach.link = setup->request.cpu ? SEL_LINK_CPU : SEL_LINK_PCIE; /* until the reach is known */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
     if (!alg_map_init(&map, bytes) || !make_plan(setup)) {
         shim_setup_decline(setup, SHIM_WHY(SCRATCH), (unsigned long long)bytes);
@@ -311,7 +312,7 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
     }
     shim_setup_leave_idle(setup);
     uint64_t id = setup->identity[0].fresh_id + setup->attempt;
-    alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
+    alg_device_t device = setup->request.cpu ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
     int error = -ENOMEM;
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
@@ -330,17 +331,17 @@ static void post_offer(shim_setup_t *setup)
     offer_t record;
     memset(&record, 0, sizeof(record));
     net_scope_t scope = {0};
-    bool host = setup->request.host;
-    record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
+    bool cpu = setup->request.cpu;
+    record.error = cpu ? 0 : net_scope_enter(&scope, setup->comm->device);
     if (!record.error && setup->plan->map.pieces > 1)
         record.error = shim_grow_start(&record.bell);
-    if (!record.error && !host &&
+    if (!record.error && !cpu &&
         (!setup->pooled || setup->across)) /* the kernels were loaded when the pooled scratch was made */
         record.error =
             preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
         record.error = obtain_scratch(setup, record.bytes);
-    if (!host)
+    if (!cpu)
         net_scope_leave(&scope);
     post(setup, &record, sizeof(record));
 }
@@ -361,13 +362,13 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Over NVLink the host's memory is not tried where peer access is allowed but fails: NCCL may have it. */
+/* Over NVLink pinned memory is not tried where peer access is allowed but fails: NCCL may have it. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
     switch (kind_of(setup, attempt)->kind) {
-    case NET_MEMORY_HOST:
-    case NET_MEMORY_HOST_SENT:
+    case NET_MEMORY_SHARED:
+    case NET_MEMORY_SHARED_SENT:
         return true;
     case NET_MEMORY_PINNED:
     case NET_MEMORY_PINNED_SENT:
@@ -383,8 +384,8 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
 static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
 {
     const kind_t *kind = kind_of(setup, attempt);
-    if (setup->request.host || kind->memory == ALG_MEMORY_SHM)
-        return setup->request.host || setup->pooled_kind == NET_MEMORY_PINNED;
+    if (setup->request.cpu || kind->memory == ALG_MEMORY_PINNED)
+        return setup->request.cpu || setup->pooled_kind == NET_MEMORY_PINNED;
     return kind->kind == setup->pooled_kind;
 }
 
@@ -403,22 +404,22 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
         setup->pooled = 0;
     make_plan(setup);
     if (comes_in_pieces(setup, kind_of(setup, attempt)->kind))
-        alg_map_cut(&setup->plan->map, setup->comm->nranks, setup->request.host);
+        alg_map_cut(&setup->plan->map, setup->comm->nranks, setup->request.cpu);
     if (setup->comm->rank == 0 && !setup->across)
         shim_table_note(setup->plan);
-    if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
+    if (setup->request.cpu || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
     else
         shim_setup_decline(setup, SHIM_WHY(NOT_FASTER));
     return true;
 }
 
-static bool prefers_host(shim_setup_t *setup)
+static bool prefers_pinned(shim_setup_t *setup)
 {
-    if (!usable(setup, host_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
+    if (!usable(setup, cpu_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
         return false;
     setup->memory = ALG_MEMORY_PEER;
-    return make_plan(setup) && sel_plan_prefers_host(setup->plan);
+    return make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
 }
 
 /* That of the idle scratch, since earlier ones failed when it was made; else the first. */
@@ -441,9 +442,9 @@ static bool take_links(shim_setup_t *setup)
             return false;
         }
         const bool sane = other.link < SEL_LINK_COUNT && other.far < SEL_LINK_COUNT &&
-                          (other.link == SEL_LINK_HOST) == setup->request.host;
+                          (other.link == SEL_LINK_CPU) == setup->request.cpu;
         const sel_reach_t one = sane ? (sel_reach_t){(sel_link_t)other.link, other.lanes, (sel_link_t)other.far}
-                                     : (sel_reach_t){SEL_LINK_SYS, 0, SEL_LINK_HOST};
+                                     : (sel_reach_t){SEL_LINK_SYS, 0, SEL_LINK_CPU};
         setup->reach = r == 0 ? one : sel_reach_join(setup->reach, one);
         setup->sees_peers = setup->sees_peers && other.peers;
         if (other.pooled != setup->pooled)
@@ -454,9 +455,9 @@ static bool take_links(shim_setup_t *setup)
 
 static void post_first_offer(shim_setup_t *setup)
 {
-    const bool host = setup->request.host;
-    setup->host_first = !host && prefers_host(setup);
-    if (host) {
+    const bool cpu = setup->request.cpu;
+    setup->pinned_first = !cpu && prefers_pinned(setup);
+    if (cpu) {
         try_from(setup, 0);
     } else if (setup->plan->topology.arch < OLDEST_ARCH) {
         make_plan(setup);
@@ -533,11 +534,11 @@ static bool take_proofs(shim_setup_t *setup)
 
 /* ---- The states ------------------------------------------------------------------ */
 
-typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_HOSTS, FOR_RANKS_OR_HOSTS, FOR_ALL_HOSTS } wait_t;
+typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_NODES, FOR_RANKS_OR_NODES, FOR_ALL_NODES } wait_t;
 
 typedef enum limit {
     LIMIT_NONE,
-    LIMIT_MEETING, /* of hosts */
+    LIMIT_MEETING, /* of nodes */
     LIMIT_JOIN,    /* ranks may not have joined: a user's shorter one holds */
     LIMIT_STAGE    /* a dead rank is noticed at once, a living one may be slow, as in arming memory */
 } limit_t;
@@ -554,8 +555,8 @@ typedef struct state {
 static const state_t states[STATES] = {
     [STATE_REAL] = {.wait = FOR_REAL},
     [STATE_REGROUP] = {FOR_RANKS, LIMIT_JOIN, shim_setup_post_color, shim_setup_take_colors, STATE_IDENTITY, NULL},
-    [STATE_MEET] = {.wait = FOR_HOSTS, .limit = LIMIT_MEETING, .post = shim_setup_begin_hosts},
-    [STATE_EITHER] = {.wait = FOR_RANKS_OR_HOSTS, .limit = LIMIT_MEETING, .post = shim_setup_begin_hosts},
+    [STATE_MEET] = {.wait = FOR_NODES, .limit = LIMIT_MEETING, .post = shim_setup_begin_nodes},
+    [STATE_EITHER] = {.wait = FOR_RANKS_OR_NODES, .limit = LIMIT_MEETING, .post = shim_setup_begin_nodes},
     [STATE_IDENTITY] = {FOR_RANKS, LIMIT_JOIN, shim_setup_post_identity, take_identities, STATE_AGREE, NULL},
     [STATE_AGREE] = {FOR_RANKS, LIMIT_STAGE, post_links, take_links, STATE_OFFER, NULL},
     [STATE_OFFER] = {FOR_RANKS, LIMIT_STAGE, post_first_offer, NULL, STATE_SENT, "could not share memory of its GPU"},
@@ -563,7 +564,7 @@ static const state_t states[STATES] = {
     [STATE_OPENED] = {FOR_RANKS, LIMIT_STAGE, post_opened, NULL, STATE_PROOF, "could not map the memory of its peers"},
     [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE,
                      "did not see the test words that its peers stored"},
-    [STATE_HOSTS] = {.wait = FOR_ALL_HOSTS, .post = shim_setup_post_plan},
+    [STATE_NODES] = {.wait = FOR_ALL_NODES, .post = shim_setup_post_plan},
     [STATE_DONE] = {.wait = FOR_NOTHING},
 };
 
@@ -576,9 +577,9 @@ void shim_setup_enter(shim_setup_t *setup, shim_state_t state)
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup)
 {
     const limit_t limit = states[setup->state].limit;
-    const uint64_t set = setup->request.host ? shim_setting_timeout_ns(true) / 1000000 : 0;
-    if (limit == LIMIT_MEETING && !setup->request.host)
-        return SHIM_HOSTS_LIMIT_MS;
+    const uint64_t set = setup->request.cpu ? shim_setting_timeout_ns(true) / 1000000 : 0;
+    if (limit == LIMIT_MEETING && !setup->request.cpu)
+        return SHIM_NODES_LIMIT_MS;
     return set && (limit != LIMIT_STAGE || set > SHIM_SETUP_LIMIT_MS) ? set : SHIM_SETUP_LIMIT_MS;
 }
 
@@ -586,7 +587,7 @@ uint64_t shim_setup_limit_ms(const shim_setup_t *setup)
 static void take_error(shim_setup_t *setup, uint32_t rank, int error)
 {
     const char *what = states[setup->state].failure;
-    if (setup->state == STATE_OFFER && setup->request.host)
+    if (setup->state == STATE_OFFER && setup->request.cpu)
         what = "could not make memory for its peers";
     if (setup->state == STATE_PROOF)
         decline_memory(setup, rank, what, error);
@@ -612,7 +613,7 @@ static void time_out(shim_setup_t *setup)
     const uint32_t came = net_count(setup->rendezvous);
     const uint32_t limit_ms = (uint32_t)shim_setup_limit_ms(setup);
     const bool absent = came < nranks && states[setup->state].limit == LIMIT_JOIN;
-    if (absent && setup->request.host && !net_invitation_valid(&setup->request.invitation))
+    if (absent && setup->request.cpu && !net_invitation_valid(&setup->request.invitation))
         shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, limit_ms);
     else if (absent)
         shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, limit_ms);
@@ -625,7 +626,7 @@ static void time_out(shim_setup_t *setup)
 bool shim_setup_waits_too_long(const shim_setup_t *setup)
 {
     const uint64_t away_ms = setup->finisher >= FINISHER_POLLS ? SHIM_POLLS_MS : SHIM_AWAY_MS;
-    return !setup->request.host && setup->finisher != FINISHER_LATER &&
+    return !setup->request.cpu && setup->finisher != FINISHER_LATER &&
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
@@ -687,18 +688,18 @@ bool shim_setup_step(shim_setup_t *setup, bool own)
     }
     if (follows_verdict(setup) && shim_setup_apply_verdict(setup))
         return true;
-    if (shim_setup_hosts_due(setup))
+    if (shim_setup_nodes_due(setup))
         shim_setup_enter(setup, STATE_EITHER);
     switch (states[setup->state].wait) {
     case FOR_REAL:
         return shim_setup_begin(setup, own);
     case FOR_RANKS:
         return step_ranks(setup);
-    case FOR_HOSTS:
+    case FOR_NODES:
         return shim_setup_step_meeting(setup);
-    case FOR_RANKS_OR_HOSTS:
+    case FOR_RANKS_OR_NODES:
         return shim_setup_step_meeting(setup) || step_ranks(setup);
-    case FOR_ALL_HOSTS:
+    case FOR_ALL_NODES:
         return shim_setup_step_agreement(setup);
     default:
         return false;

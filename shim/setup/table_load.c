@@ -186,7 +186,7 @@ static void load(void)
 /* 0: none. */
 static uint32_t nccl_version(void)
 {
-    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
     return real ? (uint32_t)real->version : 0;
 }
 
@@ -232,7 +232,7 @@ static void collect(uint32_t nranks, sel_tuned_t *tuned)
             tuned->row[tuned->rows++] = bound;
     }
     tuned->link = file.link;
-    tuned->host = file.host;
+    tuned->pinned = file.pinned;
     collect_measured(&file, nranks, tuned);
 }
 
@@ -261,7 +261,7 @@ static void make_folder(const char *folder)
 static void leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
-    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
     char table[TABLE_PATH_BYTES], note[TABLE_PATH_BYTES + 320], host[256] = "", line[TABLE_PATH_BYTES + 64];
     gethostname(host, sizeof(host) - 1);
     if (!shim_table_path(topology->fingerprint, table, sizeof(table)))
@@ -286,7 +286,7 @@ static bool may_leave_note(const sel_topology_t *topology)
     const char *run = secure_getenv("SHUNT_RUN");
     const shim_tune_t tune = shim_settings()->tune;
     return tune == SHIM_TUNE_ALWAYS ||
-           (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
+           (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_cpu(topology->link));
 }
 
 /* Not with SHUNT_CACHE_DIR: a user who sets it wants files there. */

@@ -5,7 +5,7 @@
 
 #include "selector/selector.h"
 
-/* Path of a machine's table (sel_fingerprint; host device: 0). False without a cache folder, or if it does not fit. */
+/* Path of a machine's table (sel_fingerprint; CPU device: 0). False without a cache folder, or if it does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
 /* If the plan's class was not measured here with this NCCL: log it, and under `shunt run` leave a note, so that the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict.c - the end of a set-up: attached, or declined with a reason (host mode: an error of the program's call).
+ * verdict.c - the end of a set-up: attached, or declined with a reason (CPU mode: an error of the program's call).
  *
  * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline transport/
  * keeps the scratch's memory while a peer, which may still write, has it mapped.
@@ -85,7 +85,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* With several hosts only this rank is known. */
+/* With several nodes only this rank is known. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -96,16 +96,16 @@ static void meet_records(const shim_setup_t *setup)
                          &setup->identity[comm->rank].record);
 }
 
-/* `comm` has its rank among all hosts' ranks again. */
+/* `comm` has its rank among all nodes' ranks again. */
 static void begin_record(shim_comm_t *comm, bool attached)
 {
     if (!comm->record)
         return;
-    const bool host = atomic_load(&comm->host);
+    const bool cpu = atomic_load(&comm->cpu);
     const shim_record_about_t about = {.comm = net_key_name(&comm->key).word[0],
                                        .rank = comm->rank,
                                        .nranks = comm->nranks,
-                                       .device = host ? -1 : comm->device,
+                                       .device = cpu ? -1 : comm->device,
                                        .attached = attached,
                                        .control = attached ? alg_scratch_control(comm->scratch) : NULL,
                                        .phase = &comm->phase,
@@ -132,7 +132,7 @@ static void conclude_forward(shim_setup_t *setup, const char *code, const char *
     shim_setup_forget_across(setup);
     begin_record(comm, false);
 
-    if (setup->request.host) {
+    if (setup->request.cpu) {
         conclude_broken(setup, why, tell);
         return;
     }
@@ -182,7 +182,7 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
-/* A host's table without rows for this class would only make the plans differ. */
+/* A node's table without rows for this class would only make the plans differ. */
 static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
 {
     char class[SEL_CLASS_BYTES];
@@ -194,15 +194,15 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* For all hosts' ranks. The scratch stays. */
-static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
+/* For all nodes' ranks. The scratch stays. */
+static void plan_for_nodes(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
     topology.memory = ALG_MEMORY_NETWORK;
     topology.nranks = setup->across->nranks;
-    topology.hosts = setup->across->hosts;
+    topology.nodes = setup->across->nodes;
     topology.multicast = false;
-    if (setup->request.host)
+    if (setup->request.cpu)
         topology.link = SEL_LINK_NETWORK;
     *settings = setup->identity[0].settings;
     forget_other_rows(settings, &topology);
@@ -217,25 +217,25 @@ void shim_setup_post_plan(shim_setup_t *setup)
         uint64_t fingerprint;
     } terms;
     memset(&terms, 0, sizeof(terms));
-    plan_for_hosts(setup, setup->plan, &terms.settings);
+    plan_for_nodes(setup, setup->plan, &terms.settings);
     const sel_topology_t *topology = &setup->plan->topology;
     terms.arch = topology->arch;
     terms.multiprocessors = topology->multiprocessors;
     terms.fingerprint = topology->fingerprint;
     const net_key_t key = net_key_hash(&terms, sizeof(terms));
-    shim_hosts_agree(setup->hosts, &key);
+    shim_nodes_agree(setup->nodes, &key);
 }
 
-static void join_hosts(shim_setup_t *setup)
+static void join_nodes(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    shim_hosts_outcome_t *across = setup->across;
+    shim_nodes_outcome_t *across = setup->across;
     alg_team_t *team = alg_scratch_team(setup->scratch);
     alg_relay_serve(across->relay, team, alg_scratch_control(setup->scratch));
     comm->relay = across->relay;
-    comm->hosts = across->every;
-    if (comm->hosts)
-        alg_hosts_serve(comm->hosts, team);
+    comm->nodes = across->every;
+    if (comm->nodes)
+        alg_nodes_serve(comm->nodes, team);
     across->relay = NULL;
     across->every = NULL;
 }
@@ -253,13 +253,13 @@ static bool all_blocking(const shim_setup_t *setup)
 static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    bool host = setup->request.host;
+    bool cpu = setup->request.cpu;
     const bool logs = logs_for_process(setup);
-    alg_scratch_team(setup->scratch)->limit = alg_limit(shim_setting_timeout_ns(host), 0);
+    alg_scratch_team(setup->scratch)->limit = alg_limit(shim_setting_timeout_ns(cpu), 0);
     if (!shim_settings()->priority)
         alg_scratch_team(setup->scratch)->priority = 0;
     if (setup->across)
-        join_hosts(setup);
+        join_nodes(setup);
     comm->scratch = setup->scratch;
     comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;
@@ -267,16 +267,16 @@ static void conclude_attached(shim_setup_t *setup)
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
-    if (!host) {
+    if (!cpu) {
         shim_share_join(comm);
         shim_comm_stop_at_exit();
     }
     meet_records(setup);
     shim_setup_forget_across(setup);
-    if (host) {
+    if (cpu) {
         comm->rendezvous = setup->rendezvous;
         setup->rendezvous = NULL;
-        shim_host_watch();
+        shim_cpu_watch();
     }
     setup->state = STATE_DONE;
     shim_setup_keep_count(setup);
@@ -328,7 +328,7 @@ static bool apply_verdict(shim_setup_t *setup, tell_t tell)
     switch (net_verdict(setup->rendezvous)) {
     case NET_ATTACHED:
         if (has_proven(setup) && setup->across) {
-            shim_setup_enter(setup, STATE_HOSTS);
+            shim_setup_enter(setup, STATE_NODES);
             return true;
         }
         if (has_proven(setup))
@@ -362,7 +362,7 @@ void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *fo
     va_start(arguments, format);
     vsnprintf(told + before, sizeof(told) - before, format, arguments);
     va_end(arguments);
-    if (setup->state == STATE_HOSTS || !setup->rendezvous) { /* this host's verdict is set, or there is none */
+    if (setup->state == STATE_NODES || !setup->rendezvous) { /* this node's verdict is set, or there is none */
         conclude_forward(setup, code, told + before, tell_of(reason));
         leave_rendezvous(setup);
         return;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.c - host mode: a peer that dies must not leave the others waiting.
+ * watch.c - CPU mode: a peer that dies must not leave the others waiting.
  *
  * A waiting kernel cannot see that a peer is gone. So a thread checks the peers of each communicator with a call in
- * progress and tells the kernel, which knows whether it still needs them (lane_host.h). The thread ends with the last
+ * progress and tells the kernel, which knows whether it still needs them (lane_cpu.h). The thread ends with the last
  * communicator, so that the library can be unloaded.
  */
 #define _GNU_SOURCE
@@ -34,7 +34,7 @@ static void watch_forks(void)
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {
-    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this host's; connections of others close */
+    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this node's; connections of others close */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
         if (r != team->rank && net_rank_gone(comm->rendezvous, r))
@@ -46,7 +46,7 @@ static uint32_t gone_peers(const shim_comm_t *comm)
 static void look_after(shim_comm_t *comm, void *context)
 {
     uint32_t *alive = context;
-    if (!atomic_load(&comm->host))
+    if (!atomic_load(&comm->cpu))
         return;
     (*alive)++;
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
@@ -76,7 +76,7 @@ static void *watch(void *unused)
     }
 }
 
-void shim_host_watch(void)
+void shim_cpu_watch(void)
 {
     pthread_once(&g_fork_once, watch_forks);
     net_lock_take(&g_lock);

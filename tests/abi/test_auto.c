@@ -50,11 +50,11 @@ static int scenario_gpus(void *unused)
     return 0;
 }
 
-static void gpus_are_never_taken_for_the_host_device(void **state)
+static void gpus_are_never_taken_for_the_cpu_device(void **state)
 {
     (void)state;
     assert_int_equal(child_run(scenario_gpus, NULL, log_text, sizeof log_text), 0);
-    assert_int_equal(child_count(log_text, "host device"), 0);
+    assert_int_equal(child_count(log_text, "CPU device"), 0);
     assert_int_equal(child_count(log_text, "built without CUDA"), SHUNT_HAS_CUDA ? 0 : 1);
 }
 
@@ -75,17 +75,17 @@ static int scenario_hidden_gpus(void *unused)
     return 0;
 }
 
-static void without_gpus_it_is_the_host_device(void **state)
+static void without_gpus_it_is_the_cpu_device(void **state)
 {
     (void)state;
     if (access("/proc/driver/nvidia/gpus", F_OK) != 0) { /* the kernel's list comes before the driver's */
         assert_int_equal(child_run(scenario_no_gpus, NULL, log_text, sizeof log_text), 0);
-        assert_int_equal(child_count(log_text, "host device: no CUDA driver answers"), 1);
+        assert_int_equal(child_count(log_text, "CPU device: no CUDA driver answers"), 1);
     }
     assert_int_equal(child_run(scenario_hidden_gpus, NULL, log_text, sizeof log_text), 0);
 }
 
-/* Whether the end of an id contains the invitation to ranks of other hosts. */
+/* Whether the end of an id contains the invitation to ranks of other nodes. */
 static bool invites(const unique_id_t *id)
 {
     unsigned any = 0;
@@ -112,7 +112,7 @@ static int scenario_id_of_hidden_gpus(void *unused)
     CHILD_CHECK(ncclGetUniqueId(&id) == 0);
     CHILD_CHECK(id.byte[0] == 7 && invites(&id));
     CHILD_CHECK(ncclCommInitRank(&comm, 1, id, 0) == 0 && ncclCommDestroy(comm) == 0);
-    CHILD_CHECK(ncclGetUniqueId(&own) == 0); /* of a rank of the host device, no controller */
+    CHILD_CHECK(ncclGetUniqueId(&own) == 0); /* of a rank of the CPU device, no controller */
     CHILD_CHECK(own.byte[0] != 7);
     return 0;
 }
@@ -136,7 +136,7 @@ static void the_real_nccl_makes_the_ids_of_hidden_gpus(void **state)
     assert_int_equal(child_run(scenario_id_without_nccl, NULL, log_text, sizeof log_text), 0);
 }
 
-/* A parent without GPUs stays on the host device, while its child that sees a GPU uses CUDA. */
+/* A parent without GPUs stays on the CPU device, while its child that sees a GPU uses CUDA. */
 static int scenario_forked(void *unused)
 {
     int status = -1;
@@ -165,8 +165,8 @@ static void a_forked_child_decides_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpus_are_never_taken_for_the_host_device),
-        cmocka_unit_test(without_gpus_it_is_the_host_device),
+        cmocka_unit_test(gpus_are_never_taken_for_the_cpu_device),
+        cmocka_unit_test(without_gpus_it_is_the_cpu_device),
         cmocka_unit_test(the_real_nccl_makes_the_ids_of_hidden_gpus),
         cmocka_unit_test(a_forked_child_decides_anew),
     };

@@ -164,7 +164,7 @@ static void test_missing(void **state)
     assert_int_equal(child_count(log_text, "2.31.99"), 3);
 }
 
-static int scenario_host(void *unused)
+static int scenario_cpu(void *unused)
 {
     (void)unused;
     child_settings("host", NULL);
@@ -175,10 +175,10 @@ static int scenario_host(void *unused)
     return 0;
 }
 
-static void test_host(void **state)
+static void test_cpu(void **state)
 {
     (void)state;
-    assert_int_equal(child_run(scenario_host, NULL, log_text, sizeof log_text), 0);
+    assert_int_equal(child_run(scenario_cpu, NULL, log_text, sizeof log_text), 0);
     assert_int_equal(child_count(log_text, "ncclCommGrow"), 1);
     assert_int_equal(child_count(log_text, "ncclParamGetI8"), 1);
     assert_int_equal(child_count(log_text, "\n"), 2);
@@ -189,7 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments), cmocka_unit_test(every_forwarded_name_reaches_its_own_function),
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

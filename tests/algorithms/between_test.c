@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collectives between hosts on the host device (multihost/network.cc): ranks are threads, each with its own
+ * The collectives between nodes on the CPU device (nodes/network.cc): ranks are threads, each with its own
  * connections to all others. A wrapped sendmsg makes each send short.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "algorithms/multihost/multihost.h"
+#include "algorithms/nodes/nodes.h"
 #include "tests/support/collective.h"
 #include "tests/support/rdma_wish.h"
 #include "world.h"
@@ -62,12 +62,12 @@ typedef struct member {
     char fault[300];
 } member_t;
 
-static int connect_hosts(const member_t *m, alg_hosts_t *hosts)
+static int connect_nodes(const member_t *m, alg_nodes_t *nodes)
 {
     const group_t *g = m->group;
     const net_limit_t limit = {0, NULL};
     const net_key_t key = {{g->nranks, g->seed}};
-    const net_landing_t landing = alg_hosts_landing(hosts);
+    const net_landing_t landing = alg_nodes_landing(nodes);
     net_address_t own, all[ALG_MAX_RANKS];
     net_network_t *network;
     net_meeting_t *meeting;
@@ -81,7 +81,7 @@ static int connect_hosts(const member_t *m, alg_hosts_t *hosts)
         error = net_network_connect(network, &g->invitation, &key, m->rank, g->nranks, all, &landing, &limit);
     if (!error) {
         net_meeting_leave(meeting);
-        alg_hosts_connected(hosts, network);
+        alg_nodes_connected(nodes, network);
     }
     return error || rdma_as_wished(network) ? error : -EOPNOTSUPP;
 }
@@ -112,7 +112,7 @@ static int launch(const alg_team_t *team, const coll_t *k, const void *input, vo
                        .blocks = 1,
                        .threads = 1};
     data_scalar(&k->c, (int)team->rank, &call.scalar_bits);
-    return alg_network[k->collective].launch_host(team, &call);
+    return alg_network[k->collective].launch_cpu(team, &call);
 }
 
 static void call_once(member_t *m, const alg_team_t *team, uint64_t *state)
@@ -166,21 +166,21 @@ static void *member_main(void *argument)
     member_t *m = argument;
     const group_t *g = m->group;
     alg_team_t team = world_team(g->world, m->rank);
-    alg_hosts_t *hosts;
+    alg_nodes_t *nodes;
     uint64_t state = g->seed;
-    int error = alg_hosts_create(m->rank, g->nranks, &hosts);
+    int error = alg_nodes_create(m->rank, g->nranks, &nodes);
     if (!error)
-        error = connect_hosts(m, hosts);
+        error = connect_nodes(m, nodes);
     if (error) {
         snprintf(m->fault, sizeof m->fault, "set-up: %s", strerror(-error));
         return NULL;
     }
-    alg_hosts_serve(hosts, &team);
+    alg_nodes_serve(nodes, &team);
     for (int i = 0; i < (g->stops ? 1 : ROUNDS) && !m->fault[0]; i++)
         call_once(m, &team, &state);
     if (g->stops)
         be_stopped(m, &team);
-    alg_hosts_destroy(hosts);
+    alg_nodes_destroy(nodes);
     return NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bits of a result element depend only on the ranks' values for it: not on the algorithm, the message's size, the
- * element's index or neighbours, alignment, grid, or in-place calls. On the host device, with 2 to 8 ranks.
+ * element's index or neighbours, alignment, grid, or in-place calls. On the CPU device, with 2 to 8 ranks.
  *
  * For each type and operator there are TUPLES tuples of values over the full range, with one value a rank, and the
  * expected bits of each result. Every element of every call is one of these tuples.
@@ -184,7 +184,7 @@ static void run(actor_t *a, const alg_algorithm_t *algorithm, const table_t *t, 
     algorithm->shape(k.c.count * width * parts, nranks, &call.blocks, &call.threads);
     call.threads = 1;
     const alg_team_t team = world_team(w, a->rank);
-    const int status = algorithm->launch_host(&team, &call);
+    const int status = algorithm->launch_cpu(&team, &call);
     const size_t wrong = first_wrong(t, &k, a->rank, b.to);
     if (status != ALG_STATUS_OK || wrong < coll_output_count(&k, a->rank))
         report(a, t, &k, algorithm, b.to, wrong, status);

@@ -6,7 +6,7 @@
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu
-  ${CMAKE_SOURCE_DIR}/algorithms/multihost/*.c)
+  ${CMAKE_SOURCE_DIR}/algorithms/nodes/*.c)
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
@@ -63,7 +63,7 @@ function(add_copy target test kernels)
   endforeach()
   set(options -USHUNT_HAS_CUDA -DSHUNT_HAS_CUDA=0 -Og -w)
   set(definitions PART)
-  if(files MATCHES "hostmem/|multihost/" OR target MATCHES "late_")
+  if(files MATCHES "pinned/|nodes/" OR target MATCHES "late_")
     list(APPEND definitions LANE_LATE_POSTS)
   endif()
   if(changed MATCHES "\\.c$") # a mutant of relay.c has the kernel of late_relay_posts
@@ -86,7 +86,7 @@ function(add_copy target test kernels)
   target_include_directories(${target} BEFORE PRIVATE ${root})
   target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka Threads::Threads m)
   if(test STREQUAL "relay")
-    target_sources(${target} PRIVATE ${root}/algorithms/multihost/proxy.c ${root}/algorithms/multihost/relay.c
+    target_sources(${target} PRIVATE ${root}/algorithms/nodes/proxy.c ${root}/algorithms/nodes/relay.c
       $<TARGET_OBJECTS:shunt_transport>)
     target_link_libraries(${target} PRIVATE ${SHUNT_LIBRARIES}) # of the transport
   endif()
@@ -128,21 +128,21 @@ endfunction()
 # add_between(TARGET NETWORK_OBJECT): between_test.c with the folder's objects, of which network.cc's is the given one.
 function(add_between target network)
   add_executable(${target} between_test.c world.c ${network} $<TARGET_OBJECTS:broken_support>
-    "$<FILTER:${objects},EXCLUDE,multihost/network.cc.o>")
+    "$<FILTER:${objects},EXCLUDE,nodes/network.cc.o>")
   target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka ${SHUNT_LIBRARIES} m)
   target_link_options(${target} PRIVATE -Wl,--wrap=sendmsg)
   target_compile_options(${target} PRIVATE -Og -w)
   target_compile_definitions(${target} PRIVATE ${mutants_wait})
 endfunction()
 
-# add_broken_network(NAME FROM TO [FROM TO]...): of multihost/network.cc; and once an unbroken twin.
+# add_broken_network(NAME FROM TO [FROM TO]...): of nodes/network.cc; and once an unbroken twin.
 function(add_broken_network name)
   set(target broken_network_${name})
-  set(path ${CMAKE_SOURCE_DIR}/algorithms/multihost/network.cc)
+  set(path ${CMAKE_SOURCE_DIR}/algorithms/nodes/network.cc)
   set(copy ${CMAKE_CURRENT_BINARY_DIR}/broken_network_${name}.cc)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
   file(READ ${path} text)
-  shunt_break(text ${target} multihost/network.cc ${ARGN})
+  shunt_break(text ${target} nodes/network.cc ${ARGN})
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
   add_between(${target} ${copy})
   shunt_breaks(algorithms.${target} ${target} ${breaks_case})
@@ -157,7 +157,7 @@ endfunction()
 
 # What a mutant shows. Most have wrong data; a rank that waits for the others' next data then ends the call, too, so the
 # status alone proves nothing. With some, what a rank waits for was overwritten or never comes: they can only wait in vain,
-# until the time limit that their twins have, too; with a few the schedule decides which of both it is. Between hosts a peer
+# until the time limit that their twins have, too; with a few the schedule decides which of both it is. Between nodes a peer
 # may have left too early. A crash is none of these.
 set(wrong "((element|byte) [0-9]+ |averaged to |is wrong)")
 set(hangs ": status 1")
@@ -169,7 +169,7 @@ set(breaks_racy early_epoch stale_escape series_between broadcast_no_notice redu
 # Of the others about one run in a hundred waits in vain instead.
 set(breaks_runs 3)
 if(SHUNT_SANITIZE STREQUAL "")
-  # Stores to the host's memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under the
+  # Stores to pinned memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under the
   # sanitizers, where it takes minutes.)
   add_unbroken(late_posts "" kernels "shm_.*")
   add_unbroken(late_messages "" messages pairs)
@@ -291,17 +291,17 @@ if(SHUNT_SANITIZE STREQUAL "")
   breaks(a_rank_that_ended_a_call_is_not_missed "0x2 != 0")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
-  add_broken(gone_ended gone "oneshot|pairs" device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
+  add_broken(gone_ended gone "oneshot|pairs" device/lane_cpu.h "if (missed >> r & 1 &&" "if (false &&")
   breaks(a_rank_that_ended_a_call_is_not_missed "0x1 != 0x2")
   # The calls of a kernel count one by one, as they do where they are kernels of their own.
   add_broken(gone_parts gone push_move device/parts.h "p.call, p.count, stream" "p.call, 1, stream")
   breaks(messages_of_others_go_on "0x2 != 0")
   add_broken(gone_others gone pairs sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
   breaks(what_was_sent_before_arrives "0x2 != 0")
-  add_broken(gone_at_once gone pairs device/lane_host.h "missed = lane_missed(lane, team)"
+  add_broken(gone_at_once gone pairs device/lane_cpu.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   breaks(groups "${hangs}")
-  # Credit that overtakes the re-arming of a ring in the host's memory.
+  # Credit that overtakes the re-arming of a ring in pinned memory.
   add_broken(late_credit messages pairs sendrecv/ring.h "lane_fence();" "")
   breaks(each_algorithm "${wrong}")
   # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
@@ -363,52 +363,52 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(no_count messages pairs sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
   breaks(each_algorithm "${hangs}")
   # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.
-  add_broken(shm_one_half kernels shm_move hostmem/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
+  add_broken(shm_one_half kernels shm_move pinned/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
   breaks(each_algorithm "${wrong}")
-  add_broken(shm_torn kernels shm_move hostmem/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
+  add_broken(shm_torn kernels shm_move pinned/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
   breaks(stale_marks "0 != 0x1")
-  add_broken(shm_stale kernels shm_oneshot hostmem/outbox.h "l.thread == 0 && at >= used" "false")
+  add_broken(shm_stale kernels shm_oneshot pinned/outbox.h "l.thread == 0 && at >= used" "false")
   breaks(each_algorithm "${wrong}")
   # A flag before its data; a reader that does not wait for it; chunks that replace one in use.
-  add_broken(shm_no_fence kernels shm_copy hostmem/chunks.h "lane_fence();" "")
-  add_broken(shm_no_flag kernels shm_copy hostmem/chunks.h
+  add_broken(shm_no_fence kernels shm_copy pinned/chunks.h "lane_fence();" "")
+  add_broken(shm_no_flag kernels shm_copy pinned/chunks.h
     "lane_flag(flag(team, team.rank, r)) - value >= 2 * EPOCH_UNIT" "false")
-  add_broken(shm_few_chunks kernels shm_copy hostmem/chunks.h "c % SHM_CHUNKS" "0 * c")
-  add_broken(shm_few_sums kernels shm_staged hostmem/chunks.h "c % SHM_SUMS" "0 * c")
+  add_broken(shm_few_chunks kernels shm_copy pinned/chunks.h "c % SHM_CHUNKS" "0 * c")
+  add_broken(shm_few_sums kernels shm_staged pinned/chunks.h "c % SHM_SUMS" "0 * c")
   # The next call posts its first chunks where a slow peer still reads the last ones.
-  add_broken(shm_one_area kernels shm_copy hostmem/chunks.h "(epoch / EPOCH_UNIT & 1) * shm_area" "0 * shm_area")
+  add_broken(shm_one_area kernels shm_copy pinned/chunks.h "(epoch / EPOCH_UNIT & 1) * shm_area" "0 * shm_area")
   breaks(each_algorithm "${hangs}")
   # A root that hears from no rank runs ahead.
-  add_broken(shm_no_notice kernels shm_move hostmem/shm_move.cu
+  add_broken(shm_no_notice kernels shm_move pinned/shm_move.cu
     "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
-  add_broken(shm_no_answer kernels shm_oneshot hostmem/shm_oneshot.cu
+  add_broken(shm_no_answer kernels shm_oneshot pinned/shm_oneshot.cu
     "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
   add_unbroken(late_relay_posts "" relay exchange)
-  breaks(hosts_of_one "${either}")
-  # Between hosts: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
+  breaks(nodes_of_one "${either}")
+  # Between nodes: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
   # which one block's part is missing; its word before its data; a flag that is not waited for; an end before the last
   # step was sent; a peer that has left in good order, taken for one that is lost.
-  add_broken(relay_few_slots relay exchange multihost/relay.h "RELAY_SLOTS = 2 * RELAY_AHEAD" "RELAY_SLOTS = 1")
-  add_broken(relay_one_half relay exchange multihost/relay.h "((call)&1) * RELAY_SLOTS" "0 * RELAY_SLOTS")
-  breaks(hosts_of_one "${wrong}")
-  add_broken(relay_one_block relay exchange multihost/relay.c "b < blocks" "b < 1")
-  add_broken(relay_no_fence relay exchange multihost/exchange.cu "lane_fence();" "")
-  add_broken(relay_no_flag relay exchange multihost/exchange.cu
+  add_broken(relay_few_slots relay exchange nodes/relay.h "RELAY_SLOTS = 2 * RELAY_AHEAD" "RELAY_SLOTS = 1")
+  add_broken(relay_one_half relay exchange nodes/relay.h "((call)&1) * RELAY_SLOTS" "0 * RELAY_SLOTS")
+  breaks(nodes_of_one "${wrong}")
+  add_broken(relay_one_block relay exchange nodes/relay.c "b < blocks" "b < 1")
+  add_broken(relay_no_fence relay exchange nodes/exchange.cu "lane_fence();" "")
+  add_broken(relay_no_flag relay exchange nodes/exchange.cu
     "(seen = lane_flag(team.relay + RELAY_FLAGS + 8 * h)) < wanted" "false")
-  breaks(hosts_may_end_at_once "${parted}")
-  add_broken(relay_early_end relay exchange multihost/relay.c "alg_relay_flush(relay);" "")
+  breaks(nodes_may_end_at_once "${parted}")
+  add_broken(relay_early_end relay exchange nodes/relay.c "alg_relay_flush(relay);" "")
   breaks(results_are_right "${wrong}")
   # The same of the other collectives: a half of the window that a slow peer still reads; a segment that has not come;
   # one that is changed before it is sent; an end of which nobody is told.
-  add_broken_network(one_half "(hosts->step & 1) * ALG" "0 * ALG" "(step & 1) * ALG" "0 * ALG")
+  add_broken_network(one_half "(nodes->step & 1) * ALG" "0 * ALG" "(step & 1) * ALG" "0 * ALG")
   breaks(a_stopped_rank_tells_the_others "(${wrong}|of a stopped group: status 0)")
-  add_broken_network(no_flag "__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step" "true")
+  add_broken_network(no_flag "__atomic_load_n(&nodes->flags[peer], __ATOMIC_ACQUIRE) >= nodes->step" "true")
   breaks(results_are_right "${parted}")
-  add_broken_network(early_sent "net_network_sent(hosts->network, peer) >= hosts->step" "true")
+  add_broken_network(early_sent "net_network_sent(nodes->network, peer) >= nodes->step" "true")
   breaks(a_stopped_rank_tells_the_others "${hangs}")
-  add_broken_network(silent_end "net_network_close(hosts->network)" "(void)0")
-  breaks(hosts_may_end_at_once "${parted}")
-  add_broken(relay_early_loss relay exchange multihost/relay.c
+  add_broken_network(silent_end "net_network_close(nodes->network)" "(void)0")
+  breaks(nodes_may_end_at_once "${parted}")
+  add_broken(relay_early_loss relay exchange nodes/relay.c
     "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   breaks(each_algorithm "ThreadSanitizer: data race")

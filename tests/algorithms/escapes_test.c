@@ -55,7 +55,7 @@ static uint32_t words_for(const alg_algorithm_t *algorithm, uint32_t word)
                              .message_count = algorithm->collective == ALG_SEND_RECV};
     alg_team_t team = world_team(w, rank);
     team.limit = alg_limit(1000000, 0);
-    (void)algorithm->launch_host(&team, &call);
+    (void)algorithm->launch_cpu(&team, &call);
     const uint32_t stored =
         count_stored(w->scratch[1 - rank] + w->map.half_offset, w->map.flags_offset - w->map.half_offset);
     world_free(w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dispatch and combine on the host device: ranks are threads, and go through programs without meeting. All options,
+ * Dispatch and combine on the CPU device: ranks are threads, and go through programs without meeting. All options,
  * against a count one by one; and ranks that do not come.
  */
 #include <pthread.h>
@@ -19,7 +19,7 @@
 
 enum { ROUNDS = 60, MOST_BLOCKS = 3 };
 
-static void *host_make(int rank, size_t bytes)
+static void *cpu_make(int rank, size_t bytes)
 {
     (void)rank;
     void *p = NULL;
@@ -27,19 +27,19 @@ static void *host_make(int rank, size_t bytes)
     return p;
 }
 
-static void host_put(int rank, void *to, const void *from, size_t bytes)
+static void cpu_put(int rank, void *to, const void *from, size_t bytes)
 {
     (void)rank;
     memcpy(to, from, bytes);
 }
 
-static void host_drop(int rank, void *memory)
+static void cpu_drop(int rank, void *memory)
 {
     (void)rank;
     free(memory);
 }
 
-static const experts_memory_t host_memory = {host_make, host_put, host_put, host_drop};
+static const experts_memory_t cpu_memory = {cpu_make, cpu_put, cpu_put, cpu_drop};
 
 typedef struct actor {
     world_t *world;
@@ -56,7 +56,7 @@ static void *actor_main(void *argument)
     const alg_team_t team = world_team(a->world, a->rank);
     for (uint32_t i = 0; i < a->program->steps && a->status == ALG_STATUS_OK; i++) {
         const alg_experts_call_t call = experts_step_call(&a->program->step[i], a->buffers, a->blocks);
-        a->status = alg_experts_launch_host(&team, a->shape, &call);
+        a->status = alg_experts_launch_cpu(&team, a->shape, &call);
         if (call.phases == ALG_EXPERTS_SEND)
             experts_step_spoil(&a->program->step[i], a->buffers);
     }
@@ -73,7 +73,7 @@ static const char *play(world_t *w, const alg_experts_shape_t *shape, const expe
     for (uint32_t r = 0; r < shape->nranks; r++) {
         actor[r] = (actor_t){w, shape, p, {{0}}, r, 1 + (uint32_t)data_below(state, MOST_BLOCKS), ALG_STATUS_OK};
         for (uint32_t i = 0; i < EXPERTS_CASES; i++) {
-            experts_rank_make(&actor[r].buffers[i], (int)r, &host_memory, shape);
+            experts_rank_make(&actor[r].buffers[i], (int)r, &cpu_memory, shape);
             experts_rank_load(&actor[r].buffers[i], &p->cases[i]);
         }
     }
@@ -165,7 +165,7 @@ static void test_bits_of_sums(void **unused)
             for (uint32_t r = 0; r < 3; r++) {
                 actor[r] = (actor_t){w, &shape, &p, {{0}}, r, (blocks + r) % MOST_BLOCKS + 1, ALG_STATUS_OK};
                 for (uint32_t i = 0; i < EXPERTS_CASES; i++) {
-                    experts_rank_make(&actor[r].buffers[i], (int)r, &host_memory, &shape);
+                    experts_rank_make(&actor[r].buffers[i], (int)r, &cpu_memory, &shape);
                     experts_rank_load(&actor[r].buffers[i], &p.cases[i]);
                 }
                 assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
@@ -205,17 +205,17 @@ static void test_missing_rank(void **unused)
     experts_program_t p = {.sent = 0};
     experts_program_draw(&p, &shape, &state);
     experts_rank_t buffers;
-    experts_rank_make(&buffers, 0, &host_memory, &shape);
+    experts_rank_make(&buffers, 0, &cpu_memory, &shape);
     experts_rank_load(&buffers, &p.cases[0]);
     alg_team_t team = world_team(w, 0);
     team.limit = alg_limit(50000000, 0);
-    assert_int_equal(alg_experts_launch_host(&team, &shape, &buffers.dispatch), ALG_STATUS_TIMEOUT);
+    assert_int_equal(alg_experts_launch_cpu(&team, &shape, &buffers.dispatch), ALG_STATUS_TIMEOUT);
     w->control[0].abort = 0;
     uint8_t *before = malloc(w->map.total_bytes);
     assert_non_null(before);
     memcpy(before, w->scratch[1], w->map.total_bytes);
-    alg_experts_launch_host(&team, &shape, &buffers.dispatch);
-    alg_experts_launch_host(&team, &shape, &buffers.combine);
+    alg_experts_launch_cpu(&team, &shape, &buffers.dispatch);
+    alg_experts_launch_cpu(&team, &shape, &buffers.combine);
     assert_memory_equal(before, w->scratch[1], w->map.total_bytes);
     free(before);
     experts_rank_free(&buffers);

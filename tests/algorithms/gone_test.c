@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that leave, on the host device: a rank that leaves after its part does not disturb the others, and calls that
+ * Ranks that leave, on the CPU device: a rank that leaves after its part does not disturb the others, and calls that
  * still need it end. Ranks are threads; the test marks ranks as gone, as shim/setup/watch.c does.
  */
 #include <pthread.h>
@@ -58,12 +58,12 @@ static void *call_once(void *argument)
         call.part_count = 2;
         call.parts = parts;
     }
-    c->status = c->algorithm->launch_host(&team, &call);
+    c->status = c->algorithm->launch_cpu(&team, &call);
     if (c->roots > 1 && !together && c->status == ALG_STATUS_OK) {
         call.root = 2;
         call.input = c->in + COUNT;
         call.output = c->out + COUNT;
-        c->status = c->algorithm->launch_host(&team, &call);
+        c->status = c->algorithm->launch_cpu(&team, &call);
     }
     return NULL;
 }
@@ -96,7 +96,7 @@ static void each_algorithm(try_t try)
             continue;
         static caller_t caller[RANKS];
         const size_t room = world_room(a, RANKS, SCRATCH);
-        /* The host device makes a list of all-reduces one by one. */
+        /* The CPU device makes a list of all-reduces one by one. */
         const bool together = a->part_bytes && alg_collective_rooted(a->collective);
         for (uint32_t roots = 1; roots <= (together ? 2 : 1); roots++) {
             world_t *w = world_make(RANKS, a->memory, room);
@@ -203,7 +203,7 @@ static void *turn_main(void *argument)
     turn_t *t = argument;
     const alg_call_t call = {
         .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = t->list, .message_count = t->count};
-    t->status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&t->team, &call);
+    t->status = alg_find(ALG_SEND_RECV, "pairs")->launch_cpu(&t->team, &call);
     return NULL;
 }
 

@@ -98,7 +98,7 @@ int main(int argc, char **argv)
         queue_t q;
         const int n = 2 + (int)data_below(&seed, (uint64_t)gpu_most_ranks(gpus) - 1);
         const alg_memory_t memory =
-            gpu_has_memory(ALG_MEMORY_SHM) && data_below(&seed, 3) == 0 ? ALG_MEMORY_SHM : ALG_MEMORY_PEER;
+            gpu_has_memory(ALG_MEMORY_PINNED) && data_below(&seed, 3) == 0 ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER;
         gpu_team_make(&q.team, n, gpus, memory, 16u << 20); /* staged of 4 ranks needs as much */
         draw(&q, &seed);
         wrong = play(&q, &seed, &unhurt);

@@ -138,7 +138,7 @@ int main(int argc, char **argv)
         wrong += team(&g, &state, calls);
         gpu_team_free(&g);
         printf("%d ranks on %d GPUs, %s memory, seed %llu: %d wrong\n", n, n < gpus ? n : gpus,
-               g.map.memory == ALG_MEMORY_SHM ? "the host's" : "device", (unsigned long long)seed, wrong);
+               g.map.memory == ALG_MEMORY_PINNED ? "pinned" : "device", (unsigned long long)seed, wrong);
         fflush(stdout);
     }
     return wrong != 0;

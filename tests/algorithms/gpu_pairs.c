@@ -54,7 +54,7 @@ static const alg_algorithm_t *draw_algorithm(const gpu_team_t *g, uint64_t *stat
 {
     const alg_algorithm_t *shm = alg_find(ALG_SEND_RECV, "shm-pairs"), *pairs = alg_find(ALG_SEND_RECV, "pairs"),
                           *bulk = alg_find(ALG_SEND_RECV, "bulk");
-    if (g->map.memory == ALG_MEMORY_SHM)
+    if (g->map.memory == ALG_MEMORY_PINNED)
         return shm;
     return pairs && (!bulk || data_below(state, 2)) ? pairs : bulk;
 }
@@ -225,7 +225,7 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
     }
     gpu_team_free(&g);
     printf("%d ranks on %d GPUs, %s memory: %s\n", nranks, nranks < gpus ? nranks : gpus,
-           memory == ALG_MEMORY_SHM ? "the host's" : "device", wrong ? "wrong" : "right");
+           memory == ALG_MEMORY_PINNED ? "pinned" : "device", wrong ? "wrong" : "right");
     fflush(stdout);
     return wrong;
 }
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
     got = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < ALG_MEMORY_COUNT * (gpu_most_ranks(gpus) - 1) && wrong == 0; i++) {
-        if (i % ALG_MEMORY_COUNT == ALG_MEMORY_SHM && !alg_find(ALG_SEND_RECV, "shm-pairs"))
+        if (i % ALG_MEMORY_COUNT == ALG_MEMORY_PINNED && !alg_find(ALG_SEND_RECV, "shm-pairs"))
             continue;
         wrong = team(2 + i / ALG_MEMORY_COUNT, gpus, (alg_memory_t)(i % ALG_MEMORY_COUNT), batches, &seed);
     }

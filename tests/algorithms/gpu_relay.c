@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The costs of the parts of an all-reduce between two hosts of one GPU each, as CSV, for the model of
+ * The costs of the parts of an all-reduce between two nodes of one GPU each, as CSV, for the model of
  * docs/lab/hosts.md.
  *
- *   kernel   the kernel on one host: it lays out what it would send, and waits for nobody
- *   echo     the same with another host that answers at once: a thread that sees the words of a step raises the flag,
+ *   kernel   the kernel on one node: it lays out what it would send, and waits for nobody
+ *   echo     the same with another node that answers at once: a thread that sees the words of a step raises the flag,
  *            so the data crosses PCIe out and back, and no network
  *   look     one look of a polling thread, which takes and gives a lock, reads the clock and yields, as the proxy does
  *   sockets  one way of a put between two threads, over TCP on the loopback, in steps as the proxy makes them
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "algorithms/multihost/relay.h"
+#include "algorithms/nodes/relay.h"
 #include "tests/algorithms/gpu_team.h"
 #include "transport/network/network.h"
 
@@ -46,7 +46,7 @@ static double median(double *values, int count)
     return values[count / 2];
 }
 
-/* ---- The other host ---------------------------------------------------------------- */
+/* ---- The other node ---------------------------------------------------------------- */
 
 typedef struct echo {
     uint8_t *relay;
@@ -114,7 +114,7 @@ static double time_graph(gpu_team_t *g, const alg_call_t *call)
     return median(us, ROUNDS);
 }
 
-static void time_kernel(const char *part, uint32_t hosts, uint32_t blocks, uint32_t threads)
+static void time_kernel(const char *part, uint32_t nodes, uint32_t blocks, uint32_t threads)
 {
     gpu_team_t g;
     echo_t echo = {.stop = false};
@@ -123,7 +123,7 @@ static void time_kernel(const char *part, uint32_t hosts, uint32_t blocks, uint3
     gpu_team_make(&g, 1, 1, ALG_MEMORY_PEER, 8 << 20);
     GPU(cudaHostAlloc((void **)&echo.relay, relay_bytes(2), cudaHostAllocMapped | cudaHostAllocPortable));
     memset(echo.relay, 0, relay_bytes(2));
-    g.team[0].hosts = hosts;
+    g.team[0].nodes = nodes;
     g.team[0].relay = echo.relay;
     for (int i = 0; i < 2; i++) {
         GPU(cudaMalloc(&buffer[i], MOST));

@@ -7,7 +7,7 @@
  *                              [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
- *                              [-M: through the host's memory] [-p: calls of a part for each root]
+ *                              [-M: through pinned memory] [-p: calls of a part for each root]
  *                              [-u bytes: inputs so far off alignment] [-i: in place, as an all-gather is]
  *                              [-d random|word: what inputs hold; default: bytes 0x11, 0x22, ... by rank]
  * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included, and of -p those of
@@ -230,7 +230,7 @@ int main(int argc, char **argv)
             o.messages = optarg;
             break;
         case 'M':
-            o.memory = ALG_MEMORY_SHM;
+            o.memory = ALG_MEMORY_PINNED;
             break;
         case 'p':
             o.parts = 1;

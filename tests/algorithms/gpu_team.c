@@ -57,7 +57,7 @@ int gpu_most_ranks(int gpus)
 /* Allocate and arm the scratch of the rank on the current device. */
 static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
 {
-    if (map->memory == ALG_MEMORY_SHM) {
+    if (map->memory == ALG_MEMORY_PINNED) {
         GPU(cudaHostAlloc((void **)scratch, map->total_bytes, cudaHostAllocMapped | cudaHostAllocPortable));
         memset(*scratch, 0, map->total_bytes);
         memset(*scratch + map->rings_offset, 0xff, map->rings_bytes);
@@ -74,7 +74,7 @@ static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
 void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes)
 {
     alg_map_t map;
-    if (!(memory == ALG_MEMORY_SHM ? alg_map_init_shm : alg_map_init)(&map, scratch_bytes))
+    if (!(memory == ALG_MEMORY_PINNED ? alg_map_init_shm : alg_map_init)(&map, scratch_bytes))
         gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
     gpu_team_make_map(g, nranks, gpus, &map);
     for (int r = 0; r < nranks; r++) {
@@ -116,8 +116,8 @@ void gpu_team_make_map(gpu_team_t *g, int nranks, int gpus, const alg_map_t *map
         g->team[r] = (alg_team_t){.rank = (uint32_t)r,
                                   .nranks = (uint32_t)nranks,
                                   .own = own[r],
-                                  .own_counts = memory == ALG_MEMORY_SHM ? own[r] + ALG_CONTROL_BYTES
-                                                                         : own[r] + g->map.counts_offset,
+                                  .own_counts = memory == ALG_MEMORY_PINNED ? own[r] + ALG_CONTROL_BYTES
+                                                                            : own[r] + g->map.counts_offset,
                                   .control = g->control[r],
                                   .limit = alg_limit(5000000000u, 0),
                                   .dependent_launch = major[r] >= 9,
@@ -144,7 +144,7 @@ void gpu_team_free(gpu_team_t *g)
         GPU(cudaSetDevice(g->device[r]));
         GPU(cudaStreamDestroy(g->stream[r]));
         GPU(cudaFree(g->team[r].own));
-        if (g->map.memory == ALG_MEMORY_SHM)
+        if (g->map.memory == ALG_MEMORY_PINNED)
             GPU(cudaFreeHost(g->team[r].scratch[r]));
         GPU(cudaFreeHost(g->control[r]));
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every algorithm of every collective on the host device: ranks are threads, scratch is plain memory, and the shim is
+ * Every algorithm of every collective on the CPU device: ranks are threads, scratch is plain memory, and the shim is
  * not linked. So a failure here is one of a protocol, and the thread sanitizer sees every access.
  */
 #include <pthread.h>
@@ -99,7 +99,7 @@ static void actor_call(actor_t *a, uint64_t *state)
     algorithm->shape(k.c.count * width * parts, nranks, &call.blocks, &call.threads);
     call.threads = 1;
     const alg_team_t team = world_team(a->world, a->rank);
-    const int status = algorithm->launch_host(&team, &call);
+    const int status = algorithm->launch_cpu(&team, &call);
     char fault[120] = "";
     const bool right = status == ALG_STATUS_OK && place_right(&b, &k, a->rank, fault, sizeof fault);
     if (!right && a->failures++ == 0)
@@ -182,7 +182,7 @@ static void each_algorithm(void **state)
         const alg_memory_t memory = alg_registry[algorithm]->memory;
         if (is_of_messages(alg_registry[algorithm]))
             continue;
-        for (uint32_t n = 2; n <= ALG_MAX_RANKS && memory < ALG_MEMORY_COUNT; n++) { /* several hosts: relay_test.c */
+        for (uint32_t n = 2; n <= ALG_MAX_RANKS && memory < ALG_MEMORY_COUNT; n++) { /* several nodes: relay_test.c */
             if (scaled(2) < 2 && (n == 6 || n == 7))
                 continue; /* under a sanitizer 5 and 8 stand for them: one kernel serves all of these */
             world_t *w = world_make(n, memory, world_room(alg_registry[algorithm], n, SCRATCH));
@@ -229,7 +229,7 @@ static void largest(void **state)
         if (scaled(2) < 2 && n != 3)
             continue; /* under a sanitizer three ranks suffice */
         world_t *w = world_make(n, (alg_memory_t)(i / 3), SCRATCH);
-        const bool shorter = w->map.memory == ALG_MEMORY_SHM; /* chunks, so there are more of them */
+        const bool shorter = w->map.memory == ALG_MEMORY_PINNED; /* chunks, so there are more of them */
         for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
             const bool longer = alg_registry[algorithm]->collective == ALG_ALL_REDUCE;
             if (alg_registry[algorithm]->memory != w->map.memory || is_of_messages(alg_registry[algorithm]) ||
@@ -255,7 +255,7 @@ typedef struct turn {
 static void *turn_main(void *argument)
 {
     const turn_t *t = argument;
-    return (void *)(intptr_t)find(t->algorithm)->launch_host(&t->team, &t->call);
+    return (void *)(intptr_t)find(t->algorithm)->launch_cpu(&t->team, &t->call);
 }
 
 /* Rank 0's call, of `count` floats in place, which are few. */

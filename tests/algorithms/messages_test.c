@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends and receives on the host device: ranks are threads, scratch is plain memory. All ranks draw the same messages,
+ * Sends and receives on the CPU device: ranks are threads, scratch is plain memory. All ranks draw the same messages,
  * but list them in different orders.
  */
 #include <pthread.h>
@@ -20,12 +20,12 @@
 
 enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20, LARGE_SCRATCH = 12 << 20, MEDIUM_BYTES = 20001, MEDIUM_ROUNDS = 150 };
 
-/* What is under test: rings are in the receiver's device memory, or in the host's; or some messages of each call go by
- * bulk copies. */
+/* What is under test: rings are in the receiver's device memory, or in pinned memory; or some messages of each call go
+ * by bulk copies. */
 static const struct kind {
     const char *name;
     alg_memory_t memory;
-} kinds[] = {{"pairs", ALG_MEMORY_PEER}, {"shm-pairs", ALG_MEMORY_SHM}, {"bulk", ALG_MEMORY_PEER}};
+} kinds[] = {{"pairs", ALG_MEMORY_PEER}, {"shm-pairs", ALG_MEMORY_PINNED}, {"bulk", ALG_MEMORY_PEER}};
 static const struct kind *kind;
 
 static const alg_algorithm_t *algorithm(void)
@@ -101,7 +101,7 @@ static int launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64_
                              .most_blocks = data_below(local, 2) ? 0 : (uint32_t)data_below(local, 3),
                              .messages = list,
                              .message_count = count};
-    return algorithm()->launch_host(&team, &call);
+    return algorithm()->launch_cpu(&team, &call);
 }
 
 /* Shuffle a rank's list, keeping the order of each pair's messages. */
@@ -276,7 +276,7 @@ static void *turn_main(void *argument)
     const turn_t *t = argument;
     const alg_call_t call = {
         .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = &t->message, .message_count = 1};
-    return (void *)(intptr_t)algorithm()->launch_host(&t->team, &call);
+    return (void *)(intptr_t)algorithm()->launch_cpu(&t->team, &call);
 }
 
 /* Short messages one by one, many more than a ring holds: the sender runs ahead of a receiver that comes late, and no
@@ -308,7 +308,7 @@ static void *run_main(void *argument)
         const alg_message_t message = message_to(r->data[i], r->bytes, r->sends ? 1 : 0, r->sends);
         const alg_call_t call = {
             .collective = ALG_SEND_RECV, .blocks = 8, .threads = 1, .messages = &message, .message_count = 1};
-        status = algorithm()->launch_host(&r->team, &call);
+        status = algorithm()->launch_cpu(&r->team, &call);
         run_sent += r->sends;
     }
     return (void *)status;
@@ -370,11 +370,11 @@ static void *chain_main(void *argument)
     const chain_t *c = argument;
     alg_call_t call = {
         .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = c->list, .message_count = c->first};
-    int status = algorithm()->launch_host(&c->team, &call);
+    int status = algorithm()->launch_cpu(&c->team, &call);
     call.messages += c->first;
     call.message_count = c->second;
     if (status == ALG_STATUS_OK && c->second > 0)
-        status = algorithm()->launch_host(&c->team, &call);
+        status = algorithm()->launch_cpu(&c->team, &call);
     return (void *)(intptr_t)status;
 }
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define LANE_FN static inline
-#define LANE_HOST_FN static inline
+#define LANE_CPU_FN static inline
 #include "algorithms/algorithm.h"
 #include "algorithms/device/lane_limit.h"
 #include "place.h"
@@ -128,7 +128,7 @@ static bool make(actor_t *a, const list_t *l, uint32_t at, uint32_t parts, uint6
     if (data_below(local, 8) == 0)
         usleep((useconds_t)data_below(local, 400)); /* a rank that comes late */
     const alg_team_t team = world_team(a->world, a->rank);
-    const int status = l->algorithm->launch_host(&team, &call);
+    const int status = l->algorithm->launch_cpu(&team, &call);
     bool right = status == ALG_STATUS_OK;
     if (!right)
         snprintf(fault, bytes, "status %d", status);
@@ -260,7 +260,7 @@ static void *broadcast_two(void *argument)
     const alg_part_t part[2] = {{0, data[0], data[0], 64}, {1, data[1], data[1], 64}};
     const alg_call_t call = {
         .collective = ALG_BROADCAST, .type = ALG_INT8, .blocks = 2, .threads = 1, .part_count = 2, .parts = part};
-    m->status = broadcast()->launch_host(&m->team, &call);
+    m->status = broadcast()->launch_cpu(&m->team, &call);
     return NULL;
 }
 
@@ -297,7 +297,7 @@ static void a_limit_is_for_each_call(void **state)
                                  .type = ALG_INT8,
                                  .blocks = 1,
                                  .threads = 1};
-        assert_int_equal(broadcast()->launch_host(&other, &call), ALG_STATUS_OK);
+        assert_int_equal(broadcast()->launch_cpu(&other, &call), ALG_STATUS_OK);
     }
     pthread_join(thread, NULL);
     skipped = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process's proxy serves a relay as soon as its connections exist, however late the program continues the set-up and
- * however the system's clock changes. The other host is a bare network, which puts as that host's proxy would.
+ * however the system's clock changes. The other node is a bare network, which puts as that node's proxy would.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -15,11 +15,11 @@
 
 #include <cmocka.h>
 
-#include "algorithms/multihost/multihost.h"
-#include "algorithms/multihost/relay.h"
+#include "algorithms/nodes/nodes.h"
+#include "algorithms/nodes/relay.h"
 #include "tests/support/clock_back.h"
 
-enum { OWN, PEER, HOSTS, LIMIT_S = 60 }; /* the limit is against hanging alone */
+enum { OWN, PEER, NODES, LIMIT_S = 60 }; /* the limit is against hanging alone */
 
 static const net_interfaces_t loopback = {"lo", NULL};
 
@@ -35,23 +35,23 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     return no_threads ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
 }
 
-/* ---- Two hosts ------------------------------------------------------------------------- */
+/* ---- Two nodes ------------------------------------------------------------------------- */
 
 typedef struct pair {
     alg_relay_t *relay;
-    net_network_t *network[HOSTS]; /* the first one is the relay's */
+    net_network_t *network[NODES]; /* the first one is the relay's */
     net_invitation_t invitation;
-    net_address_t address[HOSTS];
+    net_address_t address[NODES];
     uint8_t *windows; /* the peer's */
-    uint64_t flags[HOSTS];
+    uint64_t flags[NODES];
     int error;
 } pair_t;
 
-static int connect_one(pair_t *p, uint32_t host, const net_landing_t *landing)
+static int connect_one(pair_t *p, uint32_t node, const net_landing_t *landing)
 {
     const net_limit_t limit = {0, NULL};
     const net_key_t key = {{1, 2}};
-    return net_network_connect(p->network[host], &p->invitation, &key, host, HOSTS, p->address, landing, &limit);
+    return net_network_connect(p->network[node], &p->invitation, &key, node, NODES, p->address, landing, &limit);
 }
 
 static void *connect_peer(void *argument)
@@ -67,11 +67,11 @@ static void connect_pair(pair_t *p)
 {
     pthread_t thread;
     memset(p, 0, sizeof *p);
-    p->windows = malloc(HOSTS * (size_t)RELAY_WINDOW_BYTES);
+    p->windows = malloc(NODES * (size_t)RELAY_WINDOW_BYTES);
     assert_non_null(p->windows);
     assert_int_equal(net_invite(&loopback, &p->invitation), 0);
-    assert_int_equal(alg_relay_create(ALG_DEVICE_HOST, 0, OWN, HOSTS, &p->relay), 0);
-    for (uint32_t h = 0; h < HOSTS; h++)
+    assert_int_equal(alg_relay_create(ALG_DEVICE_CPU, 0, OWN, NODES, &p->relay), 0);
+    for (uint32_t h = 0; h < NODES; h++)
         assert_int_equal(net_network_open(&loopback, NULL, &p->network[h], &p->address[h]), 0);
     assert_int_equal(pthread_create(&thread, NULL, connect_peer, p), 0);
     const net_landing_t landing = alg_relay_landing(p->relay);
@@ -111,7 +111,7 @@ static void put_and_wait(pair_t *p, uint64_t flag)
 
 /* ---- Tests ----------------------------------------------------------------------------- */
 
-/* If the proxy's thread cannot start, the caller learns it from the relay, before it tells the other hosts that this
+/* If the proxy's thread cannot start, the caller learns it from the relay, before it tells the other nodes that this
  * one takes part. */
 static void without_a_thread(void **state)
 {
@@ -165,7 +165,7 @@ static void aborted_when_it_is_served(void **state)
     assert_int_equal(alg_relay_connected(p.relay, p.network[OWN]), 0);
     put_and_wait(&p, 1);
     alg_relay_serve(p.relay, &team, &control);
-    assert_true(team.host == OWN && team.hosts == HOSTS && team.relay != NULL);
+    assert_true(team.node == OWN && team.nodes == NODES && team.relay != NULL);
     put_and_wait(&p, 2);
     __atomic_store_n(&control.abort, 1, __ATOMIC_RELEASE);
     clock_gettime(CLOCK_MONOTONIC, &begin);

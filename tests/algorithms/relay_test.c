@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All-reduce of several hosts on the host device: ranks are threads, each with a relay of its own, which this process's
+ * All-reduce of several nodes on the CPU device: ranks are threads, each with a relay of its own, which this process's
  * proxy serves over sockets. Random ranks are late at random places.
  */
 #include <errno.h>
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "algorithms/multihost/multihost.h"
-#include "algorithms/multihost/relay.h"
+#include "algorithms/nodes/nodes.h"
+#include "algorithms/nodes/relay.h"
 #include "tests/support/data.h"
 #include "tests/support/rdma_wish.h"
 #include "world.h"
@@ -39,7 +39,7 @@ enum { SCRATCH = 2 << 20, MOST_BYTES = 3 * RELAY_STEPS * 16 * 64 };
 static const net_interfaces_t loopback = {"lo", NULL};
 
 typedef struct cluster {
-    uint32_t hosts, each, rounds;
+    uint32_t nodes, each, rounds;
     net_invitation_t invitation;
     world_t *world[ALG_MAX_RANKS];
     uint64_t seed;
@@ -47,7 +47,7 @@ typedef struct cluster {
 
 typedef struct member {
     cluster_t *cluster;
-    uint32_t host, rank; /* on its host */
+    uint32_t node, rank; /* on its node */
     char fault[300];
 } member_t;
 
@@ -66,13 +66,13 @@ static int connect_relay(member_t *m, alg_relay_t *relay)
     net_network_t *network;
     net_meeting_t *meeting;
     rdma_wish_t wish;
-    int error = net_network_open(&loopback, rdma_wish(&wish, m->host), &network, &own);
+    int error = net_network_open(&loopback, rdma_wish(&wish, m->node), &network, &own);
     if (!error)
-        error = net_meeting_join(&c->invitation, &key, m->host, c->hosts, 1, &limit, &meeting);
+        error = net_meeting_join(&c->invitation, &key, m->node, c->nodes, 1, &limit, &meeting);
     if (!error)
         error = net_meeting_exchange(meeting, &own, sizeof(own), all, &limit);
     if (!error)
-        error = net_network_connect(network, &c->invitation, &key, m->host, c->hosts, all, &landing, &limit);
+        error = net_network_connect(network, &c->invitation, &key, m->node, c->nodes, all, &landing, &limit);
     if (error)
         return error;
     net_meeting_leave(meeting);
@@ -83,7 +83,7 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
 {
     const cluster_t *c = m->cluster;
     static const size_t counts[] = {1, 3, 17, 1000, 4099, 20000};
-    const int nranks = (int)(c->hosts * c->each), rank = (int)(m->host * c->each + m->rank);
+    const int nranks = (int)(c->nodes * c->each), rank = (int)(m->node * c->each + m->rank);
     data_case_t d = {.type = world_draw_type(state),
                      .op = (ref_op_t)data_below(state, REF_OPS),
                      .kind = (data_kind_t)data_below(state, DATA_KINDS),
@@ -116,13 +116,13 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
     if (late == (uint32_t)rank)
         usleep(2000);
     alg_relay_call(relay, team, &call, data_below(state, 2));
-    const int status = exchange()->launch_host(team, &call);
-    int host_of[ALG_MAX_RANKS];
+    const int status = exchange()->launch_cpu(team, &call);
+    int node_of[ALG_MAX_RANKS];
     for (int r = 0; r < nranks; r++)
-        host_of[r] = r / (int)c->each;
+        node_of[r] = r / (int)c->each;
     if (status != ALG_STATUS_OK)
         snprintf(m->fault, sizeof m->fault, "status %d", status);
-    else if (!data_right_on(&d, host_of, out.data, 0, 1, m->fault, sizeof m->fault))
+    else if (!data_right_on(&d, node_of, out.data, 0, 1, m->fault, sizeof m->fault))
         ;
     else if (!data_buffer_guarded(&out) || !data_buffer_guarded(&in))
         snprintf(m->fault, sizeof m->fault, "a guard is gone");
@@ -130,7 +130,7 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
     data_buffer_free(&out);
 }
 
-/* All inputs are the largest number of their type: the average must be the same number, although a host's sum is
+/* All inputs are the largest number of their type: the average must be the same number, although a node's sum is
  * infinite. */
 static void average_largest(member_t *m, alg_relay_t *relay, const alg_team_t *team)
 {
@@ -158,7 +158,7 @@ static void average_largest(member_t *m, alg_relay_t *relay, const alg_team_t *t
                                  .blocks = 1,
                                  .threads = 1};
         alg_relay_call(relay, team, &call, false);
-        const int status = exchange()->launch_host(team, &call);
+        const int status = exchange()->launch_cpu(team, &call);
         if (status != ALG_STATUS_OK || memcmp(in, out, sizeof in) != 0)
             snprintf(m->fault, sizeof m->fault, "type %d: status %d, %04x averaged to %04x", types[t].type, status,
                      in[0], out[0]);
@@ -169,10 +169,10 @@ static void *member_main(void *argument)
 {
     member_t *m = argument;
     const cluster_t *c = m->cluster;
-    alg_team_t team = world_team(c->world[m->host], m->rank);
+    alg_team_t team = world_team(c->world[m->node], m->rank);
     alg_relay_t *relay;
     uint64_t state = c->seed;
-    int error = alg_relay_create(ALG_DEVICE_HOST, 0, m->host, c->hosts, &relay);
+    int error = alg_relay_create(ALG_DEVICE_CPU, 0, m->node, c->nodes, &relay);
     if (!error)
         error = connect_relay(m, relay);
     if (error) {
@@ -183,56 +183,56 @@ static void *member_main(void *argument)
     average_largest(m, relay, &team);
     for (int i = 0; i < (int)c->rounds && !m->fault[0]; i++)
         call_once(m, relay, &team, &state);
-    alg_relay_destroy(relay); /* at once: a slower host still needs the last step */
+    alg_relay_destroy(relay); /* at once: a slower node still needs the last step */
     return NULL;
 }
 
-static void run_cluster(uint32_t hosts, uint32_t each, uint32_t rounds)
+static void run_cluster(uint32_t nodes, uint32_t each, uint32_t rounds)
 {
-    cluster_t c = {.hosts = hosts, .each = each, .rounds = rounds, .seed = 1000 * hosts + each};
+    cluster_t c = {.nodes = nodes, .each = each, .rounds = rounds, .seed = 1000 * nodes + each};
     member_t member[ALG_MAX_RANKS];
     pthread_t thread[ALG_MAX_RANKS];
     assert_int_equal(net_invite(&loopback, &c.invitation), 0);
-    for (uint32_t h = 0; h < hosts; h++)
+    for (uint32_t h = 0; h < nodes; h++)
         c.world[h] = world_make(each, ALG_MEMORY_PEER, SCRATCH);
-    for (uint32_t r = 0; r < hosts * each; r++) {
-        member[r] = (member_t){.cluster = &c, .host = r / each, .rank = r % each};
+    for (uint32_t r = 0; r < nodes * each; r++) {
+        member[r] = (member_t){.cluster = &c, .node = r / each, .rank = r % each};
         assert_int_equal(pthread_create(&thread[r], NULL, member_main, &member[r]), 0);
     }
     int wrong = 0;
-    for (uint32_t r = 0; r < hosts * each; r++) {
+    for (uint32_t r = 0; r < nodes * each; r++) {
         pthread_join(thread[r], NULL);
         if (member[r].fault[0])
-            fprintf(stderr, "rank %u of %u x %u: %s\n", r, hosts, each, member[r].fault);
+            fprintf(stderr, "rank %u of %u x %u: %s\n", r, nodes, each, member[r].fault);
         wrong += member[r].fault[0] != 0;
     }
     assert_int_equal(wrong, 0);
-    for (uint32_t h = 0; h < hosts; h++)
+    for (uint32_t h = 0; h < nodes; h++)
         world_free(c.world[h]);
 }
 
-static void hosts_of_one(void **state)
+static void nodes_of_one(void **state)
 {
     (void)state;
     run_cluster(2, 1, 2 * ROUNDS);
     run_cluster(3, 1, 2 * ROUNDS);
 }
 
-static void hosts_of_two(void **state)
+static void nodes_of_two(void **state)
 {
     (void)state;
     run_cluster(2, 2, ROUNDS);
     run_cluster(4, 2, ROUNDS);
 }
 
-static void hosts_of_four(void **state)
+static void nodes_of_four(void **state)
 {
     (void)state;
     run_cluster(2, 4, ROUNDS);
 }
 
-/* A host may end while slower hosts still need its last step. */
-static void hosts_may_end_at_once(void **state)
+/* A node may end while slower nodes still need its last step. */
+static void nodes_may_end_at_once(void **state)
 {
     (void)state;
     for (int i = 0; i < ENDS; i++) {
@@ -244,10 +244,10 @@ static void hosts_may_end_at_once(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_of_one),
-        cmocka_unit_test(hosts_of_two),
-        cmocka_unit_test(hosts_of_four),
-        cmocka_unit_test(hosts_may_end_at_once),
+        cmocka_unit_test(nodes_of_one),
+        cmocka_unit_test(nodes_of_two),
+        cmocka_unit_test(nodes_of_four),
+        cmocka_unit_test(nodes_may_end_at_once),
     };
     return world_run("relay", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

@@ -32,7 +32,7 @@ ncclDataType_t world_draw_type(uint64_t *state)
 
 static bool make_map(alg_map_t *map, alg_memory_t memory, size_t bytes)
 {
-    return memory == ALG_MEMORY_SHM ? alg_map_init_shm(map, bytes) : alg_map_init(map, bytes);
+    return memory == ALG_MEMORY_PINNED ? alg_map_init_shm(map, bytes) : alg_map_init(map, bytes);
 }
 
 size_t world_room(const alg_algorithm_t *algorithm, uint32_t nranks, size_t bytes)

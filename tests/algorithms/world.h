@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * world.h - ranks of kernels on the host device, in one process: scratch is plain
+ * world.h - ranks of kernels on the CPU device, in one process: scratch is plain
  * memory, and a rank's kernels run in the thread that calls them.
  */
 #ifndef TEST_WORLD_H

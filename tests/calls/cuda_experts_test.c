@@ -58,7 +58,7 @@ ncclResult_t shim_experts_check_combine(const shim_experts_handle_t *handle, con
     return check(handle, true, call);
 }
 
-int alg_experts_launch_host(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call)
+int alg_experts_launch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call)
 {
     (void)team, (void)shape, (void)call;
     return ALG_STATUS_ABORTED;

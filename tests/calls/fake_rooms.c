@@ -11,7 +11,7 @@
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/share.h"
-#include "shim/host/table.h"
+#include "shim/cpu/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
@@ -440,7 +440,7 @@ bool net_device_lost(int device, uint64_t life)
     return life != 0 && life != fake.life;
 }
 
-/* ---- Set-up and host mode ------------------------------------------------------------------ */
+/* ---- Set-up and CPU mode ------------------------------------------------------------------ */
 
 ncclResult_t shim_attach_after_group(ncclResult_t group_result)
 {
@@ -477,12 +477,12 @@ void net_device_leave(net_visit_t *visit)
         cudaSetDevice((int)(uintptr_t)visit->context);
 }
 
-bool shim_host_mode(void)
+bool shim_cpu_mode(void)
 {
     return false;
 }
 
-const shim_real_t *shim_host_nccl(void)
+const shim_real_t *shim_cpu_nccl(void)
 {
     return NULL;
 }

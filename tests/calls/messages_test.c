@@ -7,7 +7,7 @@
  */
 #include "fake_calls.h"
 #include "shim/call/group.h"
-#include "shim/host/host.h"
+#include "shim/cpu/cpu.h"
 #include "shunt.h"
 
 static ncclResult_t send_to(shim_comm_t *comm, size_t count, int peer, int stream)

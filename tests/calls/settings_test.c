@@ -122,7 +122,8 @@ static void defaults(void **state)
 static void right_values(void **state)
 {
     (void)state;
-    assert_taken("SHUNT_DEVICE", "host", "host");
+    assert_taken("SHUNT_DEVICE", "cpu", "cpu");
+    assert_taken("SHUNT_DEVICE", "host", "host"); /* its older name */
     assert_taken("SHUNT_DEVICE", "CUDA", "CUDA");
     assert_taken("SHUNT_ENABLE", "0", "0");
     assert_taken("SHUNT_NCCL_PATH", "/a/path", "/a/path");
@@ -145,7 +146,7 @@ static void right_values(void **state)
 static void wrong_values(void **state)
 {
     (void)state;
-    assert_refused("SHUNT_DEVICE", "gpu", "auto", "auto, cuda or host");
+    assert_refused("SHUNT_DEVICE", "gpu", "auto", "auto, cuda or cpu");
     assert_refused("SHUNT_ENABLE", "yes", "1", "0 or 1");
     assert_refused("SHUNT_ENABLE", "10", "1", "0 or 1");
     assert_refused("SHUNT_ALGO", "allreduce:0-64K=magic", "", "an algorithm's name");

@@ -321,9 +321,9 @@ static int check_places(void *argument)
     shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_BFLOAT16, true), 65536, &choice);
     shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_INT32, false), 65536, &choice);
     shim_count_forwarded(ALG_ALL_REDUCE, shim_place(&two, (alg_type_t)99, false), 65536, SEL_FORWARD_TABLE, NULL);
-    sel_topology_t host = four;
-    host.memory = ALG_MEMORY_SHM;
-    shim_count_taken(ALG_ALL_REDUCE, shim_place(&host, ALG_BFLOAT16, false), 65536, &choice);
+    sel_topology_t pinned = four;
+    pinned.memory = ALG_MEMORY_PINNED;
+    shim_count_taken(ALG_ALL_REDUCE, shim_place(&pinned, ALG_BFLOAT16, false), 65536, &choice);
     char *text = shim_statistics_text();
     fputs(text, stderr);
     free(text);

@@ -147,7 +147,7 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     if options.worker:
         worker(options)
         return
-    host = os.environ.get("SHUNT_DEVICE") == "host"  # the host device has no NCCL to compare with
+    host = os.environ.get("SHUNT_DEVICE") == "cpu"  # the CPU device has no NCCL to compare with
     gpus = options.gpus or (4 if host else gpus_here())
     if gpus < 2:
         print("SKIP: two GPUs are needed")

@@ -5,7 +5,7 @@
 Each worker makes a communicator of its own, then: all-reduce with sum, product, min, max and average; broadcast and
 scatter of weights from worker 0, gather of results to it; all-gather and reduce-scatter; scatter and gather again by
 sends and receives in a group. Needs two GPUs or more and CUDA's
-runtime library, nothing else; with SHUNT_DEVICE=host it needs no GPU, and makes the calls that the host device
+runtime library, nothing else; with SHUNT_DEVICE=cpu it needs no GPU, and makes the calls that the CPU device
 has. The last line is `N passed, N failed`.
 """
 

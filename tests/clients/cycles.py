@@ -6,7 +6,7 @@ A long-lived communicator of all ranks stays beside the short-lived ones. Prints
 with Shunt and without, as NOTE lines, and checks that free device memory after the last cycle is what it was after the
 twentieth (to 2 MB). Needs two GPUs or more and CUDA's runtime library. As many cycles as the time allows, at most
 CYCLES (default 1000). Ranks are processes, for which the real NCCL needs half a second a cycle, or with RANKS=threads
-threads of one. With SHUNT_DEVICE=host it needs no GPU and checks mappings instead. The last line is `N passed, N
+threads of one. With SHUNT_DEVICE=cpu it needs no GPU and checks mappings instead. The last line is `N passed, N
 failed`.
 """
 

@@ -5,9 +5,9 @@
 Killed: each survivor gets the error from ncclCommGetAsyncError, aborts, and makes a new communicator with the others,
 or alone if there were two. Freed: one rank never calls; an abort, revoke, or shrink with abort ends the waits of the
 others. On GPUs SHUNT_TIMEOUT_MS=2000 ends the waits for a dead rank, within 5 s, and kernels are freed within 0.1 s. On
-the host device, on a possibly busy processor, no time is checked: SHUNT_TIMEOUT_MS is longer than the test, so that
+the CPU device, on a possibly busy processor, no time is checked: SHUNT_TIMEOUT_MS is longer than the test, so that
 only the check of peers, or the abort, can end a wait. The real NCCL has no such limits, so there is no comparison.
-Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
+Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=cpu. The last line is `N passed, N failed`.
 """
 
 import ctypes
@@ -139,7 +139,7 @@ def play(scene, n):
 
 
 def worker(options):
-    host = os.environ.get("SHUNT_DEVICE") == "host"
+    host = os.environ.get("SHUNT_DEVICE") == "cpu"
     os.environ["SHUNT_TIMEOUT_MS"] = "600000" if host else "2000"
     for scene in ("killed", "abort", "revoke", "shrink"):
         if client.wanted(options, scene):
@@ -154,7 +154,7 @@ def main():
     if options.worker:
         worker(options)
         return
-    options.gpus = options.gpus or (3 if os.environ.get("SHUNT_DEVICE") == "host" else client.gpus_here())
+    options.gpus = options.gpus or (3 if os.environ.get("SHUNT_DEVICE") == "cpu" else client.gpus_here())
     if options.gpus < 2:
         print("SKIP: two GPUs are needed")
         sys.exit(77)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL, and memory for it, through ctypes: on GPUs with libcudart, on Shunt's host device with nothing else.
+"""NCCL, and memory for it, through ctypes: on GPUs with libcudart, on Shunt's CPU device with nothing else.
 
-Independent of Shunt, except for the check for its host device, which has no streams and uses the process's own
+Independent of Shunt, except for the check for its CPU device, which has no streams and uses the process's own
 memory.
 """
 
@@ -115,7 +115,7 @@ class Device:
             self.check(self.cuda.cudaFree(memory))
 
     def free_bytes(self):
-        """A stream of the GPU; on the host, none."""
+        """A stream of the GPU; on the CPU device, none."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         if self.cuda:
             self.check(self.cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))

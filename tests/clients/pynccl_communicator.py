@@ -10,7 +10,7 @@ results known bit by bit. PYNCCL names a folder with the files of pynccl_wrapper
     scripts/wheel_files.py sglang FOLDER srt/distributed/device_communicators/pynccl.py
 
 Small stand-ins replace their other imports. One process a rank, with PyTorch; on two GPUs or more, or
-on the host device. The last line is `N passed, N failed`.
+on the CPU device. The last line is `N passed, N failed`.
 """
 
 import contextlib

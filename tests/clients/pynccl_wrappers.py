@@ -8,7 +8,7 @@ the wrapper (and vLLM's utils/nccl.py) is loaded, with small stand-ins for its i
     scripts/wheel_files.py vllm FOLDER device_communicators/pynccl_wrapper.py vllm/utils/nccl.py
     scripts/wheel_files.py sglang FOLDER srt/distributed/device_communicators/pynccl_wrapper.py
 
-Ranks are threads. On the host device, or on two GPUs or more. The last line is `N passed, N failed`.
+Ranks are threads. On the CPU device, or on two GPUs or more. The last line is `N passed, N failed`.
 """
 
 import ctypes
@@ -102,7 +102,7 @@ def programs(wanted):
 
 
 class Host:
-    """Stands for NCCL in Device's query whether this is Shunt's host device."""
+    """Stands for NCCL in Device's query whether this is Shunt's CPU device."""
 
     def __init__(self, library):
         self.host = hasattr(library, "shunt_host_mode") and bool(library.shunt_host_mode())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.h - a rank's group and the tensors of a dispatch with the combine that undoes it, for tests on the host
+ * experts.h - a rank's group and the tensors of a dispatch with the combine that undoes it, for tests on the CPU device
  * device and on GPUs.
  *
  * Rows are small whole numbers and weights are powers of two, so sums are exact. Experts return the rows unchanged.
@@ -37,7 +37,7 @@ typedef struct experts_round {
     float *want; /* of `combined` */
 } experts_round_t;
 
-/* Where tensors live, and what makes and ends a call; zero: the host device's. Memory is also the host's. */
+/* Where tensors live, and what makes and ends a call; zero: the CPU device's. Memory is the host's, too. */
 typedef struct experts_place {
     const shim_experts_service_t *service; /* instead of shuntExperts' */
     void *(*make)(size_t bytes);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""script_calls.py - scripts/expert_calls.py with Shunt's libraries on the host device: both layouts, exact results.
+"""script_calls.py - scripts/expert_calls.py with Shunt's libraries on the CPU device: both layouts, exact results.
 
 usage: script_calls.py SOURCE_FOLDER LIBNCCL_EP     (LD_LIBRARY_PATH has the folder of libnccl.so.2)
 

@@ -3,7 +3,7 @@
  * Groups' calls in the account: they are counted and traced, a rank that is late is named, and ranks that call
  * different things are reported.
  */
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "experts.h"
 
 #include <glob.h>
@@ -235,7 +235,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_late_in_a_staged_call_is_named),
         cmocka_unit_test(different_calls_end_the_communicator),
     };
-    host_limit(60);
+    cpu_limit(60);
     snprintf(g_folder, sizeof(g_folder), "/tmp/shunt-account-XXXXXX");
     if (mkdtemp(g_folder) == NULL)
         return 1;

@@ -2,7 +2,7 @@
 /*
  * Who is served: all ranks of a group or none, with one reason, whatever one of them wants, does or suffers.
  */
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "experts.h"
 
 #include <signal.h>
@@ -35,9 +35,9 @@ static void all_ranks_are_served(void **state)
 {
     (void)state;
     for (int nranks = 2; nranks <= 8; nranks += nranks < 4 ? 1 : 4)
-        host_run(RANKS_THREADS, nranks, served_body, NULL);
-    host_run(RANKS_PROCESSES, 2, served_body, NULL);
-    host_run(RANKS_PROCESSES, 4, served_body, NULL);
+        cpu_run(RANKS_THREADS, nranks, served_body, NULL);
+    cpu_run(RANKS_PROCESSES, 2, served_body, NULL);
+    cpu_run(RANKS_PROCESSES, 4, served_body, NULL);
 }
 
 static void refuse_masks(ncclEpGroupConfig_t *config)
@@ -115,8 +115,8 @@ static void refused_body(ranks_t *ranks)
 static void one_refusal_forwards_all(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 3, refused_body, NULL);
-    host_run(RANKS_PROCESSES, 2, refused_body, NULL);
+    cpu_run(RANKS_THREADS, 3, refused_body, NULL);
+    cpu_run(RANKS_PROCESSES, 2, refused_body, NULL);
 }
 
 static void arguments_body(ranks_t *ranks)
@@ -134,7 +134,7 @@ static void arguments_body(ranks_t *ranks)
 static void arguments_are_checked(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, arguments_body, NULL);
+    cpu_run(RANKS_THREADS, 2, arguments_body, NULL);
 }
 
 static void alone_body(ranks_t *ranks)
@@ -148,7 +148,7 @@ static void alone_body(ranks_t *ranks)
 static void one_rank_is_forwarded(void **state)
 {
     (void)state;
-    host_run(RANKS_PROCESSES, 1, alone_body, NULL);
+    cpu_run(RANKS_PROCESSES, 1, alone_body, NULL);
 }
 
 static void dies_body(ranks_t *ranks)
@@ -202,6 +202,6 @@ int main(void)
         cmocka_unit_test(arguments_are_checked),        cmocka_unit_test(one_rank_is_forwarded),
         cmocka_unit_test(a_dead_rank_ends_the_meeting), cmocka_unit_test(a_rank_that_does_not_come_is_not_waited_for),
     };
-    host_limit(60);
+    cpu_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

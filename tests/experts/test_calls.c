@@ -3,7 +3,7 @@
  * Calls that follow each other in any order: staged ones with others in between, several handles and groups, memory of
  * the caller or its allocator, the recipes that leave the rows as they are.
  */
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "experts.h"
 
 #include <string.h>
@@ -58,8 +58,8 @@ static void staged_body(ranks_t *ranks)
 static void staged_calls_let_others_pass(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 3, staged_body, NULL);
-    host_run(RANKS_PROCESSES, 4, staged_body, NULL);
+    cpu_run(RANKS_THREADS, 3, staged_body, NULL);
+    cpu_run(RANKS_PROCESSES, 4, staged_body, NULL);
 }
 
 enum { ROOMS = 4 };
@@ -98,7 +98,7 @@ static void rooms_body(ranks_t *ranks)
 static void rooms_are_taken_and_given_back(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, rooms_body, NULL);
+    cpu_run(RANKS_THREADS, 2, rooms_body, NULL);
 }
 
 /* Groups and collectives of one communicator share nothing. */
@@ -123,8 +123,8 @@ static void groups_body(ranks_t *ranks)
 static void groups_share_nothing(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, groups_body, NULL);
-    host_run(RANKS_PROCESSES, 3, groups_body, NULL);
+    cpu_run(RANKS_THREADS, 2, groups_body, NULL);
+    cpu_run(RANKS_PROCESSES, 3, groups_body, NULL);
 }
 
 /* ---- Memory ---- */
@@ -160,7 +160,7 @@ static void callers_body(ranks_t *ranks)
 static void a_handle_takes_memory_of_any_alignment(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, callers_body, NULL);
+    cpu_run(RANKS_THREADS, 2, callers_body, NULL);
 }
 
 typedef struct account {
@@ -210,7 +210,7 @@ static void allocator_body(ranks_t *ranks)
 static void the_programs_allocator_is_used(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, allocator_body, NULL);
+    cpu_run(RANKS_THREADS, 2, allocator_body, NULL);
 }
 
 /* ---- Recipes ---- */
@@ -244,7 +244,7 @@ static void forwarded_body(ranks_t *ranks)
 static void scales_travel_with_their_tokens(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 3, forwarded_body, NULL);
+    cpu_run(RANKS_THREADS, 3, forwarded_body, NULL);
 }
 
 /* bf16 ones become e4m3 with scales that give ones back: the kernels' tests have all values. */
@@ -280,7 +280,7 @@ static void quantized_body(ranks_t *ranks)
 static void tokens_are_quantized(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, quantized_body, NULL);
+    cpu_run(RANKS_THREADS, 2, quantized_body, NULL);
 }
 
 int main(void)
@@ -291,6 +291,6 @@ int main(void)
         cmocka_unit_test(the_programs_allocator_is_used), cmocka_unit_test(scales_travel_with_their_tokens),
         cmocka_unit_test(tokens_are_quantized),
     };
-    host_limit(30);
+    cpu_limit(30);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /*
  * What a call refuses: each fault gives an error with a text, launches nothing, and leaves the group in order.
  */
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "experts.h"
 
 #include <string.h>
@@ -427,7 +427,7 @@ static void faults_body(ranks_t *ranks)
 static void every_fault_of_a_call_is_an_error(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, faults_body, NULL);
+    cpu_run(RANKS_THREADS, 2, faults_body, NULL);
 }
 
 /* ---- Handles ---- */
@@ -468,7 +468,7 @@ static void handles_body(ranks_t *ranks)
 static void faults_of_a_handle_are_errors(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, handles_body, NULL);
+    cpu_run(RANKS_THREADS, 2, handles_body, NULL);
 }
 
 static void choices_body(ranks_t *ranks)
@@ -513,7 +513,7 @@ static void choices_body(ranks_t *ranks)
 static void faults_of_choices_change_nothing(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, choices_body, NULL);
+    cpu_run(RANKS_THREADS, 2, choices_body, NULL);
 }
 
 int main(void)
@@ -523,6 +523,6 @@ int main(void)
         cmocka_unit_test(faults_of_a_handle_are_errors),
         cmocka_unit_test(faults_of_choices_change_nothing),
     };
-    host_limit(20);
+    cpu_limit(20);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

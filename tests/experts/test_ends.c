@@ -3,7 +3,7 @@
  * Ends: destroys in any order, ranks that die or abort while others wait, time-outs, and memory after a thousand
  * groups.
  */
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "experts.h"
 
 #include <pthread.h>
@@ -51,8 +51,8 @@ static void orders_body(ranks_t *ranks)
 static void any_order_of_destroys_is_safe(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, orders_body, NULL);
-    host_run(RANKS_PROCESSES, 3, orders_body, NULL);
+    cpu_run(RANKS_THREADS, 2, orders_body, NULL);
+    cpu_run(RANKS_PROCESSES, 3, orders_body, NULL);
 }
 
 /* ---- Faults ---- */
@@ -165,7 +165,7 @@ static void a_call_alone_times_out(void **state)
     static const uint64_t none = 0, short_ns = 300000000;
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = call_limit, .body = alone_body, .arg = &none};
     assert_int_equal(ranks_run(&plan), 0);
-    host_run(RANKS_THREADS, 2, alone_body, &short_ns); /* the group's own limit, below the library's */
+    cpu_run(RANKS_THREADS, 2, alone_body, &short_ns); /* the group's own limit, below the library's */
 }
 
 static void *abort_soon(void *comm)
@@ -201,8 +201,8 @@ static void abort_body(ranks_t *ranks)
 static void an_abort_ends_a_waiting_call(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 2, abort_body, NULL);
-    host_run(RANKS_PROCESSES, 2, abort_body, NULL);
+    cpu_run(RANKS_THREADS, 2, abort_body, NULL);
+    cpu_run(RANKS_PROCESSES, 2, abort_body, NULL);
 }
 
 /* ---- A thousand groups ---- */
@@ -236,7 +236,7 @@ static void thousand_body(ranks_t *ranks)
 static void a_thousand_groups_leave_nothing(void **state)
 {
     (void)state;
-    host_run(RANKS_PROCESSES, 2, thousand_body, NULL);
+    cpu_run(RANKS_PROCESSES, 2, thousand_body, NULL);
 }
 
 int main(void)
@@ -246,6 +246,6 @@ int main(void)
         cmocka_unit_test(a_rank_killed_at_any_time_hangs_nobody), cmocka_unit_test(a_call_alone_times_out),
         cmocka_unit_test(an_abort_ends_a_waiting_call),           cmocka_unit_test(a_thousand_groups_leave_nothing),
     };
-    host_limit(60);
+    cpu_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /*
  * The same rounds through libnccl_ep.so.0, as a program makes them: that library finds libnccl.so.2 in the process.
  */
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "experts.h"
 
 /* ---- The library as a service ---- */
@@ -92,8 +92,8 @@ static void rounds_body(ranks_t *ranks)
 static void the_library_serves_rounds(void **state)
 {
     (void)state;
-    host_run(RANKS_THREADS, 3, rounds_body, NULL);
-    host_run(RANKS_PROCESSES, 2, rounds_body, NULL);
+    cpu_run(RANKS_THREADS, 3, rounds_body, NULL);
+    cpu_run(RANKS_PROCESSES, 2, rounds_body, NULL);
 }
 
 /* Without NVIDIA's library nothing can be forwarded. */
@@ -114,7 +114,7 @@ static void refused_body(ranks_t *ranks)
 static void what_is_not_served_is_an_error(void **state)
 {
     (void)state;
-    host_run(RANKS_PROCESSES, 2, refused_body, NULL);
+    cpu_run(RANKS_PROCESSES, 2, refused_body, NULL);
 }
 
 int main(void)
@@ -124,6 +124,6 @@ int main(void)
         cmocka_unit_test(what_is_not_served_is_an_error),
     };
     experts_place.service = &library;
-    host_limit(20);
+    cpu_limit(20);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

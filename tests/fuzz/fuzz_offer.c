@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     net_mapping_t *mapping = NULL;
     net_offer_t changed;
     if (!own)
-        expect(net_memory_create(NET_MEMORY_HOST, 0, BYTES, &own, offer) == 0);
+        expect(net_memory_create(NET_MEMORY_SHARED, 0, BYTES, &own, offer) == 0);
     const bool foreign = size > 0 && (data[0] & 1);
     if (size > 0)
         data++, size--;

@@ -53,19 +53,20 @@ static void try_link(const sel_measured_t *link)
     expect(memcmp(link, &file.link, sizeof *link) == 0);
 }
 
-static void try_host(const sel_host_measured_t *host)
+static void try_pinned(const sel_pinned_measured_t *pinned)
 {
     char text[3 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
     sel_file_row_t row;
     sel_file_t file;
-    if (host->store_bytes_per_us == 0)
+    if (pinned->store_bytes_per_us == 0)
         return;
-    expect(host->load_bytes_per_us > 0 && host->gpus >= 2 && host->gpus <= ALG_MAX_RANKS && host->one_way_ns > 0);
+    expect(pinned->load_bytes_per_us > 0 && pinned->gpus >= 2 && pinned->gpus <= ALG_MAX_RANKS &&
+           pinned->one_way_ns > 0);
     sel_file_head(1, text);
-    sel_file_host(host, text + strlen(text));
+    sel_file_pinned(pinned, text + strlen(text));
     expect(sel_file_open(&file, text, strlen(text), fault));
     expect(sel_file_next(&file, &row, fault) == SEL_FILE_END);
-    expect(memcmp(host, &file.host, sizeof *host) == 0);
+    expect(memcmp(pinned, &file.pinned, sizeof *pinned) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -84,6 +85,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             expect_fault(fault);
     }
     try_link(&file.link);
-    try_host(&file.host);
+    try_pinned(&file.pinned);
     return 0;
 }

@@ -33,7 +33,7 @@ static void ask_everything(void)
         return;
     const sel_topology_t topology = sel_machine_topology(&machine, all, machine.gpus);
     sel_topology_class(&topology, class);
-    require(topology.link > SEL_LINK_HOST && topology.link < SEL_LINK_COUNT && strlen(class) < sizeof class);
+    require(topology.link > SEL_LINK_CPU && topology.link < SEL_LINK_COUNT && strlen(class) < sizeof class);
 }
 
 static char *printed(const sel_machine_t *what, void (*how)(const sel_machine_t *, FILE *), size_t *bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "crowd.h"
 
-/* Thread 0 alone reads the host's memory, and seldom, so that the link stays free. */
+/* Thread 0 alone reads pinned memory, and seldom, so that the link stays free. */
 static __global__ void __launch_bounds__(1024) stand(const volatile int *go)
 {
     if (threadIdx.x == 0)

@@ -179,7 +179,7 @@ static void abort_many(gpu_t *gpu)
     CHECK(now + ((size_t)300 << 20) > first);
 }
 
-/* Results are right if each rank's host is sometimes late by up to 20 ms, and once by a second. */
+/* Results are right if each rank's node is sometimes late by up to 20 ms, and once by a second. */
 static void stalled(gpu_t *gpu)
 {
     uint64_t shared = gpu->options->seed, own = shared + (uint64_t)gpu->rank + 1, hash = 0;
@@ -238,7 +238,7 @@ static double through(gpu_t *gpu, cudaGraphExec_t exec, const cudaEvent_t event[
     return gpu_median(times, ROUNDS);
 }
 
-/* A call is not slow after its peer was late, although a kernel that waits long polls words in host memory. */
+/* A call is not slow after its peer was late, although a kernel that waits long polls words in pinned memory. */
 static void late(gpu_t *gpu)
 {
     static const size_t bytes[] = {64 << 10, 256 << 10, 4 << 20, 64 << 20};

@@ -12,7 +12,7 @@
 #include <shunt.h>
 #include <string.h>
 
-/* Without peer access short messages use host memory, on children, too, and all sums are right. */
+/* Without peer access short messages use pinned memory, on children, too, and all sums are right. */
 static void no_peer_access(gpu_t *gpu)
 {
     uint64_t hash = 0;

@@ -6,7 +6,7 @@
  * With descriptor 2 closed, a rank can report a failure only by its exit status.
  */
 #define _GNU_SOURCE
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 
 #include "tests/support/skips.h"
 
@@ -93,17 +93,17 @@ static void at_the_default_level_body(ranks_t *ranks)
     closed_body(ranks);
 }
 
-static void only_on_one_host(void)
+static void only_on_one_node(void)
 {
-    if (!getenv("RANKS_PER_HOST"))
+    if (!getenv("RANKS_PER_NODE"))
         return;
-    skip_because("only ranks of one host");
+    skip_because("only ranks of one node");
 }
 
 static void closed_stderr_at_the_default_level(void **state)
 {
     (void)state;
-    only_on_one_host(); /* between hosts such settings are an error */
+    only_on_one_node(); /* between nodes such settings are an error */
     run(at_the_default_level_body, NULL, quiet);
 }
 
@@ -212,7 +212,7 @@ static void the_logs_number_reused(void **state)
 {
     char name[64];
     (void)state;
-    only_on_one_host(); /* between hosts it closes the sockets, too */
+    only_on_one_node(); /* between nodes it closes the sockets, too */
     snprintf(name, sizeof(name), "%s/log", folder);
     run(closes_all_body, name, talkative);
     /* A line of each rank for each of the six communicators. */
@@ -222,7 +222,7 @@ static void the_logs_number_reused(void **state)
 
 int main(void)
 {
-    host_limit(60);
+    cpu_limit(60);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_standard_descriptors),
         cmocka_unit_test(closed_stderr_at_the_default_level),

@@ -5,7 +5,7 @@
  * The program's clock_gettime replaces libc's, for the library, too.
  */
 #define _GNU_SOURCE
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 
 #include <string.h>
 #include <sys/syscall.h>
@@ -21,7 +21,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return 0;
 }
 
-static void hosts_body(ranks_t *ranks)
+static void nodes_body(ranks_t *ranks)
 {
     float in = 1, out = 0;
     atomic_store(&frozen, true);
@@ -34,9 +34,9 @@ static void hosts_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-static void two_hosts_meet(void **state)
+static void two_nodes_meet(void **state)
 {
-    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .seconds = 60, .body = hosts_body};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .seconds = 60, .body = nodes_body};
     (void)state;
     assert_int_equal(ranks_run(&plan), 0);
 }
@@ -61,9 +61,9 @@ static void a_missing_rank_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_hosts_meet),
+        cmocka_unit_test(two_nodes_meet),
         cmocka_unit_test(a_missing_rank_is_noticed),
     };
-    host_limit(30);
+    cpu_limit(30);
     return cmocka_run_group_tests_name("frozen", tests, NULL, NULL);
 }

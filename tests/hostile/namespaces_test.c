@@ -6,7 +6,7 @@
  * Namespaces and other users need root, or a kernel that lets users make namespaces; without, cases are skipped.
  */
 #define _GNU_SOURCE
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 
 #include "tests/support/skips.h"
 
@@ -322,7 +322,7 @@ static void the_first_thread_ends(void **state)
 
 int main(void)
 {
-    host_limit(60);
+    cpu_limit(60);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(user_namespaces),
         cmocka_unit_test(user_namespaces_of_a_user),

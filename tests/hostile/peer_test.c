@@ -9,7 +9,7 @@
  * the address sanitizer.)
  */
 #define _GNU_SOURCE
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -77,11 +77,11 @@ static size_t distort(lie_t lie, uint32_t stage, uint8_t record[NET_RECORD_BYTES
 static void offer_little(uint8_t record[NET_RECORD_BYTES], net_memory_t **memory)
 {
     uint8_t offer[NET_OFFER_BYTES];
-    CHECK(net_memory_create(NET_MEMORY_HOST, 0, 4096, memory, offer) == 0);
+    CHECK(net_memory_create(NET_MEMORY_SHARED, 0, 4096, memory, offer) == 0);
     memcpy(record + sizeof(int32_t), offer, sizeof(offer));
 }
 
-/* In host mode: the second try is made when the first fails. */
+/* In CPU mode: the second try is made when the first fails. */
 static const uint32_t stages[] = {STAGE_IDENTITY,
                                   STAGE_AGREE,
                                   STAGE_FIRST_TRY + TRY_OFFER,
@@ -190,6 +190,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(lies)};
     if (argc > 1)
         first_seed = strtoull(argv[1], NULL, 10);
-    host_limit(180);
+    cpu_limit(180);
     return cmocka_run_group_tests_name("peer", tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
  * those cases are skipped.
  */
 #define _GNU_SOURCE
-#include "../host/host.h"
+#include "../cpu/cpu.h"
 #include "tests/support/skips.h"
 
 #include <dirent.h>
@@ -166,7 +166,7 @@ static void shm_is_closed(void **state)
     under("/dev/shm", "size=1m,mode=0755", closed_body);
 }
 
-/* Containers with separate IPC namespaces are treated as different hosts. */
+/* Containers with separate IPC namespaces are treated as different nodes. */
 static void shm_is_not_shared(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = apart_body};
@@ -315,14 +315,14 @@ static void memfd_is_forbidden(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* Two ranks on two hosts without a common interface get an error. */
+/* Two ranks on two nodes without a common interface get an error. */
 static void no_interface_body(ranks_t *ranks)
 {
     char log[] = "/tmp/shunt-interface-XXXXXX", text[4096] = "";
     int fd = mkstemp(log);
     CHECK(fd >= 0 && setenv("SHUNT_DEBUG_FILE", log, 1) == 0);
     setenv("NCCL_HOSTID", ranks->rank ? "one" : "other", 1);
-    fails(ranks, "1 of 2 ranks came within 500 ms, and the id does not say where ranks of other hosts meet",
+    fails(ranks, "1 of 2 ranks came within 500 ms, and the id does not say where ranks of other nodes meet",
           "a rank died or gave up");
     CHECK(read(fd, text, sizeof(text) - 1) >= 0);
     CHECK(ranks->rank > 0 || strstr(text, "NCCL_SOCKET_IFNAME=nothing names no interface"));
@@ -607,6 +607,6 @@ int main(void)
         cmocka_unit_test(stranger_gains_nothing),
         cmocka_unit_test(strangers_know_no_names),
     };
-    host_limit(100);
+    cpu_limit(100);
     return cmocka_run_group_tests_name("surroundings", tests, NULL, NULL);
 }

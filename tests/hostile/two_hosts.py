@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of tests/hostile/test_two_hosts.py: RANK of NRANKS, the id in the file ID. Acts: sum (twice, then destroy),
+"""One rank of tests/hostile/test_two_nodes.py: RANK of NRANKS, the id in the file ID. Acts: sum (twice, then destroy),
 cut (a sum, then wait for the file ID.cut, then a sum that must fail)."""
 
 import ctypes

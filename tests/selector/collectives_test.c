@@ -328,13 +328,13 @@ static void bytes_decide_a_messages_route(void **state)
     }
 }
 
-/* The host device and a deterministic plan serve every collective at every size. */
+/* The CPU device and a deterministic plan serve every collective at every size. */
 static void nothing_forwarded(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
-        const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = n}, pcie = {.link = SEL_LINK_PCIE, .nranks = n};
-        plan_of(&host, "", NULL);
+        const sel_topology_t cpu = {.link = SEL_LINK_CPU, .nranks = n}, pcie = {.link = SEL_LINK_PCIE, .nranks = n};
+        plan_of(&cpu, "", NULL);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             expect((alg_collective_t)c, 1008, c == ALG_ALL_REDUCE ? "oneshot" : one_crossing(c));
             const bool message = c == ALG_SEND_RECV;

@@ -253,19 +253,19 @@ static const alg_algorithm_t *choose_shm(const sel_topology_t *topology, int col
     return sel_cost_choose(topology, &map, (alg_collective_t)collective, bytes).algorithm;
 }
 
-/* Through host memory the model takes short all-reduces, other collectives with a sufficient gain, and long messages
+/* Through pinned memory the model takes short all-reduces, other collectives with a sufficient gain, and long messages
  * only if they were measured; and it never chooses an algorithm for a memory that the communicator lacks. */
-static void through_the_host(void **state)
+static void through_pinned(void **state)
 {
     (void)state;
     for (uint32_t ranks = 2; ranks <= ALG_MAX_RANKS; ranks++) {
-        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_SHM, .nranks = ranks, .arch = 89};
+        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_PINNED, .nranks = ranks, .arch = 89};
         for (int c = 0; c < ALG_SEND_RECV; c++) {
             assert_true(choose_shm(&topology, c, 1024) || c != ALG_ALL_REDUCE);
             assert_null(choose_shm(&topology, c, 64 << 20));
             for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
                 const alg_algorithm_t *algorithm = choose_shm(&topology, c, sel_cost_bound(i));
-                assert_true(!algorithm || algorithm->memory == ALG_MEMORY_SHM);
+                assert_true(!algorithm || algorithm->memory == ALG_MEMORY_PINNED);
             }
         }
         assert_null(choose_shm(&topology, ALG_SEND_RECV, 64 << 10));
@@ -276,15 +276,15 @@ static void through_the_host(void **state)
 
 /* With the figures of H200 the model is close to the measurements (selector/measured/shm-*-2-h200.csv), and every call
  * that it takes was faster than NCCL. */
-static void near_the_host(void **state)
+static void near_the_pinned(void **state)
 {
     (void)state;
     const sel_topology_t two = {
         .link = SEL_LINK_NVSWITCH,
-        .memory = ALG_MEMORY_SHM,
+        .memory = ALG_MEMORY_PINNED,
         .nranks = 2,
         .arch = 90,
-        .host = {.store_bytes_per_us = 51000, .load_bytes_per_us = 50000, .gpus = 2, .one_way_ns = 1660}};
+        .pinned = {.store_bytes_per_us = 51000, .load_bytes_per_us = 50000, .gpus = 2, .one_way_ns = 1660}};
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 1024)->name, "shm-oneshot");
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 16 << 10)->name, "shm-oneshot");
     assert_non_null(choose_shm(&two, ALG_ALL_REDUCE, 64 << 10));
@@ -312,15 +312,15 @@ static void near_the_host(void **state)
 }
 
 /* On four GPUs, for which only NCCL's times are known, the model predicts a gain for every call that it takes. */
-static void four_through_the_host(void **state)
+static void four_through_the_pinned(void **state)
 {
     (void)state;
     const sel_topology_t four = {
         .link = SEL_LINK_NVSWITCH,
-        .memory = ALG_MEMORY_SHM,
+        .memory = ALG_MEMORY_PINNED,
         .nranks = 4,
         .arch = 90,
-        .host = {.store_bytes_per_us = 30000, .load_bytes_per_us = 36000, .gpus = 4, .one_way_ns = 1660}};
+        .pinned = {.store_bytes_per_us = 30000, .load_bytes_per_us = 36000, .gpus = 4, .one_way_ns = 1660}};
     char line[LINE_BYTES], collective[24];
     int taken = 0, rows = 0;
     alg_map_t map;
@@ -351,9 +351,9 @@ int main(int argc, char **argv)
         return 2;
     }
     folder = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_best),        cmocka_unit_test(unsure),
-                                       cmocka_unit_test(measured_links),       cmocka_unit_test(late_links),
-                                       cmocka_unit_test(through_the_host),     cmocka_unit_test(near_the_host),
-                                       cmocka_unit_test(four_through_the_host)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_best),          cmocka_unit_test(unsure),
+                                       cmocka_unit_test(measured_links),         cmocka_unit_test(late_links),
+                                       cmocka_unit_test(through_pinned),         cmocka_unit_test(near_the_pinned),
+                                       cmocka_unit_test(four_through_the_pinned)};
     return cmocka_run_group_tests(tests, read_figures, NULL);
 }

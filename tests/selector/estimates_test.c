@@ -100,7 +100,7 @@ static uint64_t band_begin(uint64_t bytes)
 static const alg_algorithm_t *estimate(unsigned ranks, bool shm, alg_collective_t collective, uint64_t bytes)
 {
     const sel_topology_t topology = {.link = SEL_LINK_NVSWITCH,
-                                     .memory = shm ? ALG_MEMORY_SHM : ALG_MEMORY_PEER,
+                                     .memory = shm ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER,
                                      .nranks = ranks,
                                      .arch = 90,
                                      .multiprocessors = 132,
@@ -124,7 +124,7 @@ static void check_row(const char *file, const columns_t *at, char *cell[MOST_COL
         return; /* the real NCCL served the call */
     totals->calls++;
     totals->slower += us > nccl_us;
-    if (estimate(ranks, measured->memory == ALG_MEMORY_SHM, collective, bytes) != measured)
+    if (estimate(ranks, measured->memory == ALG_MEMORY_PINNED, collective, bytes) != measured)
         return;
     totals->taken++;
     if (us > nccl_us) {
@@ -255,14 +255,14 @@ static void nothing_that_never_ran(void **state)
     assert_true(takes(&two, ALG_SEND_RECV, "pairs", (24u << 20) + 1));
 }
 
-/* Between two hosts, which were measured with one and two GPUs up to 1 MB, only such calls are taken. */
-static void two_hosts(void **state)
+/* Between two nodes, which were measured with one and two GPUs up to 1 MB, only such calls are taken. */
+static void two_nodes(void **state)
 {
     (void)state;
     for (uint32_t ranks = 2; ranks <= ALG_MAX_RANKS; ranks += 2) {
         sel_topology_t topology = switched(ranks, 90, 132, 18);
         topology.memory = ALG_MEMORY_NETWORK;
-        topology.hosts = 2;
+        topology.nodes = 2;
         assert_int_equal(takes(&topology, ALG_ALL_REDUCE, "exchange", 0), ranks <= 4);
         assert_false(takes(&topology, ALG_ALL_REDUCE, "exchange", (1u << 20) + 1));
     }
@@ -357,7 +357,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(modest),
         cmocka_unit_test(a_lead_in_the_whole_band),
         cmocka_unit_test(nothing_that_never_ran),
-        cmocka_unit_test(two_hosts),
+        cmocka_unit_test(two_nodes),
         cmocka_unit_test(links_and_multiprocessors),
         cmocka_unit_test(rows_ascend),
         cmocka_unit_test(rows_of_measured_machines),

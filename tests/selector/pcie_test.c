@@ -31,8 +31,8 @@ static sel_topology_t over_pcie(sel_link_t link, uint32_t ranks, const sel_tuned
     if (tuned)
         settings.tuned = *tuned;
     sel_plan_init(&plan, &topology, &settings);
-    if (sel_plan_prefers_host(&plan)) {
-        topology.memory = ALG_MEMORY_SHM;
+    if (sel_plan_prefers_pinned(&plan)) {
+        topology.memory = ALG_MEMORY_PINNED;
         topology.peers = true;
         sel_plan_init(&plan, &topology, &settings);
     }
@@ -61,14 +61,14 @@ static void untuned_pcie(void **state)
                 assert_null(sel_choose(&plan, &large).algorithm);
             }
             /* Through host bridges, stores to several GPUs at once collapse; below a switch they do not. */
-            const bool host = link == SEL_LINK_SYS || (link == SEL_LINK_PHB && ranks > 2);
-            assert_int_equal(topology.memory, host ? ALG_MEMORY_SHM : ALG_MEMORY_PEER);
+            const bool pinned = link == SEL_LINK_SYS || (link == SEL_LINK_PHB && ranks > 2);
+            assert_int_equal(topology.memory, pinned ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER);
         }
     }
 }
 
-/* The predicted time of each taken call is at most half of NCCL's published time (over host memory, 1/1.15 of it), and
- * not below that of published kernels like Shunt's. */
+/* The predicted time of each taken call is at most half of NCCL's published time (over pinned memory, 1/1.15 of it),
+ * and not below that of published kernels like Shunt's. */
 static void near_the_published(void **state)
 {
     (void)state;
@@ -86,7 +86,7 @@ static void near_the_published(void **state)
                    &other_us) < 5)
             continue;
         rows++;
-        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_SHM, .nranks = ranks, .arch = 89};
+        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_PINNED, .nranks = ranks, .arch = 89};
         const bool shm = strcmp(link, "shm") == 0;
         const alg_collective_t which = alg_collective_find(collective);
         if (shm)
@@ -113,24 +113,26 @@ static void near_the_published(void **state)
 static void tuned_pcie(void **state)
 {
     (void)state;
-    /* Stores to peers as slow as on some boards; then as fast as below a switch, and host memory slow. */
+    /* Stores to peers as slow as on some boards; then as fast as below a switch, and pinned memory slow. */
     for (uint32_t link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
         const sel_tuned_t slow = {
-            .machine = 7, .link = {2600, 4, 1500, link}, .host = {26000, 24000, 4, 1700, link, 0}};
-        const sel_tuned_t fast = {.machine = 7, .link = {24000, 4, 1200, link}, .host = {6000, 6000, 4, 2000, link, 0}};
-        assert_int_equal(over_pcie((sel_link_t)link, 4, &slow).memory, ALG_MEMORY_SHM);
+            .machine = 7, .link = {2600, 4, 1500, link}, .pinned = {26000, 24000, 4, 1700, link, 0}};
+        const sel_tuned_t fast = {
+            .machine = 7, .link = {24000, 4, 1200, link}, .pinned = {6000, 6000, 4, 2000, link, 0}};
+        assert_int_equal(over_pcie((sel_link_t)link, 4, &slow).memory, ALG_MEMORY_PINNED);
         assert_non_null(sel_cost_choose(&plan.topology, &plan.map, ALG_ALL_REDUCE, 16 << 10).algorithm);
         assert_int_equal(over_pcie((sel_link_t)link, 4, &fast).memory, ALG_MEMORY_PEER);
-        for (int host = 0; host < 2; host++) {
-            sel_tuned_t rows = host ? fast : slow;
+        for (int pinned = 0; pinned < 2; pinned++) {
+            sel_tuned_t rows = pinned ? fast : slow;
             char name[SEL_CLASS_BYTES];
-            snprintf(name, sizeof name, "%s-sm89-4", host ? "shm" : sel_link_text((sel_link_t)link));
+            snprintf(name, sizeof name, "%s-sm89-4", pinned ? "shm" : sel_link_text((sel_link_t)link));
             rows.rows = 1;
             rows.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
                                             .class_hash = sel_class_hash(name),
                                             .algorithm = SEL_NCCL,
                                             .kinds = SEL_ANY_KIND};
-            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, host ? ALG_MEMORY_SHM : ALG_MEMORY_PEER);
+            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory,
+                             pinned ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER);
             rows.machine = 8; /* another machine's */
             assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, over_pcie((sel_link_t)link, 4, NULL).memory);
         }
@@ -143,7 +145,7 @@ static void asked_memory(void **state)
     (void)state;
     static const struct {
         const char *policy;
-        bool host;
+        bool pinned;
     } cases[] = {{"", false},
                  {"oneshot", false},
                  {"shm-oneshot", true},
@@ -156,10 +158,10 @@ static void asked_memory(void **state)
         sel_topology_t topology = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 89};
         snprintf(settings.policy, sizeof settings.policy, "%s", cases[i].policy);
         sel_plan_init(&plan, &topology, &settings);
-        assert_int_equal(sel_plan_prefers_host(&plan), cases[i].host);
+        assert_int_equal(sel_plan_prefers_pinned(&plan), cases[i].pinned);
         topology.link = SEL_LINK_NVSWITCH;
         sel_plan_init(&plan, &topology, &settings);
-        assert_false(sel_plan_prefers_host(&plan));
+        assert_false(sel_plan_prefers_pinned(&plan));
     }
 }
 

@@ -179,7 +179,7 @@ static void policy_wins(void **state)
     assert_string_equal(name_of(&plan, 4096), "oneshot");
 }
 
-/* The grid is the policy's or the default one, with whole warps on a GPU and one thread on the host. */
+/* The grid is the policy's or the default one, with whole warps on a GPU and one thread on the CPU device. */
 static void grids(void **state)
 {
     (void)state;
@@ -192,8 +192,8 @@ static void grids(void **state)
     plan = plan_of(&four, "twoshot", 0, false);
     assert_int_equal(choose(&plan, ALG_INT8, 1 << 20).blocks, 32);
     assert_int_equal(choose(&plan, ALG_INT8, 4 << 20).blocks, 64);
-    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 2};
-    plan = plan_of(&host, "twoshot", 0, false);
+    const sel_topology_t cpu = {.link = SEL_LINK_CPU, .nranks = 2};
+    plan = plan_of(&cpu, "twoshot", 0, false);
     choice = choose(&plan, ALG_INT8, 1 << 20);
     assert_int_equal(choice.blocks, 1);
     assert_int_equal(choice.threads, 1);
@@ -308,18 +308,18 @@ static void measured_links(void **state)
 static void measured_elsewhere(void **state)
 {
     (void)state;
-    for (int on = SEL_LINK_HOST; on < SEL_LINK_NETWORK; on++) {
+    for (int on = SEL_LINK_CPU; on < SEL_LINK_NETWORK; on++) {
         for (int link = SEL_LINK_NVSWITCH; link < SEL_LINK_NETWORK; link++) {
             for (uint32_t nranks = 2; nranks <= ALG_MAX_RANKS; nranks++) {
                 const sel_topology_t topology = {
                     .link = (sel_link_t)link, .nranks = nranks, .arch = 80, .fingerprint = 7};
                 const sel_tuned_t tuned = {.machine = 7,
                                            .link = {90000, 4, 900, (uint32_t)on},
-                                           .host = {20000, 20000, 4, 1600, (uint32_t)on, 0}};
+                                           .pinned = {20000, 20000, 4, 1600, (uint32_t)on, 0}};
                 const sel_plan_t plan = tuned_plan(&topology, "", &tuned);
                 const bool same = on == link && nranks <= 4;
-                assert_int_equal(plan.topology.host.store_bytes_per_us, same ? 20000 : 0);
-                const bool counts = same || (link == SEL_LINK_NVSWITCH && (on == link || on == SEL_LINK_HOST));
+                assert_int_equal(plan.topology.pinned.store_bytes_per_us, same ? 20000 : 0);
+                const bool counts = same || (link == SEL_LINK_NVSWITCH && (on == link || on == SEL_LINK_CPU));
                 assert_int_equal(plan.topology.measured.bytes_per_us, counts ? 90000 : 0);
             }
         }
@@ -331,7 +331,7 @@ static void served(void **state)
 {
     (void)state;
     const sel_topology_t unequal = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 80, .fingerprint = 7};
-    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 4};
+    const sel_topology_t cpu = {.link = SEL_LINK_CPU, .nranks = 4};
     sel_tuned_t none = {0}, row = {.machine = 7, .rows = 1};
     row.row[0] = (sel_tuned_row_t){.to_bytes = 1024,
                                    .class_hash = sel_class_hash("bridges-sm80-4"),
@@ -351,7 +351,7 @@ static void served(void **state)
                  {&unequal, "builtin", &none, true},
                  {&unequal, "oneshot", &none, true},
                  {&four, "", &none, true},
-                 {&host, "", &none, true}};
+                 {&cpu, "", &none, true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const sel_plan_t plan = tuned_plan(cases[i].topology, cases[i].policy, cases[i].tuned);
         assert_int_equal(sel_plan_serves(&plan), cases[i].serves);
@@ -466,12 +466,12 @@ static void expect_reductions_taken(const sel_topology_t *topology)
 static void deterministic(void **state)
 {
     (void)state;
-    for (int link = SEL_LINK_HOST; link < SEL_LINK_NETWORK; link++) {
+    for (int link = SEL_LINK_CPU; link < SEL_LINK_NETWORK; link++) {
         for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
             sel_topology_t topology = {.link = (sel_link_t)link, .nranks = n, .arch = 90, .multicast = n % 2};
             expect_reductions_taken(&topology);
-            topology.memory = ALG_MEMORY_SHM;
-            if (link != SEL_LINK_HOST) /* which has one memory */
+            topology.memory = ALG_MEMORY_PINNED;
+            if (link != SEL_LINK_CPU) /* which has one memory */
                 expect_reductions_taken(&topology);
         }
     }
@@ -486,23 +486,23 @@ static void nothing_forwarded(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
     plan = plan_of(&four, "^oneshot", 0, true);
     assert_string_equal(name_of(&plan, 1024), "twoshot");
-    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 8};
-    plan = plan_of(&host, "nccl", 0, false);
-    assert_string_equal(name_of(&plan, 1024), "oneshot"); /* the host device cannot forward */
+    const sel_topology_t cpu = {.link = SEL_LINK_CPU, .nranks = 8};
+    plan = plan_of(&cpu, "nccl", 0, false);
+    assert_string_equal(name_of(&plan, 1024), "oneshot"); /* the CPU device cannot forward */
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
-/* Measured figures of host memory are used under the same condition. */
-static void measured_host(void **state)
+/* Measured figures of pinned memory are used under the same condition. */
+static void measured_pinned(void **state)
 {
     (void)state;
     const sel_topology_t cards = {
-        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_SHM, .nranks = 4, .arch = 89, .fingerprint = 7};
-    sel_tuned_t ours = {.machine = 7, .host = {26000, 24000, 4, 1800, SEL_LINK_SYS, 0}}, half = ours, other = ours,
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_PINNED, .nranks = 4, .arch = 89, .fingerprint = 7};
+    sel_tuned_t ours = {.machine = 7, .pinned = {26000, 24000, 4, 1800, SEL_LINK_SYS, 0}}, half = ours, other = ours,
                 foreign = ours;
-    half.host.load_bytes_per_us = 0;
+    half.pinned.load_bytes_per_us = 0;
     other.machine = 8;
-    foreign.host.gpus = 1;
+    foreign.pinned.gpus = 1;
     const sel_tuned_t *const unfit[] = {&half, &other, &foreign};
     const sel_plan_t measured = tuned_plan(&cards, "", &ours), unmeasured = plan_of(&cards, "", 0, false);
     assert_string_equal(name_of(&measured, 32 << 10), "shm-twoshot");
@@ -516,12 +516,12 @@ static void measured_host(void **state)
 
 /* An algorithm for one memory is not chosen for the other: neither by a row, nor by a policy, nor if none may be
  * forwarded. */
-static void host_memory(void **state)
+static void pinned_memory(void **state)
 {
     (void)state;
     sel_topology_t topology = four;
     topology.link = SEL_LINK_PHB;
-    topology.memory = ALG_MEMORY_SHM;
+    topology.memory = ALG_MEMORY_PINNED;
     sel_plan_t plan = plan_of(&topology, "", 0, false);
     assert_string_equal(name_of(&plan, 1024), "shm-oneshot");
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
@@ -634,8 +634,8 @@ int main(void)
         cmocka_unit_test(plans_are_whole),
         cmocka_unit_test(built_in_table),
         cmocka_unit_test(policy_wins),
-        cmocka_unit_test(measured_host),
-        cmocka_unit_test(host_memory),
+        cmocka_unit_test(measured_pinned),
+        cmocka_unit_test(pinned_memory),
         cmocka_unit_test(less_room),
         cmocka_unit_test(limits),
         cmocka_unit_test(nothing_forwarded),

@@ -113,7 +113,7 @@ static void link_line(void **state)
     }
 }
 
-static void host_line(void **state)
+static void pinned_line(void **state)
 {
     (void)state;
     char text[TEXT_BYTES], fault[SEL_FILE_FAULT_BYTES];
@@ -121,13 +121,13 @@ static void host_line(void **state)
     sel_file_t file = with_line("# host: 30.1 GB/s stored, 36.25 GB/s loaded among 4 GPUs, one way 1.66 us", text);
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
-    const sel_host_measured_t right = {30100, 36250, 4, 1660, 0, 0};
-    assert_memory_equal(&file.host, &right, sizeof right);
+    const sel_pinned_measured_t right = {30100, 36250, 4, 1660, 0, 0};
+    assert_memory_equal(&file.pinned, &right, sizeof right);
     assert_int_equal(file.link.bytes_per_us, 0);
     file = with_line("# host: 30.1 GB/s stored, 36.25 GB/s loaded among 4 GPUs, one way 1.66 us, over phb", text);
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
-    assert_int_equal(file.host.link, SEL_LINK_PHB);
+    assert_int_equal(file.pinned.link, SEL_LINK_PHB);
 }
 
 /* A wrong row is reported with its position, and the others still apply. */
@@ -241,11 +241,11 @@ static void written_is_read(void **state)
     };
     char text[8 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
     static const sel_measured_t link = {384812, 4, 1007, SEL_LINK_MESH}, never = {1, 4, 760, 0};
-    static const sel_host_measured_t host = {51000, 50001, 2, 1660, 0, 0}, none = {0};
+    static const sel_pinned_measured_t pinned = {51000, 50001, 2, 1660, 0, 0}, none = {0};
     sel_file_head(UINT64_C(0xfedcba9876543210), text);
     sel_file_link(&link, text + strlen(text));
     assert_non_null(strstr(text, "\n# link: 384.812 GB/s among 4 GPUs, one way 1.007 us, over mesh\n"));
-    sel_file_host(&host, text + strlen(text));
+    sel_file_pinned(&pinned, text + strlen(text));
     assert_non_null(strstr(text, "\n# host: 51.000 GB/s stored, 50.001 GB/s loaded among 2 GPUs, one way 1.660 us\n"));
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
         sel_file_line(&written[i], text + strlen(text));
@@ -259,8 +259,8 @@ static void written_is_read(void **state)
     sel_file_row_t row;
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
     assert_memory_equal(&file.link, &link, sizeof link);
-    assert_memory_equal(&file.host, &host, sizeof host);
-    sel_file_host(&none, text);
+    assert_memory_equal(&file.pinned, &pinned, sizeof pinned);
+    sel_file_pinned(&none, text);
     assert_string_equal(text, "");
     sel_file_link(&never, text);
     assert_string_equal(text, "");
@@ -269,7 +269,7 @@ static void written_is_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows),           cmocka_unit_test(first_format),
-                                       cmocka_unit_test(link_line),      cmocka_unit_test(host_line),
+                                       cmocka_unit_test(link_line),      cmocka_unit_test(pinned_line),
                                        cmocka_unit_test(wrong_rows),     cmocka_unit_test(no_tables),
                                        cmocka_unit_test(written_is_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);

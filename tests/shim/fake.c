@@ -16,7 +16,7 @@
 #include "shim/comm/redop.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
-#include "shim/host/table.h"
+#include "shim/cpu/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
 #include "shim/setup/multicast.h"
@@ -310,12 +310,12 @@ ncclResult_t shim_group_check(ncclResult_t result)
     return result;
 }
 
-bool shim_host_mode(void)
+bool shim_cpu_mode(void)
 {
     return false;
 }
 
-const shim_real_t *shim_host_nccl(void)
+const shim_real_t *shim_cpu_nccl(void)
 {
     return NULL;
 }
@@ -475,15 +475,15 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     plan->settings = *settings;
     for (; fake.sources && fake.sources[plan->rules]; plan->rules++)
         plan->rule[plan->rules].source = fake.sources[plan->rules];
-    if (topology->memory == ALG_MEMORY_SHM)
+    if (topology->memory == ALG_MEMORY_PINNED)
         alg_map_init_shm(&plan->map, settings->scratch_bytes);
     else
         alg_map_init(&plan->map, settings->scratch_bytes);
 }
 
-bool sel_plan_prefers_host(const sel_plan_t *plan)
+bool sel_plan_prefers_pinned(const sel_plan_t *plan)
 {
-    return fake.prefers_host && plan->topology.link >= SEL_LINK_PCIE && plan->topology.memory == ALG_MEMORY_PEER;
+    return fake.prefers_pinned && plan->topology.link >= SEL_LINK_PCIE && plan->topology.memory == ALG_MEMORY_PEER;
 }
 
 sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
@@ -557,9 +557,9 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     const int errors[] = {[NET_MEMORY_CUDA_IPC] = fake.ipc_error[rank],
                           [NET_MEMORY_CUDA_VMM] = fake.vmm_error[rank],
                           [NET_MEMORY_PINNED] = fake.pinned_error[rank],
-                          [NET_MEMORY_HOST_SENT] = 0,
+                          [NET_MEMORY_SHARED_SENT] = 0,
                           [NET_MEMORY_PINNED_SENT] = fake.pinned_error[rank]};
-    int error = kind == NET_MEMORY_HOST ? 0 : errors[kind];
+    int error = kind == NET_MEMORY_SHARED ? 0 : errors[kind];
     if (error)
         return error;
     atomic_fetch_add(&fake.created, 1);

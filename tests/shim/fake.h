@@ -32,12 +32,12 @@ typedef struct fake {
     int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */
     int open_error[FAKE_RANKS];    /* of alg_scratch_open with VMM memory */
     int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
-    int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
-    int unopened[FAKE_RANKS];      /* of alg_scratch_open with the host's memory */
-    int unsent[FAKE_RANKS];        /* of alg_scratch_send with the host's memory */
+    int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with pinned memory */
+    int unopened[FAKE_RANKS];      /* of alg_scratch_open with pinned memory */
+    int unsent[FAKE_RANKS];        /* of alg_scratch_send with pinned memory */
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
     bool serves_nothing;           /* the plan leaves every size to the real NCCL */
-    bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */
+    bool prefers_pinned;           /* the selector, of GPUs that reach each other over PCIe */
     sel_measurement_t measurement; /* of the plan */
     const char *const *sources;    /* of the plan's rules, up to NULL; NULL: the plan has no rules */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */

@@ -2,7 +2,7 @@
 /*
  * grow_test.c - pieces of scratch in random orders: ranks ask for pieces at any time and in any order, or not at all,
  * end, suspend and resume; memory fails on some. A rank may use a piece only if every rank has armed and mapped it, and
- * all ranks must get the same answer. The ranks are threads of one process, with memory of the host; the thread under
+ * all ranks must get the same answer. The ranks are threads of one process, with shared memory; the thread under
  * test is the library's.
  */
 #include <errno.h>
@@ -129,7 +129,7 @@ static void make_scratches(world_t *w, alg_scratch_t **scratch)
     assert_true(alg_map_init(&map, CUT_BYTES));
     alg_map_cut(&map, w->nranks, false);
     for (uint32_t r = 0; r < w->nranks; r++)
-        assert_int_equal(alg_scratch_create(ALG_DEVICE_HOST, (int)r, NET_MEMORY_HOST, &set, w->seed | 1, r, w->nranks,
+        assert_int_equal(alg_scratch_create(ALG_DEVICE_CPU, (int)r, NET_MEMORY_SHARED, &set, w->seed | 1, r, w->nranks,
                                             &map, &scratch[r], offers[r]),
                          0);
     for (uint32_t r = 0; r < w->nranks; r++)
@@ -149,7 +149,7 @@ static void make_world(world_t *w, uint64_t seed)
     for (uint32_t r = 0; r < w->nranks; r++) {
         shim_comm_t *comm = w->comm[r] = shim_comm_new();
         atomic_store(&comm->handle, (ncclComm_t)(handles += 64));
-        atomic_store(&comm->host, true);
+        atomic_store(&comm->cpu, true);
         comm->rank = r;
         comm->nranks = w->nranks;
         comm->key = key;
@@ -367,7 +367,7 @@ static void reuse_a_state(uint64_t round)
     const uint32_t count = make_until(comm, made, STATES);
     assert_ptr_equal(made[count - 1], comm);
     comm->nranks = w.nranks;
-    atomic_store(&comm->host, true);
+    atomic_store(&comm->cpu, true);
     atomic_store(&comm->handle, handle);
     assert_true(shim_comm_insert(comm));
     const unsigned before = atomic_load(&looks);
@@ -381,7 +381,7 @@ static void reuse_a_state(uint64_t round)
     end_world(&w);
 }
 
-/* A communicator that asks ends, and one that is being set up gets its state, and on the host device its handle with
+/* A communicator that asks ends, and one that is being set up gets its state, and on the CPU device its handle with
  * it, while the thread is between the list and this rank. */
 static void a_state_is_reused(void **state)
 {

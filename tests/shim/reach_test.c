@@ -30,8 +30,7 @@ static void links_are_joined(void **state)
     expect_link(2, (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 18}, SEL_LINK_NVSWITCH);
     expect_link(2, (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 17}, SEL_LINK_BRIDGES);
     expect_link(2, (sel_reach_t){.link = SEL_LINK_PHB}, SEL_LINK_BRIDGES);
-    expect_link(2, (sel_reach_t){.link = SEL_LINK_HOST},
-                SEL_LINK_BRIDGES); /* a value that no rank with a GPU reports */
+    expect_link(2, (sel_reach_t){.link = SEL_LINK_CPU}, SEL_LINK_BRIDGES); /* a value that no rank with a GPU reports */
     for (int r = 0; r < N; r++)
         fake.reach[r] = (sel_reach_t){.link = SEL_LINK_PHB};
     expect_link(0, (sel_reach_t){.link = SEL_LINK_PCIE}, SEL_LINK_PHB);
@@ -89,25 +88,25 @@ static void try_memory(alg_memory_t memory)
     comms_destroy(comms, N);
 }
 
-/* Without peer access host memory is used, but not with NVLink, over which the real NCCL may be faster. */
+/* Without peer access pinned memory is used, but not with NVLink, over which the real NCCL may be faster. */
 static void no_peer_access(void **state)
 {
     (void)state;
     all_linked_by(SEL_LINK_SYS);
     try_memory(ALG_MEMORY_PEER);
     fake.unreached[1] = true;
-    try_memory(ALG_MEMORY_SHM);
+    try_memory(ALG_MEMORY_PINNED);
     fake.pinned_error[3] = -38;
     comms_try(SHIM_COMM_FORWARD);
     all_linked_by(SEL_LINK_PCIE);
     fake.open_error[2] = fake.ipc_error[0] = -38;
-    try_memory(ALG_MEMORY_SHM);
+    try_memory(ALG_MEMORY_PINNED);
     all_linked_by(SEL_LINK_NVSWITCH);
     fake.open_error[2] = fake.ipc_error[0] = -38;
     comms_try(SHIM_COMM_FORWARD);
 }
 
-/* If only some GPUs reach each other, by bridges or on one socket, all use host memory. */
+/* If only some GPUs reach each other, by bridges or on one socket, all use pinned memory. */
 static void some_peer_access(void **state)
 {
     (void)state;
@@ -116,7 +115,7 @@ static void some_peer_access(void **state)
         for (int lonely = 0; lonely < N; lonely++) {
             all_linked_by(links[i]);
             fake.unreached[lonely] = true;
-            try_memory(ALG_MEMORY_SHM);
+            try_memory(ALG_MEMORY_PINNED);
         }
     }
     all_linked_by(SEL_LINK_BRIDGES);
@@ -139,13 +138,13 @@ static void expect_peers(alg_memory_t memory, bool peers)
     comms_destroy(comms, N);
 }
 
-/* Over PCIe host memory may be the first choice; peer access is used if it fails. */
-static void host_memory_first(void **state)
+/* Over PCIe pinned memory may be the first choice; peer access is used if it fails. */
+static void pinned_memory_first(void **state)
 {
     (void)state;
     all_linked_by(SEL_LINK_SYS);
-    fake.prefers_host = true;
-    expect_peers(ALG_MEMORY_SHM, true);
+    fake.prefers_pinned = true;
+    expect_peers(ALG_MEMORY_PINNED, true);
     assert_int_equal(fake.created, N); /* nothing else was tried */
     fake.pinned_error[3] = -38;
     expect_peers(ALG_MEMORY_PEER, false);
@@ -155,29 +154,29 @@ static void host_memory_first(void **state)
     comms_try(SHIM_COMM_FORWARD);
 
     all_linked_by(SEL_LINK_SYS);
-    fake.prefers_host = true;
+    fake.prefers_pinned = true;
     setenv("NCCL_SHM_DISABLE", "1", 1);
     expect_peers(ALG_MEMORY_PEER, false);
     unsetenv("NCCL_SHM_DISABLE");
     fake.unreached[2] = true; /* then the real NCCL has no peer access either */
-    expect_peers(ALG_MEMORY_SHM, false);
+    expect_peers(ALG_MEMORY_PINNED, false);
     all_linked_by(SEL_LINK_NVSWITCH);
-    fake.prefers_host = true;
+    fake.prefers_pinned = true;
     expect_peers(ALG_MEMORY_PEER, false);
 }
 
-/* The next communicator of a team that uses host memory takes its idle scratch. */
-static void host_memory_from_the_pool(void **state)
+/* The next communicator of a team that uses pinned memory takes its idle scratch. */
+static void pinned_memory_from_the_pool(void **state)
 {
     (void)state;
     for (int first = 0; first < 2; first++) {
         all_linked_by(SEL_LINK_SYS);
-        fake.prefers_host = first == 1;
+        fake.prefers_pinned = first == 1;
         fake.unreached[0] = first == 0;
-        fake.idle_in = ALG_MEMORY_SHM;
+        fake.idle_in = ALG_MEMORY_PINNED;
         for (int r = 0; r < N; r++)
             fake.idle[r] = 77;
-        expect_peers(ALG_MEMORY_SHM, first == 1);
+        expect_peers(ALG_MEMORY_PINNED, first == 1);
         assert_int_equal(fake.taken, N);
         assert_int_equal(fake.created, 0);
     }
@@ -191,7 +190,7 @@ static void peer_level(void **state)
     all_linked_by(SEL_LINK_PHB);
     try_memory(ALG_MEMORY_PEER);
     all_linked_by(SEL_LINK_SYS);
-    try_memory(ALG_MEMORY_SHM);
+    try_memory(ALG_MEMORY_PINNED);
     setenv("NCCL_SHM_DISABLE", "1", 1);
     comms_try(SHIM_COMM_FORWARD);
     unsetenv("NCCL_P2P_LEVEL");
@@ -206,9 +205,9 @@ static void peer_level_with_bridges(void **state)
         const char *level;
         sel_link_t far;
         alg_memory_t memory;
-    } cases[] = {{"NVL", SEL_LINK_PCIE, ALG_MEMORY_SHM}, {"NVL", SEL_LINK_HOST, ALG_MEMORY_PEER},
-                 {"PHB", SEL_LINK_PHB, ALG_MEMORY_PEER}, {"PHB", SEL_LINK_SYS, ALG_MEMORY_SHM},
-                 {"SYS", SEL_LINK_SYS, ALG_MEMORY_PEER}, {"LOC", SEL_LINK_HOST, ALG_MEMORY_SHM}};
+    } cases[] = {{"NVL", SEL_LINK_PCIE, ALG_MEMORY_PINNED}, {"NVL", SEL_LINK_CPU, ALG_MEMORY_PEER},
+                 {"PHB", SEL_LINK_PHB, ALG_MEMORY_PEER},    {"PHB", SEL_LINK_SYS, ALG_MEMORY_PINNED},
+                 {"SYS", SEL_LINK_SYS, ALG_MEMORY_PEER},    {"LOC", SEL_LINK_CPU, ALG_MEMORY_PINNED}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         all_linked_by(SEL_LINK_MESH);
         fake.reach[1] = (sel_reach_t){SEL_LINK_BRIDGES, 0, cases[i].far}; /* one rank sees it */
@@ -310,8 +309,8 @@ int main(void)
         cmocka_unit_test(vmm_refused),
         cmocka_unit_test(no_peer_access),
         cmocka_unit_test(some_peer_access),
-        cmocka_unit_test(host_memory_first),
-        cmocka_unit_test(host_memory_from_the_pool),
+        cmocka_unit_test(pinned_memory_first),
+        cmocka_unit_test(pinned_memory_from_the_pool),
         cmocka_unit_test(peer_level),
         cmocka_unit_test(peer_level_with_bridges),
         cmocka_unit_test(vmm_is_sent),

@@ -26,7 +26,7 @@ enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 typedef struct scenario {
     const char *set[8];                /* name, value, ... */
     int vmm_error, ipc_error, failing; /* of which rank */
-    int unopened;                      /* likewise: it cannot open the others' host memory */
+    int unopened;                      /* likewise: it cannot open the others' pinned memory */
     int unsent;                        /* likewise: it cannot send its own */
     int phase;                         /* of both; UNKNOWN: Shunt does not know the communicator */
     const char *reason;                /* in the log; NULL: not checked */
@@ -234,19 +234,19 @@ static void sources_of_rules(void **state)
 static void no_peer_access(void **state)
 {
     (void)state;
-    scenario_t host = {.set = {"NCCL_P2P_DISABLE", "1"},
-                       .phase = SHIM_COMM_ATTACHED,
-                       .reason = "through the host's memory",
-                       .blocks = -1,
-                       .multicast = -1};
-    expect(host);
-    host.set[0] = "NCCL_P2P_LEVEL", host.set[1] = "LOC";
-    expect(host);
-    host.set[1] = "0";
-    expect(host);
-    host.reason = "class=nvswitch-sm90-2";
-    host.set[1] = "NVL";
-    expect(host);
+    scenario_t cpu = {.set = {"NCCL_P2P_DISABLE", "1"},
+                      .phase = SHIM_COMM_ATTACHED,
+                      .reason = "through pinned memory",
+                      .blocks = -1,
+                      .multicast = -1};
+    expect(cpu);
+    cpu.set[0] = "NCCL_P2P_LEVEL", cpu.set[1] = "LOC";
+    expect(cpu);
+    cpu.set[1] = "0";
+    expect(cpu);
+    cpu.reason = "class=nvswitch-sm90-2";
+    cpu.set[1] = "NVL";
+    expect(cpu);
     expect_attached("NCCL_P2P_DISABLE", "0");
 }
 
@@ -259,7 +259,7 @@ static void containers(void **state)
                         .unopened = -ESRCH,
                         .failing = 1,
                         .phase = SHIM_COMM_ATTACHED,
-                        .reason = "through the host's memory"});
+                        .reason = "through pinned memory"});
     expect((scenario_t){.set = {"NCCL_P2P_DISABLE", "1"},
                         .unopened = -ESRCH,
                         .unsent = -EACCES,

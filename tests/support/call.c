@@ -128,7 +128,7 @@ static void check_all_reduce(const call_t *call, int shard, int shards)
     char fault[256];
     const bool right =
         getenv("NCCL_HOSTID")
-            ? data_right_on_hosts(&call->k.c, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault))
+            ? data_right_on_nodes(&call->k.c, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault))
             : data_right(&call->k.c, REF_STRICT, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault));
     if (!right)
         check_failed(__FILE__, __LINE__, "right result: ", fault);

@@ -174,7 +174,7 @@ bool data_right(const data_case_t *c, ref_precision_t precision, const void *out
     return true;
 }
 
-bool data_right_on(const data_case_t *c, const int *host_of, const void *output, size_t first, size_t step, char *fault,
+bool data_right_on(const data_case_t *c, const int *node_of, const void *output, size_t first, size_t step, char *fault,
                    size_t fault_bytes)
 {
     uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS];
@@ -185,7 +185,7 @@ bool data_right_on(const data_case_t *c, const int *host_of, const void *output,
         for (int r = 0; r < c->nranks; r++)
             element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
         const uint8_t *got = (const uint8_t *)output + i * bytes;
-        if (ref_right_on_hosts(c->type, c->op, c->nranks, host_of, inputs, scalars, got))
+        if (ref_right_on_nodes(c->type, c->op, c->nranks, node_of, inputs, scalars, got))
             continue;
         snprintf(fault, fault_bytes, "%s %s kind %d seed %llu count %zu: element %zu is %.17g", ref_type_name(c->type),
                  ref_op_name(c->op), c->kind, (unsigned long long)c->seed, c->count, i, ref_value(c->type, got));
@@ -194,36 +194,36 @@ bool data_right_on(const data_case_t *c, const int *host_of, const void *output,
     return true;
 }
 
-/* The ranks below `rank` are placed on hosts of `each` ranks; try all placements of the others. */
-static bool right_for_some(const data_case_t *c, int *host_of, int rank, int each, const uint8_t *output, size_t first,
+/* The ranks below `rank` are placed on nodes of `each` ranks; try all placements of the others. */
+static bool right_for_some(const data_case_t *c, int *node_of, int rank, int each, const uint8_t *output, size_t first,
                            size_t step)
 {
-    int on[REF_MAX_RANKS + 1] = {0}, hosts = 0;
+    int on[REF_MAX_RANKS + 1] = {0}, nodes = 0;
     char fault[256];
     if (rank == c->nranks)
-        return data_right_on(c, host_of, output, first, step, fault, sizeof(fault));
+        return data_right_on(c, node_of, output, first, step, fault, sizeof(fault));
     for (int r = 0; r < rank; r++) {
-        on[host_of[r]]++;
-        hosts = host_of[r] >= hosts ? host_of[r] + 1 : hosts;
+        on[node_of[r]]++;
+        nodes = node_of[r] >= nodes ? node_of[r] + 1 : nodes;
     }
-    for (int host = 0; host <= hosts && host * each < c->nranks; host++) {
-        if (on[host] == each)
+    for (int node = 0; node <= nodes && node * each < c->nranks; node++) {
+        if (on[node] == each)
             continue;
-        host_of[rank] = host;
-        if (right_for_some(c, host_of, rank + 1, each, output, first, step))
+        node_of[rank] = node;
+        if (right_for_some(c, node_of, rank + 1, each, output, first, step))
             return true;
     }
     return false;
 }
 
-bool data_right_on_hosts(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
+bool data_right_on_nodes(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
                          size_t fault_bytes)
 {
-    int host_of[REF_MAX_RANKS];
+    int node_of[REF_MAX_RANKS];
     if (data_right(c, REF_STRICT, output, first, step, fault, fault_bytes))
         return true;
     for (int each = 2; each < c->nranks; each++) {
-        if (c->nranks % each == 0 && right_for_some(c, host_of, 0, each, output, first, step))
+        if (c->nranks % each == 0 && right_for_some(c, node_of, 0, each, output, first, step))
             return true;
     }
     return false;

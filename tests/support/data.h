@@ -47,12 +47,12 @@ void data_scalar(const data_case_t *c, int rank, void *scalar);
 /* Check elements first, first + step, ... of an output. On a fault: false, one line in `fault`. */
 bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
                 char *fault, size_t fault_bytes);
-/* The same with REF_STRICT for an all-reduce of several hosts (ref_right_on_hosts). */
-bool data_right_on(const data_case_t *c, const int *host_of, const void *output, size_t first, size_t step, char *fault,
+/* The same with REF_STRICT for an all-reduce of several nodes (ref_right_on_nodes). */
+bool data_right_on(const data_case_t *c, const int *node_of, const void *output, size_t first, size_t step, char *fault,
                    size_t fault_bytes);
-/* The same if the placement of ranks is unknown: true if some placement, with as many ranks on each host, makes all
+/* The same if the placement of ranks is unknown: true if some placement, with as many ranks on each node, makes all
  * these elements right. */
-bool data_right_on_hosts(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
+bool data_right_on_nodes(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
                          size_t fault_bytes);
 /* Fold bytes into a hash. */
 uint64_t data_hash(uint64_t hash, const void *bytes, size_t size);

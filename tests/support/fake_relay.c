@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of algorithms/multihost/: relays that connect and pass nothing on. */
+/* In place of algorithms/nodes/: relays that connect and pass nothing on. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,20 +11,20 @@ int fake_relay_error;
 
 struct alg_relay {
     net_network_t *network;
-    uint32_t host, hosts;
+    uint32_t node, nodes;
     uint64_t flags[ALG_MAX_RANKS];
     uint8_t windows[ALG_MAX_RANKS * WINDOW];
 };
 
-int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay)
+int alg_relay_create(alg_device_t device, int ordinal, uint32_t node, uint32_t nodes, alg_relay_t **relay)
 {
     (void)device;
     (void)ordinal;
     *relay = calloc(1, sizeof(**relay));
     if (!*relay)
         return -ENOMEM;
-    (*relay)->host = host;
-    (*relay)->hosts = hosts;
+    (*relay)->node = node;
+    (*relay)->nodes = nodes;
     return 0;
 }
 
@@ -44,8 +44,8 @@ int alg_relay_connected(alg_relay_t *relay, net_network_t *network)
 void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control)
 {
     (void)control;
-    team->host = relay->host;
-    team->hosts = relay->hosts;
+    team->node = relay->node;
+    team->nodes = relay->nodes;
 }
 
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured)
@@ -62,9 +62,9 @@ const char *alg_relay_fault(const alg_relay_t *relay)
     return NULL;
 }
 
-const char *alg_hosts_fault(const alg_hosts_t *hosts)
+const char *alg_nodes_fault(const alg_nodes_t *nodes)
 {
-    (void)hosts;
+    (void)nodes;
     return NULL;
 }
 
@@ -80,34 +80,34 @@ void alg_relay_destroy(alg_relay_t *relay)
     free(relay);
 }
 
-/* A stub, since the host device is not linked. */
-void alg_hosts_destroy(alg_hosts_t *hosts)
+/* A stub, since the CPU device is not linked. */
+void alg_nodes_destroy(alg_nodes_t *nodes)
 {
-    (void)hosts;
+    (void)nodes;
 }
 
-int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
+int alg_nodes_create(uint32_t rank, uint32_t nranks, alg_nodes_t **nodes)
 {
     (void)rank;
     (void)nranks;
-    (void)hosts;
+    (void)nodes;
     return -ENOSYS;
 }
 
-net_landing_t alg_hosts_landing(const alg_hosts_t *hosts)
+net_landing_t alg_nodes_landing(const alg_nodes_t *nodes)
 {
-    (void)hosts;
+    (void)nodes;
     return (net_landing_t){0};
 }
 
-void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network)
+void alg_nodes_connected(alg_nodes_t *nodes, net_network_t *network)
 {
-    (void)hosts;
+    (void)nodes;
     (void)network;
 }
 
-void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team)
+void alg_nodes_serve(alg_nodes_t *nodes, alg_team_t *team)
 {
-    (void)hosts;
+    (void)nodes;
     (void)team;
 }

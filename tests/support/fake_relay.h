@@ -3,7 +3,7 @@
 #ifndef SHUNT_TESTS_FAKE_RELAY_H
 #define SHUNT_TESTS_FAKE_RELAY_H
 
-#include "algorithms/multihost/multihost.h"
+#include "algorithms/nodes/nodes.h"
 
 extern int fake_relay_error; /* of alg_relay_connected */
 

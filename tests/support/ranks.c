@@ -108,14 +108,14 @@ static void run_threads(const ranks_plan_t *plan, ranks_shared_t *shared)
         pthread_join(threads[r], NULL);
 }
 
-/* With RANKS_PER_HOST set, treat the ranks as on several hosts, with this many on each. */
-static void set_host(int rank)
+/* With RANKS_PER_NODE set, treat the ranks as on several nodes, with this many on each. */
+static void set_node(int rank)
 {
-    const char *per_host = getenv("RANKS_PER_HOST");
+    const char *per_node = getenv("RANKS_PER_NODE");
     char name[32];
-    if (!per_host)
+    if (!per_node)
         return;
-    snprintf(name, sizeof(name), "host%d", rank / atoi(per_host));
+    snprintf(name, sizeof(name), "node%d", rank / atoi(per_node));
     setenv("NCCL_HOSTID", name, 1);
 }
 
@@ -126,7 +126,7 @@ static void child_main(const ranks_plan_t *plan, int rank, ranks_shared_t *share
     for (int i = 0; plan->env && plan->env[i]; i += 2)
         setenv(plan->env[i], plan->env[i + 1], 1);
     current_rank = rank;
-    set_host(rank);
+    set_node(rank);
     if (plan->shape == RANKS_THREADS)
         run_threads(plan, shared);
     else

@@ -68,7 +68,7 @@ bool ref_is_signed(ncclDataType_t type)
 static uint64_t load_bits(const ref_format_t *f, const void *element)
 {
     uint64_t bits = 0;
-    memcpy(&bits, element, f->bytes); /* little-endian hosts only, as CUDA's are */
+    memcpy(&bits, element, f->bytes); /* little-endian nodes only, as CUDA's are */
     return bits;
 }
 
@@ -337,16 +337,16 @@ static bool right_result(ncclDataType_t type, ref_precision_t precision, int n, 
     return same_value(type, expected, got);
 }
 
-/* Compute the rounded value that a host sends: the sum, but the average for averages of floats, so that it stays in
+/* Compute the rounded value that a node sends: the sum, but the average for averages of floats, so that it stays in
  * range. */
-static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host_of, int host, const uint8_t *inputs,
+static void reduce_node(ncclDataType_t type, ref_op_t op, int n, const int *node_of, int node, const uint8_t *inputs,
                         const uint8_t *scalars, void *result)
 {
     uint64_t in[REF_MAX_RANKS], scale[REF_MAX_RANKS];
     const size_t bytes = ref_bytes(type);
     size_t here = 0;
     for (int r = 0; r < n; r++) {
-        if (host_of[r] != host)
+        if (node_of[r] != node)
             continue;
         memcpy((uint8_t *)in + here * bytes, inputs + (size_t)r * bytes, bytes);
         memcpy((uint8_t *)scale + here++ * bytes, scalars + (size_t)r * bytes, bytes);
@@ -354,20 +354,20 @@ static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host
     ref_reduce(type, op == REF_AVG && !ref_is_float(type) ? REF_SUM : op, (int)here, in, scale, result);
 }
 
-bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
+bool ref_right_on_nodes(ncclDataType_t type, ref_op_t op, int n, const int *node_of, const void *inputs,
                         const void *scalars, const void *got)
 {
     uint64_t sums[REF_MAX_RANKS], expected = 0;
-    int hosts = 0;
+    int nodes = 0;
     for (int r = 0; r < n; r++)
-        hosts = host_of[r] >= hosts ? host_of[r] + 1 : hosts;
-    for (int h = 0; h < hosts; h++)
-        reduce_host(type, op, n, host_of, h, inputs, scalars, (uint8_t *)sums + (size_t)h * ref_bytes(type));
+        nodes = node_of[r] >= nodes ? node_of[r] + 1 : nodes;
+    for (int h = 0; h < nodes; h++)
+        reduce_node(type, op, n, node_of, h, inputs, scalars, (uint8_t *)sums + (size_t)h * ref_bytes(type));
     op = op == REF_PREMUL ? REF_SUM : op;
     if (ref_is_float(type))
-        reduce_floats(type, op, hosts, (const uint8_t *)sums, NULL, &expected);
+        reduce_floats(type, op, nodes, (const uint8_t *)sums, NULL, &expected);
     else
-        reduce_integers(&formats[type], op, hosts, n, (const uint8_t *)sums, NULL, &expected);
+        reduce_integers(&formats[type], op, nodes, n, (const uint8_t *)sums, NULL, &expected);
     return right_result(type, REF_STRICT, n, &expected, got);
 }
 

@@ -56,10 +56,10 @@ void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, con
 /* Whether `got` is right. */
 bool ref_right(ncclDataType_t type, ref_op_t op, ref_precision_t precision, int n, const void *inputs,
                const void *scalars, const void *got);
-/* The same with REF_STRICT for an all-reduce of several hosts with as many ranks each, rank r on host_of[r]: each
- * host's sum (of an average of floats: its average) follows the rules of one host, and is rounded; then the sums are
- * added the same way. Hosts are numbered by their first ranks. */
-bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
+/* The same with REF_STRICT for an all-reduce of several nodes with as many ranks each, rank r on node_of[r]: each
+ * node's sum (of an average of floats: its average) follows the rules of one node, and is rounded; then the sums are
+ * added the same way. Nodes are numbered by their first ranks. */
+bool ref_right_on_nodes(ncclDataType_t type, ref_op_t op, int n, const int *node_of, const void *inputs,
                         const void *scalars, const void *got);
 
 #endif

@@ -243,7 +243,7 @@ static uint32_t kinds(const char *line, const char *first)
         argv[argc++] = word;
     optind = 0;
     assert_non_null(machine);
-    machine->host = true;
+    machine->cpu = true;
     machine->collectives = 0x1ff;
     assert_int_equal(bench_options_parse(&parsed, argc, argv), TOOL_OK);
     for (uint32_t at = 0; bench_next_kind(&parsed, machine, &at, &kind); count++) {
@@ -340,11 +340,11 @@ static int make_ranks(void **state)
                                .shared = &shared,
                                .rank = r,
                                .nranks = RANKS,
-                               .device = &bench_device_host,
+                               .device = &bench_device_cpu,
                                .comms = 1,
                                .sides = 1};
         for (int i = 0; i < 2; i++) {
-            if (!bench_device_host.allocate(rank, BYTES + BENCH_GUARD_BYTES, &rank->memory[i]))
+            if (!bench_device_cpu.allocate(rank, BYTES + BENCH_GUARD_BYTES, &rank->memory[i]))
                 return -1;
         }
     }
@@ -356,7 +356,7 @@ static int free_ranks(void **state)
     (void)state;
     for (uint32_t r = 0; r < RANKS; r++) {
         for (int i = 0; i < 2; i++)
-            bench_device_host.release(&ranks[r], ranks[r].memory[i]);
+            bench_device_cpu.release(&ranks[r], ranks[r].memory[i]);
     }
     pthread_barrier_destroy(&barrier);
     return 0;

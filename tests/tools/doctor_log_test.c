@@ -59,16 +59,16 @@ static void advice(void **state)
     (void)state;
     static const struct {
         const char *line, *word; /* NULL: no advice */
-    } cases[] = {{"reason=FEW_HERE why=2 of its 4 ranks are on this host and run Shunt", "shunt run"},
+    } cases[] = {{"reason=FEW_HERE why=2 of its 4 ranks are on this node and run Shunt", "shunt run"},
                  {"reason=NO_SEGMENT why=no shared memory", "--ipc=host"},
                  {"reason=VARIABLE why=rank 1: NCCL_CHECK_MODE is set", "unset"},
                  {"reason=PINNED why=NCCL_ALGO is set", "shunt run --deterministic"},
-                 {"reason=FAST_HOSTS why=its ranks are on several hosts", "docs/hosts.md"},
-                 {"reason=HOSTS_ALONE why=ranks of other hosts did not come", "ports"},
+                 {"reason=FAST_NODES why=its ranks are on several nodes", "docs/nodes.md"},
+                 {"reason=NODES_ALONE why=ranks of other nodes did not come", "ports"},
                  {"reason=RANKS why=16 ranks", "2 to 8"},
                  {"reason=SETTINGS why=rank 0 has settings that are out of range", NULL},
                  {"reason=NEWER why=what nobody knows", NULL},
-                 {"why=2 of its 4 ranks are on this host and run Shunt", NULL}};
+                 {"why=2 of its 4 ranks are on this node and run Shunt", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         doctor_log_t log = {0};
         char line[256];

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_doctor.py - `shunt doctor`, on the host device.
+"""test_doctor.py - `shunt doctor`, on the CPU device.
 
 usage: test_doctor.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT STATIC FAKE_NCCL
 """
@@ -48,7 +48,7 @@ def doctor_machine():
     see(0, "note   SHUNT_STAT is no setting", "shunt settings", SHUNT_STAT="1", SHUNT_STATS="")
     expect(shunt("doctor", TMPDIR="/proc/none"), 1, "/proc/none/shunt-", "set TMPDIR")
     with tempfile.TemporaryDirectory() as folder:
-        see(0, "no tuned table; rules for host-4 by: host device", SHUNT_CACHE_DIR=folder)
+        see(0, "no tuned table; rules for host-4 by: CPU device", SHUNT_CACHE_DIR=folder)
         table = f"{folder}/table-0000000000000000.csv"
         with open(table, "w", encoding="utf-8") as file:
             file.write("# shunt table 2\n# machine: 0000000000000000\n")

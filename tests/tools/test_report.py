@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_report.py - `shunt run --report`, on the host device.
+"""test_report.py - `shunt run --report`, on the CPU device.
 
 usage: test_report.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT
 """

@@ -279,7 +279,7 @@ def pinned():
         for taken, status in (("one", 0), ("nccl", 1)):
             done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/pinned-bench", "--shunt", str(fake), "--csv",
                                    f"{folder}/out.csv"], capture_output=True, text=True, timeout=LIMIT,
-                                  env=dict(os.environ, SHUNT_DEVICE="host", TAKEN=taken, SHUNT_DETERMINISTIC="1"))
+                                  env=dict(os.environ, SHUNT_DEVICE="cpu", TAKEN=taken, SHUNT_DETERMINISTIC="1"))
             assert done.returncode == status, (done.stdout, done.stderr)
             assert ("FAILED: allreduce of 1024 bytes" in done.stdout) == (status == 1), done.stdout
         lines = [line for line in pathlib.Path(folder, "out.csv").read_text().splitlines() if line[0] != "#"]
@@ -324,9 +324,9 @@ def replay():
 
 
 def models():
-    """scripts/model-hosts: the committed rows, published times beside the modelled ones, and its usage."""
+    """scripts/model-nodes: the committed rows, published times beside the modelled ones, and its usage."""
     def run(*arguments):
-        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/model-hosts", *arguments], capture_output=True, text=True,
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/model-nodes", *arguments], capture_output=True, text=True,
                               timeout=LIMIT)
 
     committed = pathlib.Path(SOURCE, "docs/lab/results/experts-model.csv").read_text().splitlines()
@@ -337,7 +337,7 @@ def models():
     assert "1 KB 11.2, 64 KB 12.7, 1024 KB 37.0" in run().stdout, run().stdout  # docs/lab/hosts.md
     done = run("none")
     assert done.returncode == 1 and "usage: " in done.stderr, done
-    calls = script_module("model-hosts")
+    calls = script_module("model-nodes")
     assert abs(calls.chosen(256, 2) - (1 - 0.5 ** 8)) < 0.001 and calls.chosen(8, 8) == 1
     network, local = calls.sent("host", 100, 256, 2)
     assert 99 < network < 100 and network < calls.sent("rank", 100, 256, 2)[0] and local > network, (network, local)
@@ -532,7 +532,7 @@ def plot_trace():
 
 
 def bench_needs_nvcc():
-    """scripts/bench with GPUs but without nvcc: an error before the set-up, unless the host device is requested."""
+    """scripts/bench with GPUs but without nvcc: an error before the set-up, unless the CPU device is requested."""
     def run(folder, **variables):
         path = f"{folder}/bin:/usr/bin:/bin"
         if shutil.which("nvcc", path="/usr/bin:/bin"):
@@ -555,7 +555,7 @@ def bench_needs_nvcc():
             done = run(folder)
             assert done.returncode == 1, (done.returncode, done.stderr)
             assert "12.0 or newer" in done.stderr and "from NVIDIA's repository" in done.stderr, done.stderr
-        assert run(folder, SHUNT_DEVICE="host").returncode == 3
+        assert run(folder, SHUNT_DEVICE="cpu").returncode == 3
         fake_nvcc(f"{folder}/bin", "12.0")
         assert run(folder).returncode == 3
         pathlib.Path(folder, "bin/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")

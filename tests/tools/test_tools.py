@@ -4,7 +4,7 @@
 
 usage: test_tools.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
 
-On the host device. Exit status 0: the case passed; a failed assertion shows
+On the CPU device. Exit status 0: the case passed; a failed assertion shows
 the expected and the actual value.
 """
 
@@ -193,7 +193,7 @@ def run():
 
 
 def info():
-    expect(shunt("info"), 0, "Shunt:", "Device: host", "NCCL:", "Settings:", "SHUNT_DEVICE=host  (environment)",
+    expect(shunt("info"), 0, "Shunt:", "Device: host", "NCCL:", "Settings:", "SHUNT_DEVICE=cpu  (environment)",
            "allreduce, ")
 
 
@@ -542,7 +542,7 @@ def bench_files():
                      "--csv", table, "--json", tree, NCCL_NVLS_ENABLE="0"), 0)
         facts, rows = csv_rows(table)
         assert facts["multicast"] == "NCCL_NVLS_ENABLE=0", facts
-        assert facts["command"].startswith("shunt bench -g 2 -b 1K") and "host device" in facts["hardware"], facts
+        assert facts["command"].startswith("shunt bench -g 2 -b 1K") and "CPU device" in facts["hardware"], facts
         assert [row["bytes"] for row in rows] == ["1024", "2048", "4096"], rows
         for row in rows:
             us, bytes_, busbw = float(row["us"]), int(row["bytes"]), float(row["busbw"])
@@ -634,7 +634,7 @@ def bench_dies():
 
 
 def bench_launched():
-    """Ranks that a launcher starts, here on two hosts with two each: rank 0 reports, and the others print
+    """Ranks that a launcher starts, here on two nodes with two each: rank 0 reports, and the others print
     nothing. Each launcher names the ranks by its own variables."""
     launchers = [("RANK", "WORLD_SIZE", "LOCAL_RANK"),
                  ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),

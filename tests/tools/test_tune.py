@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_tune.py - `shunt tune`, and the effect of a table on a program, on the host device.
+"""test_tune.py - `shunt tune`, and the effect of a table on a program, on the CPU device.
 
 usage: test_tune.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
 """
@@ -20,7 +20,7 @@ import xml.etree.ElementTree
 from test_tools import LIMIT, SHUNT, csv_rows, expect, shunt
 
 HEAD = "# shunt table 2\n# machine: %s\n"
-HOST = "0" * 16  # the host device has no fingerprint
+HOST = "0" * 16  # the CPU device has no fingerprint
 NAME = f"table-{HOST}.csv"
 QUICK = ("-n", "2", "-w", "1", "--rounds", "1")
 
@@ -125,7 +125,7 @@ def tune():
             assert (r["algorithm"] == "builtin") == (r["blocks"] == "0"), r  # there is no NCCL to forward to
         rows = rows_of(table)
         assert "".join(",".join(r) + "\n" for r in rows if r[3] == "i8" or r[1] == "3") == kept, rows
-        assert link in pathlib.Path(table).read_text()  # the host device has no links to measure
+        assert link in pathlib.Path(table).read_text()  # the CPU device has no links to measure
         # The old row stays for unmeasured types and larger messages.
         for r in rows:
             if r[7] == "7" and ("f2" in r[3] or "f4" in r[3]):
@@ -142,7 +142,7 @@ def tune_json():
         table = f"{folder}/table.csv"
         done = expect(shunt(*small, "--table", table, "--json", "-", "--csv", f"{folder}/rows.csv"), 0)
         told = json.loads(done.stdout)
-        assert f"# table: {table}\n" in done.stderr and "# no_nccl: the host device" in done.stderr, done
+        assert f"# table: {table}\n" in done.stderr and "# no_nccl: the CPU device" in done.stderr, done
         assert (told["table"], told["complete"], told["slower"], told["nccl"]) == (table, True, None, None), told
         facts, rows = csv_rows(f"{folder}/rows.csv")
         assert told["no_nccl"] == facts["no_nccl"] and told["command"] == facts["command"], (told, facts)

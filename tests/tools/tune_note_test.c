@@ -60,7 +60,7 @@ static void the_most_ranks_that_are_visible(void **state)
     assert_false(tune_note_find("", &note));
     leave(7, 2, "", "nvswitch-sm90-2 22809 /usr/lib/with a blank/libnccl.so.2\n");
     leave(7, 4, "", "nvswitch-sm90-4 22809 /usr/lib/libnccl.so.2\n");
-    leave(7, 8, ".elsewhere", "nvswitch-sm90-8 22809 /usr/lib/libnccl.so.2\n"); /* another host */
+    leave(7, 8, ".elsewhere", "nvswitch-sm90-8 22809 /usr/lib/libnccl.so.2\n"); /* another node */
     assert_true(tune_note_find(folder, &note));
     assert_int_equal(note.ranks, 4);
     assert_true(note.machine == 7);
@@ -170,13 +170,13 @@ static void never_is_for_ever(void **state)
 static void old_notes_of_any_host_go(void **state)
 {
     (void)state;
-    static const char *const hosts[] = {"", ".elsewhere"};
+    static const char *const nodes[] = {"", ".elsewhere"};
     tune_note_t note;
     char target[256], path[256];
     for (uint32_t ranks = 2; ranks <= 3; ranks++) {
         for (int i = 0; i < 2; i++) {
-            leave(7, ranks, hosts[i], "host-2 0 -\n");
-            make_older(ranks, hosts[i], (ranks == 2 ? 8 : 6) * 24 * 3600);
+            leave(7, ranks, nodes[i], "host-2 0 -\n");
+            make_older(ranks, nodes[i], (ranks == 2 ? 8 : 6) * 24 * 3600);
         }
     }
     path_of(7, 4, ".elsewhere", path);

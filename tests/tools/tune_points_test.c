@@ -96,7 +96,7 @@ static void a_table_forwards_what_nccl_wins(void **state)
     static const tune_options_t options = {.line = "a test"};
     static const bench_machine_t machine = {.nccl_version = 22809};
     static const sel_measured_t link;
-    static const sel_host_measured_t host;
+    static const sel_pinned_measured_t pinned;
     uint32_t taken[3] = {0}, won[3] = {0};
     for (int i = 0; i < 3; i++) {
         tune_points_t points;
@@ -104,7 +104,7 @@ static void a_table_forwards_what_nccl_wins(void **state)
         tune_rows_t rows;
         const uint32_t count = run(slow[i], &points, result);
         (void)unlink(path);
-        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, count));
+        assert_true(tune_table_write(path, &options, &machine, &link, &pinned, result, count));
         assert_true(tune_rows_read(path, false, &rows));
         assert_int_equal(rows.measured, 1);
         assert_string_equal(rows.of[0].class_name, "c-2");
@@ -143,7 +143,7 @@ static void versions(void **state)
     static const uint32_t measured[] = {22809, 22907, 22809, 22907, 23000};
     static const uint32_t lines[] = {1, 3, 3, 3, 4}; /* with the other one of this test */
     const sel_measured_t link = {0};
-    const sel_host_measured_t host = {0};
+    const sel_pinned_measured_t pinned = {0};
     tune_points_t points;
     tune_result_t result[TUNE_MOST_POINTS];
     const uint32_t count = run(1, &points, result);
@@ -151,29 +151,29 @@ static void versions(void **state)
     for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
         const bench_machine_t machine = {.nccl_version = (int)measured[i]};
         tune_rows_t rows;
-        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, count));
+        assert_true(tune_table_write(path, &options, &machine, &link, &pinned, result, count));
         assert_true(tune_rows_read(path, false, &rows));
         assert_int_equal(rows.measured, lines[i]);
         assert_int_equal(nccl_of(&rows, "c-2"), measured[i]);
         const uint32_t whole = rows.count;
         free(rows.row);
         /* Another NCCL's rows for sizes that were not measured again are gone, the same one's stay. */
-        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, 1));
+        assert_true(tune_table_write(path, &options, &machine, &link, &pinned, result, 1));
         assert_true(tune_rows_read(path, false, &rows));
         assert_true(rows.count >= whole && whole > 1);
         free(rows.row);
         const bench_machine_t another = {.nccl_version = 1};
-        assert_true(tune_table_write(path, &options, &another, &link, &host, result, 1));
+        assert_true(tune_table_write(path, &options, &another, &link, &pinned, result, 1));
         assert_true(tune_rows_read(path, false, &rows));
         assert_int_equal(rows.count, 1);
         free(rows.row);
-        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, count));
+        assert_true(tune_table_write(path, &options, &machine, &link, &pinned, result, count));
     }
     for (uint32_t i = 0; i < 3 * SEL_FILE_CLASSES; i++) { /* more classes than there is room for */
         const bench_machine_t machine = {.nccl_version = 22809};
         tune_rows_t rows;
         snprintf(result[0].class_name, sizeof result[0].class_name, "class%u-2", i);
-        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, 1));
+        assert_true(tune_table_write(path, &options, &machine, &link, &pinned, result, 1));
         assert_true(tune_rows_read(path, false, &rows));
         assert_true(rows.measured <= SEL_FILE_CLASSES);
         assert_int_equal(nccl_of(&rows, result[0].class_name), 22809);
@@ -189,7 +189,7 @@ static void built_in_rows_hold_between(void **state)
     static const tune_options_t options = {.line = "a test"};
     static const bench_machine_t machine = {.nccl_version = 22809};
     const sel_measured_t link = {0};
-    const sel_host_measured_t host = {0};
+    const sel_pinned_measured_t pinned = {0};
     tune_rows_t rows;
     tune_result_t result[3];
     for (int i = 0; i < 3; i++) {
@@ -199,7 +199,7 @@ static void built_in_rows_hold_between(void **state)
         snprintf(result[i].builtin, sizeof result[i].builtin, "twoshot");
     }
     (void)unlink(path);
-    assert_true(tune_table_write(path, &options, &machine, &link, &host, result, 3));
+    assert_true(tune_table_write(path, &options, &machine, &link, &pinned, result, 3));
     assert_true(tune_rows_read(path, false, &rows));
     assert_int_equal(rows.count, 1);
     assert_string_equal(rows.row[0].algorithm, "nccl");

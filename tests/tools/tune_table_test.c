@@ -23,9 +23,9 @@ enum { MOST_LINES = 16 };
 static char folder[] = "/tmp/shunt-tune-XXXXXX";
 static char path[64];
 static const tune_options_t options = {.line = "a test"};
-static const bench_machine_t machine = {.host = true};
+static const bench_machine_t machine = {.cpu = true};
 static const sel_measured_t unmeasured;
-static const sel_host_measured_t no_host;
+static const sel_pinned_measured_t no_pinned;
 
 static tune_result_t result(uint64_t bytes, const char *type, const char *choice, uint32_t blocks)
 {
@@ -78,7 +78,7 @@ static void reach(void **state)
         result(1024, "float", "one", 4),  result(4096, "float", "one", 4),   result(16384, "float", "builtin", 0),
         result(65536, "float", "one", 4), result(262144, "float", "one", 8), result(1048576, "float", "nccl", 0),
     };
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 6));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 6));
     expect_rows((const char *const[]){"allreduce,2,c-2,f4,0,8192,one,4,4,tune 20",
                                       "allreduce,2,c-2,f4,32769,131072,one,4,4,tune 20",
                                       "allreduce,2,c-2,f4,131073,524288,one,8,8,tune 20",
@@ -97,7 +97,7 @@ static void alike(void **state)
         of(ALG_ALL_GATHER, result(1024, "bfloat16", "one", 4)),
         of(ALG_REDUCE_SCATTER, result(1024, "bfloat16", "one", 4)),
     };
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 6));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 6));
     expect_rows((const char *const[]){"allreduce,2,c-2,f2+f4+i4,0,1448,one,4,4,tune 20",
                                       "reducescatter,2,c-2,f2,0,1448,one,4,4,tune 20",
                                       "allgather,2,c-2,any,0,1448,one,4,4,tune 20", NULL});
@@ -115,7 +115,7 @@ static void guesses(void **state)
         results[i].guessed = true;
         snprintf(results[i].builtin, sizeof results[i].builtin, "%s", guess[i]);
     }
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 4));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 4));
     expect_rows((const char *const[]){"allreduce,2,c-2,f4,0,5792,one,32,32,tune 20",
                                       "allreduce,2,c-2,f4,5793,11585,nccl,0,0,tune 20", NULL});
 }
@@ -130,14 +130,14 @@ static void older_rows(void **state)
                "allreduce,3,c-2,any,0,,old,1,1,s\n"
                "nonsense\n");
     const tune_result_t results[] = {result(4096, "float", "builtin", 0)};
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_rows((const char *const[]){"allreduce,2,c-2,f1+f2+f8+i1+i2+i4+i8,2897,5792,old,1,1,s",
                                       "allreduce,2,c-2,any,100,2896,old,1,1,s", "allreduce,2,c-2,any,5793,,old,1,1,s",
                                       "allreduce,2,other-2,any,0,,old,1,1,s", "allreduce,3,c-2,any,0,,old,1,1,s",
                                       "alltoall,2,c-2,any,0,,old,1,1,s", NULL});
     /* Another machine's table does not count as an older one. */
     write_file("# shunt table 2\n# machine: 8\nallreduce,3,c-2,any,0,,old,1,1,s\n");
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_rows((const char *const[]){NULL});
 }
 
@@ -191,11 +191,11 @@ static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_n
 {
     const uint32_t over = one_way_ns == 760 ? SEL_LINK_PHB : 0; /* older tables do not say */
     const sel_measured_t link = {bytes_per_us, gpus, one_way_ns, over};
-    const sel_host_measured_t host = loaded ? (sel_host_measured_t){50000, loaded, 2, 1660, over, 0} : no_host;
+    const sel_pinned_measured_t pinned = loaded ? (sel_pinned_measured_t){50000, loaded, 2, 1660, over, 0} : no_pinned;
     tune_rows_t read;
     assert_true(tune_rows_read(path, false, &read));
     assert_memory_equal(&read.link, &link, sizeof link);
-    assert_memory_equal(&read.host, &host, sizeof host);
+    assert_memory_equal(&read.pinned, &pinned, sizeof pinned);
     free(read.row);
 }
 
@@ -206,17 +206,17 @@ static void links(void **state)
     unlink(path);
     const tune_result_t results[] = {result(4096, "float", "one", 1)};
     const sel_measured_t measured = {384812, 4, 760, SEL_LINK_PHB};
-    const sel_host_measured_t host = {50000, 40000, 2, 1660, SEL_LINK_PHB, 0};
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
+    const sel_pinned_measured_t pinned = {50000, 40000, 2, 1660, SEL_LINK_PHB, 0};
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_link(0, 0, 0, 0);
     write_file("# shunt table 2\n# machine: 7\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n"
-               "# host: 50 GB/s stored, 30 GB/s loaded among 2 GPUs, one way 1.66 us\n");
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
+               "# pinned: 50 GB/s stored, 30 GB/s loaded among 2 GPUs, one way 1.66 us\n");
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_link(20500, 2, 1000, 30000);
-    assert_true(tune_table_write(path, &options, &machine, &measured, &host, results, 1));
+    assert_true(tune_table_write(path, &options, &machine, &measured, &pinned, results, 1));
     expect_link(384812, 4, 760, 40000);
     write_file("# shunt table 2\n# machine: 8\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
-    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_link(0, 0, 0, 0); /* they were another machine's */
 }
 
@@ -226,15 +226,15 @@ static void links_alone(void **state)
     (void)state;
     unlink(path);
     const sel_measured_t measured = {384812, 4, 760, SEL_LINK_PHB};
-    const sel_host_measured_t host = {50000, 40000, 2, 1660, SEL_LINK_PHB, 0};
+    const sel_pinned_measured_t pinned = {50000, 40000, 2, 1660, SEL_LINK_PHB, 0};
     const bench_machine_t gpus = {.fingerprint = 7};
     const tune_result_t results[] = {result(4096, "float", "one", 1)};
     static const char *const row[] = {"allreduce,2,c-2,f4,", NULL};
-    assert_true(tune_table_write(path, &options, &gpus, &measured, &host, NULL, 0));
+    assert_true(tune_table_write(path, &options, &gpus, &measured, &pinned, NULL, 0));
     expect_rows(&row[1]);
     expect_link(384812, 4, 760, 40000);
-    assert_true(tune_table_write(path, &options, &gpus, &unmeasured, &no_host, results, 1));
-    assert_true(tune_table_write(path, &options, &gpus, &measured, &no_host, NULL, 0));
+    assert_true(tune_table_write(path, &options, &gpus, &unmeasured, &no_pinned, results, 1));
+    assert_true(tune_table_write(path, &options, &gpus, &measured, &no_pinned, NULL, 0));
     expect_rows(row);
     expect_link(384812, 4, 760, 40000);
 }

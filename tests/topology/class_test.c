@@ -19,7 +19,7 @@ static void names(void **state)
         sel_topology_t topology;
         const char *name;
     } cases[] = {
-        {{.link = SEL_LINK_HOST, .nranks = 4}, "host-4"},
+        {{.link = SEL_LINK_CPU, .nranks = 4}, "host-4"},
         {{.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90}, "nvswitch-sm90-4"},
         {{.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 100, .multicast = true}, "nvswitch-sm100-8-mc"},
         {{.link = SEL_LINK_MESH, .nranks = 4, .arch = 80}, "mesh-sm80-4"},
@@ -121,7 +121,7 @@ static void joins(void **state)
     assert_int_equal(sys.far, SEL_LINK_SYS);
     assert_int_equal(sel_reach_join(phb, sys).far, SEL_LINK_SYS);
     assert_int_equal(sel_reach_join(phb, all[2]).far, SEL_LINK_PHB);
-    assert_int_equal(sel_reach_join(all[2], all[3]).far, SEL_LINK_HOST);
+    assert_int_equal(sel_reach_join(all[2], all[3]).far, SEL_LINK_CPU);
 }
 
 static void fingerprints(void **state)

@@ -53,7 +53,7 @@ static void compare_answers(void)
 {
     for (uint32_t a = 0; a < machine.gpus; a++) {
         for (uint32_t b = 0; b < machine.gpus; b++) {
-            sel_reach_t out = {.link = SEL_LINK_HOST}, in = {.link = SEL_LINK_HOST};
+            sel_reach_t out = {.link = SEL_LINK_CPU}, in = {.link = SEL_LINK_CPU};
             if (a == b)
                 continue;
             const int there = sel_nvml_reach(bus_of(a), bus_of(b), &out);

@@ -94,7 +94,7 @@ int net_cuda_errno(int error)
     return -error;
 }
 
-bool shim_host_mode(void)
+bool shim_cpu_mode(void)
 {
     return false;
 }

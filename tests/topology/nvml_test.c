@@ -16,7 +16,7 @@ static sel_machine_t machine;
 
 static void expect_reach(const char *from, const char *to, int answer, sel_link_t link, uint32_t lanes)
 {
-    sel_reach_t reach = {.link = SEL_LINK_HOST};
+    sel_reach_t reach = {.link = SEL_LINK_CPU};
     assert_int_equal(sel_nvml_reach(from, to, &reach), answer);
     assert_int_equal(reach.link, link);
     assert_int_equal(reach.lanes, lanes);
@@ -51,7 +51,7 @@ static void switches(void **state)
     assert_int_equal(gpu->nvlinks.to[0].count, 5);
     assert_int_equal(gpu->nvlinks.to[3].count, 4);
     expect_reach("0000:10:00.0", "0000:13:00.0", 1, SEL_LINK_NVSWITCH, 18);
-    expect_reach("0000:10:00.0", "0000:99:00.0", -1, SEL_LINK_HOST, 0);
+    expect_reach("0000:10:00.0", "0000:99:00.0", -1, SEL_LINK_CPU, 0);
     assert_ptr_equal(sel_nvml_links("0000:10:00.0"), sel_nvml_links("0000:10:00.0"));
     assert_null(sel_nvml_links("0000:99:00.0"));
 }
@@ -77,7 +77,7 @@ static void bridges(void **state)
     (void)state;
     assert_string_equal(class_of_all("bridges"), "bridges-sm80-4");
     expect_reach("0000:40:00.0", "0000:41:00.0", 1, SEL_LINK_MESH, 12);
-    expect_reach("0000:40:00.0", "0000:42:00.0", 0, SEL_LINK_HOST, 0);
+    expect_reach("0000:40:00.0", "0000:42:00.0", 0, SEL_LINK_CPU, 0);
 }
 
 /* NVLink without reported links gets the class that it had before there were classes of links. */

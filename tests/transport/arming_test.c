@@ -189,13 +189,13 @@ static void a_full_gpu_keeps_no_piece_waiting(void **state)
     free(memory);
 }
 
-/* Where ranks meet in the host's memory, the counters of a GPU. */
+/* Where ranks meet in pinned memory, the counters of a GPU. */
 static void a_full_gpu_keeps_no_counters_waiting(void **state)
 {
     (void)state;
     alg_map_t map;
     assert_true(alg_map_init(&map, BYTES));
-    map.memory = ALG_MEMORY_SHM;
+    map.memory = ALG_MEMORY_PINNED;
     uint8_t *memory = malloc(map.total_bytes), *own = malloc(ALG_OWN_BYTES);
     assert_non_null(memory);
     assert_non_null(own);

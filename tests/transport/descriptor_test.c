@@ -61,7 +61,7 @@ static int memory_keeps_away(void)
     net_memory_t *memory;
     offer_t offer;
     close_standard();
-    if (net_memory_create(NET_MEMORY_HOST, 0, 4096, &memory, offer) != 0)
+    if (net_memory_create(NET_MEMORY_SHARED, 0, 4096, &memory, offer) != 0)
         return 1;
     return memory->descriptor < 3 || !standard_are_closed();
 }
@@ -105,7 +105,7 @@ static void test_only_own_are_closed(void **state)
     offer_t offer;
     net_box_t box;
     (void)state;
-    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, 4096, &memory, offer), 0);
+    assert_int_equal(net_memory_create(NET_MEMORY_SHARED, 0, 4096, &memory, offer), 0);
     assert_int_equal(net_box_open(&box, token, name), 0);
     const int one = memory->descriptor, two = box.socket;
     assert_true(take_over(one) && take_over(two));

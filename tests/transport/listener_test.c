@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener_test.c - the listener where ranks of several hosts meet: strangers, broken ranks, and a process without free
+ * listener_test.c - the listener where ranks of several nodes meet: strangers, broken ranks, and a process without free
  * descriptors do no harm.
  */
 #define _GNU_SOURCE

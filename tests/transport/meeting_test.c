@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meeting_test.c - ranks of several hosts meet or get an error; which process's sockets and which interface they use.
+ * meeting_test.c - ranks of several nodes meet or get an error; which process's sockets and which interface they use.
  */
 #define _GNU_SOURCE
 #include <errno.h>

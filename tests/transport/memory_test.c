@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_test.c - host memory shared with peers, and that damaged or hostile offers do no harm.
+ * memory_test.c - pinned memory shared with peers, and that damaged or hostile offers do no harm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -113,12 +113,12 @@ static void test_time_namespaces(void **state)
     assert_int_equal(run_processes(1, apart_in_time, NULL), 0);
 }
 
-/* ---- Host memory ---------------------------------------------------------------------- */
+/* ---- Pinned memory ---------------------------------------------------------------------- */
 
 static net_memory_t *make_memory(offer_t offer)
 {
     net_memory_t *memory = NULL;
-    if (net_memory_create(NET_MEMORY_HOST, 0, BYTES, &memory, offer) != 0)
+    if (net_memory_create(NET_MEMORY_SHARED, 0, BYTES, &memory, offer) != 0)
         abort();
     memset(net_memory_pointer(memory), PATTERN, BYTES);
     return memory;
@@ -234,9 +234,9 @@ static void test_sizes_are_checked(void **state)
     (void)state;
     offer_t offer;
     net_memory_t *memory = NULL;
-    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, 0, &memory, offer), -EINVAL);
-    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, SIZE_MAX, &memory, offer), -EINVAL);
-    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, (size_t)1 << 50, &memory, offer), -ENOMEM);
+    assert_int_equal(net_memory_create(NET_MEMORY_SHARED, 0, 0, &memory, offer), -EINVAL);
+    assert_int_equal(net_memory_create(NET_MEMORY_SHARED, 0, SIZE_MAX, &memory, offer), -EINVAL);
+    assert_int_equal(net_memory_create(NET_MEMORY_SHARED, 0, (size_t)1 << 50, &memory, offer), -ENOMEM);
     assert_int_equal(net_memory_create((net_memory_kind_t)77, 0, BYTES, &memory, offer), -ENOSYS);
     assert_null(memory);
 }
@@ -337,14 +337,14 @@ static int refuse_impostors(uint32_t rank, uint32_t nranks, void *argument)
     (void)rank, (void)nranks;
     net_memory_t *own = make_memory(own_offer);
     for (int i = 0; descriptors[i] >= 0; i++) {
-        net_offer_t offer = {.magic = NET_OFFER_MAGIC, .kind = NET_MEMORY_HOST, .owner = net_process_self()};
+        net_offer_t offer = {.magic = NET_OFFER_MAGIC, .kind = NET_MEMORY_SHARED, .owner = net_process_self()};
         CHECK(fstat(descriptors[i], &info) == 0);
         offer.owner.pid = getppid();
         offer.owner.start_ticks = 0;
         offer.bytes = BYTES;
-        offer.as.host.device = info.st_dev;
-        offer.as.host.inode = info.st_ino;
-        offer.as.host.descriptor = descriptors[i];
+        offer.as.shared.device = info.st_dev;
+        offer.as.shared.inode = info.st_ino;
+        offer.as.shared.descriptor = descriptors[i];
         memcpy(bytes, &offer, sizeof bytes);
         CHECK(net_memory_open(own, 0, bytes, &mapping) == -EPROTO);
     }
@@ -377,9 +377,9 @@ static void test_impostors(void **state)
 /* Make memory of a kind that sends its descriptor, as another process would. */
 static void make_sent(net_memory_t *memory, net_offer_t *offer, uint64_t token)
 {
-    *memory = (net_memory_t){.kind = NET_MEMORY_HOST_SENT, .bytes = BYTES, .token = {{token, token}}};
+    *memory = (net_memory_t){.kind = NET_MEMORY_SHARED_SENT, .bytes = BYTES, .token = {{token, token}}};
     *offer = (net_offer_t){.bytes = BYTES, .token = memory->token};
-    assert_int_equal(net_memory_host_sent.create(memory, offer), 0);
+    assert_int_equal(net_memory_shared_sent.create(memory, offer), 0);
 }
 
 static void test_sent(void **state)
@@ -391,15 +391,15 @@ static void test_sent(void **state)
     const int before = open_descriptors();
     make_sent(&a, &offer_a, 1);
     make_sent(&b, &offer_b, 2);
-    assert_int_equal(net_memory_host_sent.open(&b, &offer_a, &mapping), -ENOENT);
-    assert_int_equal(net_memory_host_sent.send(&a, &offer_b), 0);
-    assert_int_equal(net_memory_host_sent.open(&b, &offer_a, &mapping), 0);
+    assert_int_equal(net_memory_shared_sent.open(&b, &offer_a, &mapping), -ENOENT);
+    assert_int_equal(net_memory_shared_sent.send(&a, &offer_b), 0);
+    assert_int_equal(net_memory_shared_sent.open(&b, &offer_a, &mapping), 0);
     ((uint8_t *)mapping.pointer)[BYTES - 1] = PATTERN;
     assert_int_equal(((uint8_t *)a.pointer)[BYTES - 1], PATTERN);
-    net_memory_host_sent.close(&mapping);
-    assert_int_equal(net_memory_host_sent.send(&a, &offer_b), -ENOENT); /* the first take removed the name */
-    net_memory_host_sent.destroy(&a);
-    net_memory_host_sent.destroy(&b);
+    net_memory_shared_sent.close(&mapping);
+    assert_int_equal(net_memory_shared_sent.send(&a, &offer_b), -ENOENT); /* the first take removed the name */
+    net_memory_shared_sent.destroy(&a);
+    net_memory_shared_sent.destroy(&b);
     assert_int_equal(open_descriptors(), before);
 }
 
@@ -412,9 +412,9 @@ static void refuse_sent(int descriptor)
     make_sent(&a, &offer_a, 1);
     make_sent(&b, &offer_b, 2);
     assert_int_equal(net_box_send(&a.box, offer_b.as.sent.box, offer_b.token.word, descriptor), 0);
-    assert_int_equal(net_memory_host_sent.open(&b, &offer_a, &mapping), -EPROTO);
-    net_memory_host_sent.destroy(&a);
-    net_memory_host_sent.destroy(&b);
+    assert_int_equal(net_memory_shared_sent.open(&b, &offer_a, &mapping), -EPROTO);
+    net_memory_shared_sent.destroy(&a);
+    net_memory_shared_sent.destroy(&b);
 }
 
 static void test_sent_impostors(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_test.c - put and flag between hosts; broken peers and cut connections do no
+ * network_test.c - put and flag between nodes; broken peers and cut connections do no
  * harm.
  */
 #define _GNU_SOURCE

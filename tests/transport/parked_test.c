@@ -105,7 +105,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
     return cudaSuccess;
 }
 
-static int pins; /* host memory that is registered */
+static int pins; /* pinned memory that is registered */
 
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags)
 {
@@ -241,7 +241,7 @@ static int reset(void **state)
     return 0;
 }
 
-/* Ranks that cannot open each other's /proc/<pid>/fd send descriptors of pinned host memory, too. */
+/* Ranks that cannot open each other's /proc/<pid>/fd send descriptors of pinned pinned memory, too. */
 static void pinned_is_sent(void **state)
 {
     net_memory_t a = {.kind = NET_MEMORY_PINNED_SENT, .bytes = BLOCK_BYTES, .token = {{1, 1}}}, b = a;

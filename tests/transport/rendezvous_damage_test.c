@@ -250,7 +250,7 @@ static int join_in_full_shm(uint32_t rank, uint32_t nranks, void *argument)
     CHECK(cover_shm("size=16k,mode=1777") == 0);
     CHECK(net_join(argument, &rendezvous) == -ENOSPC);
     CHECK(segment_names() == 0);
-    CHECK(net_memory_create(NET_MEMORY_HOST, 0, 1 << 20, &memory, offer) == 0); /* needs no /dev/shm */
+    CHECK(net_memory_create(NET_MEMORY_SHARED, 0, 1 << 20, &memory, offer) == 0); /* needs no /dev/shm */
     net_memory_destroy(memory);
     return 0;
 }

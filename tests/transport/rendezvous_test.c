@@ -265,7 +265,7 @@ static void test_no_leak(void **state)
     assert_int_equal(mappings_of("/dev/shm/shunt-"), mappings);
 }
 
-/* The place identifies one segment: on two hosts, such as cloned machines with one boot id, all else may be equal. */
+/* The place identifies one segment: on two nodes, such as cloned machines with one boot id, all else may be equal. */
 static void test_a_place_is_one_segments(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_test.c - scratch of the host device: steps, proof, pool.
+ * scratch_test.c - scratch of the CPU device: steps, proof, pool.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { SCRATCH_BYTES = 1 << 20 };
 
 static team_plan_t new_plan(void)
 {
-    team_plan_t plan = {.key = random_key(), .device = ALG_DEVICE_HOST, .kind = NET_MEMORY_HOST, .devices = 1};
+    team_plan_t plan = {.key = random_key(), .device = ALG_DEVICE_CPU, .kind = NET_MEMORY_SHARED, .devices = 1};
     if (!alg_map_init(&plan.map, SCRATCH_BYTES))
         abort();
     plan.id = plan.key.word[0] | 1;
@@ -117,7 +117,7 @@ static void test_processes(void **state)
         team_plan_t plan = new_plan();
         assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
         plan = new_plan();
-        plan.kind = NET_MEMORY_HOST_SENT;
+        plan.kind = NET_MEMORY_SHARED_SENT;
         assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
     }
 }
@@ -263,7 +263,7 @@ static void test_pieces(void **state)
         team_plan_t plan = new_cut_plan(nranks);
         assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
         plan = new_cut_plan(nranks);
-        plan.kind = NET_MEMORY_HOST_SENT;
+        plan.kind = NET_MEMORY_SHARED_SENT;
         assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
         plan = new_cut_plan(nranks);
         assert_int_equal(run_threads(nranks, grow_and_suspend, &plan), 0);
@@ -377,12 +377,12 @@ static void test_arguments(void **state)
     bad.half_bytes = bad.total_bytes;
 #define CREATE(device, kind, id, rank, nranks, map) \
     alg_scratch_create(device, 0, kind, &plan.set, id, rank, nranks, map, &a, offers[0])
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 2, 2, &plan.map), -EINVAL);
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, ALG_MAX_RANKS + 1, &plan.map), -EINVAL);
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 0, 0, 2, &plan.map), -EINVAL);
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &bad), -EINVAL);
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
-    assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_HOST, 1, 0, 2, &plan.map), -ENOSYS);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_SHARED, 1, 2, 2, &plan.map), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_SHARED, 1, 0, ALG_MAX_RANKS + 1, &plan.map), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_SHARED, 0, 0, 2, &plan.map), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_SHARED, 1, 0, 2, &bad), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
+    assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_SHARED, 1, 0, 2, &plan.map), -ENOSYS);
     if (access("/dev/nvidiactl", F_OK) != 0) {
         assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
         assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_VMM, 1, 0, 2, &plan.map), -ENOSYS);
@@ -390,16 +390,16 @@ static void test_arguments(void **state)
     assert_null(a);
     alg_map_t pinned; /* its layout differs */
     assert_true(alg_map_init_shm(&pinned, SCRATCH_BYTES));
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &pinned), 0);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_SHARED, 1, 0, 2, &pinned), 0);
     alg_scratch_release(a, false);
-    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &plan.map), 0);
+    assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_SHARED, 1, 0, 2, &plan.map), 0);
 #undef CREATE
     assert_int_equal(alg_scratch_prove_write(a, 1), -EINVAL); /* not open yet */
     /* A peer whose scratch is smaller than agreed. */
     alg_map_t larger;
     assert_true(alg_map_init(&larger, 2 * SCRATCH_BYTES));
     assert_int_equal(
-        alg_scratch_create(ALG_DEVICE_HOST, 1, NET_MEMORY_HOST, &plan.set, 1, 1, 2, &larger, &b, offers[1]), 0);
+        alg_scratch_create(ALG_DEVICE_CPU, 1, NET_MEMORY_SHARED, &plan.set, 1, 1, 2, &larger, &b, offers[1]), 0);
     assert_int_equal(alg_scratch_open(b, offers), -EPROTO);
     assert_int_equal(alg_scratch_open(a, offers), 0);
     memset(offers[0], 0xab, NET_OFFER_BYTES);

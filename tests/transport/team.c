@@ -46,7 +46,7 @@ static int make(const team_plan_t *plan, net_rendezvous_t *rendezvous, uint32_t 
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
     uint8_t offer[NET_OFFER_BYTES];
-    int ordinal = plan->device == ALG_DEVICE_HOST ? (int)rank : (int)rank % plan->devices;
+    int ordinal = plan->device == ALG_DEVICE_CPU ? (int)rank : (int)rank % plan->devices;
     CHECK(alg_scratch_create(plan->device, ordinal, plan->kind, &plan->set, plan->id, rank, nranks, &plan->map, scratch,
                              offer) == 0);
     CHECK(stage(rendezvous, STAGE_OFFER, offer, sizeof offer) == 0);

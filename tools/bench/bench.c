@@ -11,7 +11,7 @@
 
 /* ---- Defaults that depend on the machine ---- */
 
-static int settle_host(bench_options_t *options)
+static int settle_cpu(bench_options_t *options)
 {
     const char *needy = options->graph       ? "--graph (-G)"
                         : options->host_time ? "--host-time"
@@ -21,7 +21,7 @@ static int settle_host(bench_options_t *options)
         return tool_usage("bench", "%s needs a GPU", needy);
     }
     if (options->floor) {
-        return tool_usage("bench", "--floor: the host device has no floor");
+        return tool_usage("bench", "--floor: the CPU device has no floor");
     }
     options->ranks = options->ranks != 0 ? options->ranks : 4;
     options->calls = options->calls != 0 ? options->calls : 20;
@@ -52,7 +52,7 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
         options->ranks = machine->gpus.count < BENCH_MAX_RANKS ? machine->gpus.count : BENCH_MAX_RANKS;
     }
     if (options->floor && options->launch.on) {
-        return tool_usage("bench", "--floor measures the GPUs of one host; not with --launched");
+        return tool_usage("bench", "--floor measures the GPUs of one node; not with --launched");
     }
     if (options->floor && options->ranks < 2) {
         return tool_usage("bench", "--floor needs at least two ranks");
@@ -75,7 +75,7 @@ static int settle(bench_options_t *options, const bench_machine_t *machine)
         return fault;
     }
     options->ranks = options->launch.on ? options->launch.ranks : options->ranks;
-    fault = machine->host ? settle_host(options) : settle_cuda(options, machine);
+    fault = machine->cpu ? settle_cpu(options) : settle_cuda(options, machine);
     if (fault != TOOL_OK) {
         return fault;
     }

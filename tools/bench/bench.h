@@ -14,7 +14,7 @@
  *   bench_launch.c   ranks that torchrun, mpirun or srun started (--launched)
  *   bench_meet.c     how these meet, and how rank 0 recognises them
  *   bench_type.c     element types and operators
- *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
+ *   bench_cpu.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
  *
  * The floor (--floor, and for `shunt tune`'s report of the links) is measured by a process of its own before the
@@ -91,7 +91,7 @@ enum { BENCH_SECRET_BYTES = 64, BENCH_LEAST_SECRET = 16 };
 typedef struct bench_launch {
     bool on;
     uint32_t rank, ranks;
-    uint32_t local; /* index of the rank, and of its GPU, on this host */
+    uint32_t local; /* index of the rank, and of its GPU, on this node */
     uint32_t port;
     char address[256]; /* address of rank 0 */
     bool has_secret;   /* --secret */
@@ -103,7 +103,7 @@ typedef struct bench_options {
     uint64_t to_bytes;
     uint32_t factor;      /* ratio of consecutive sizes; 0: step_bytes is added instead */
     uint64_t step_bytes;  /* -i; ignored if `factor` is set */
-    uint32_t ranks;       /* 0: all GPUs, or 4 on the host */
+    uint32_t ranks;       /* 0: all GPUs, or 4 on the CPU device */
     uint32_t times_ranks; /* -t; a factor that `ranks` already includes */
     uint32_t grouped;     /* calls in a group; 0, 1: no groups */
     bench_launch_t launch;
@@ -176,7 +176,7 @@ typedef struct bench_row {
 
 /* Facts found by a separate process before the ranks are forked. */
 typedef struct bench_machine {
-    bool host;
+    bool cpu;
     int shunt_version;
     int nccl_version;     /* 0: none */
     uint32_t collectives; /* bit c: Shunt has an algorithm for this alg_collective_t */
@@ -223,7 +223,7 @@ bool bench_measures_place(const bench_options_t *options, alg_collective_t colle
 /* The call's count for this many bytes of the larger buffer; 0: there is no such case. */
 uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes);
 /* The next kind that the options ask for; `at` starts at 0. False: no more. With all collectives or types, kinds that
- * the machine cannot run are skipped (the host device cannot forward), and with --in-place those without an in-place
+ * the machine cannot run are skipped (the CPU device cannot forward), and with --in-place those without an in-place
  * form. */
 bool bench_next_kind(const bench_options_t *options, const bench_machine_t *machine, uint32_t *at, bench_kind_t *kind);
 
@@ -273,7 +273,7 @@ typedef struct bench_rank {
     int peer[BENCH_MAX_RANKS]; /* sockets to the ranks that a launcher started; 0: none */
     const bench_device_t *device;
     void *device_state; /* owned by the device */
-    void *stream;       /* cudaStream_t; NULL on the host */
+    void *stream;       /* cudaStream_t; NULL on the CPU device */
     tool_shunt_t shunt;
     tool_nccl_t nccl[2];  /* Shunt's, the real NCCL's */
     bench_side_t side[2]; /* Shunt's, the real NCCL's */
@@ -402,7 +402,7 @@ struct bench_device {
         bench_rank_t *rank); /* start the products on a separate stream, after the present work of this one */
     bool (*load_join)(bench_rank_t *rank);
 };
-extern const bench_device_t bench_device_host;
+extern const bench_device_t bench_device_cpu;
 extern const bench_device_t *const bench_device_cuda; /* NULL in a build without CUDA */
 
 /* ---- Reports ---------------------------------------------------------------------------- */

@@ -32,7 +32,7 @@ static void look_around(void *argument)
         return;
     }
     machine->shunt_version = shunt.shunt_version();
-    machine->host = shunt.shunt_host_mode() == 1;
+    machine->cpu = shunt.shunt_host_mode() == 1;
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const bool known = shunt.shunt_algorithm(alg_collective_name((alg_collective_t)c), 0) != NULL;
         machine->collectives |= (uint32_t)known << c;
@@ -41,7 +41,7 @@ static void look_around(void *argument)
     for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
         machine->policy = machine->policy || (strcmp(setting.name, "SHUNT_ALGO") == 0 && setting.value[0] != '\0');
     }
-    if (!machine->host) {
+    if (!machine->cpu) {
         shunt_communicator_t facts = {.size = sizeof facts};
         if (shunt.shunt_topology_class(NULL, &facts) == 0) {
             machine->fingerprint = facts.machine;

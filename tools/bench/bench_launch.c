@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_launch.c - ranks of `shunt bench` that a launcher started, on one host or several.
+ * bench_launch.c - ranks of `shunt bench` that a launcher started, on one node or several.
  *
- * Each process has one rank. Ranks of one host share bench_shared_t in memory; these ranks exchange it at every
+ * Each process has one rank. Ranks of one node share bench_shared_t in memory; these ranks exchange it at every
  * barrier: each sends its part to rank 0, which sends the whole to all. Rank 0 listens at MASTER_ADDR, at the port
  * after MASTER_PORT, which torchrun itself uses (bench_meet.c).
  */
@@ -65,7 +65,7 @@ int bench_launch_find(bench_launch_t *launch)
                               BENCH_MAX_RANKS);
         }
         if (address == NULL || !number_of("MASTER_PORT", UINT16_MAX - 1, &launch->port)) {
-            return tool_usage("bench", "--launched: set MASTER_ADDR to rank 0's host, and MASTER_PORT");
+            return tool_usage("bench", "--launched: set MASTER_ADDR to rank 0's node, and MASTER_PORT");
         }
         launch->port++;
         snprintf(launch->address, sizeof launch->address, "%s", address);

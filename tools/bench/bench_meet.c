@@ -3,7 +3,7 @@
  * bench_meet.c - rank 0 of `shunt bench --launched` meets the ranks that a launcher started.
  *
  * Any process can connect, and an accepted one receives the unique id with NCCL's secret. So a caller must send the
- * secret of --secret, or be a process of this user on this host by the kernel's table of connections. Silent callers
+ * secret of --secret, or be a process of this user on this node by the kernel's table of connections. Silent callers
  * delay nobody.
  */
 #include <arpa/inet.h>
@@ -101,7 +101,7 @@ static bool write_address(const struct sockaddr_storage *address, char text[64],
     return address->ss_family == AF_INET || address->ss_family == AF_INET6;
 }
 
-/* Whether the connection's other end is a socket of this user on this host. */
+/* Whether the connection's other end is a socket of this user on this node. */
 static bool is_own(int connection)
 {
     struct sockaddr_storage here = {0}, there = {0};
@@ -214,7 +214,7 @@ bool bench_meet_ranks(bench_rank_t *rank, int listener)
     }
     return meeting.missing == 0 ||
            bench_fail(rank, "%u of %u ranks have not come within %d s%s", meeting.missing, rank->nranks, MEET_MS / 1000,
-                      meeting.refused ? "; a rank of another host or user needs the same --secret FILE" : "");
+                      meeting.refused ? "; a rank of another node or user needs the same --secret FILE" : "");
 }
 
 /* ---- The others ---- */
@@ -229,7 +229,7 @@ bool bench_meet_first(bench_rank_t *rank, int connection)
         return true;
     }
     return bench_fail(rank,
-                      "rank 0 at %s:%u does not take this rank; ranks of several hosts or users need the same "
+                      "rank 0 at %s:%u does not take this rank; ranks of several nodes or users need the same "
                       "--secret FILE",
                       rank->options->launch.address, rank->options->launch.port);
 }

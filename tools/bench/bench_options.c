@@ -11,7 +11,7 @@
 
 const char bench_help[] =
     "usage: shunt bench [OPTIONS]\n\n"
-    "Measures a collective between processes, one per rank: on the GPUs, or without a GPU on the host device. If "
+    "Measures a collective between processes, one per rank: on the GPUs, or without a GPU on the CPU device. If "
     "there\n"
     "is a real NCCL, it is measured in the same run, in alternate rounds.\n\n"
     "  --collective NAME  allreduce reducescatter reduce allgather alltoall broadcast gather scatter sendrecv, or all\n"
@@ -20,15 +20,15 @@ const char bench_help[] =
     "                (default 0)\n"
     "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024. Bytes are those of the larger\n"
     "                buffer of a rank, as nccl-tests count them\n"
-    "  -e SIZE       to this many bytes (default 16M; host device 1M)\n"
-    "  -f N          each size is N times the one before (default 2; host device 4)\n"
-    "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
-    "  --launched    be one rank of those that torchrun, mpirun or srun started, on one host or several; they meet at\n"
+    "  -e SIZE       to this many bytes (default 16M; CPU device 1M)\n"
+    "  -f N          each size is N times the one before (default 2; CPU device 4)\n"
+    "  -g N          ranks, 1 to 8 (default: every GPU; CPU device 4)\n"
+    "  --launched    be one rank of those that torchrun, mpirun or srun started, on one node or several; they meet at\n"
     "                MASTER_ADDR, port MASTER_PORT + 1, and rank 0 reports\n"
     "  --secret FILE\n"
-    "                what a rank of another host or user shows rank 0: a file of 16 to 64 bytes that you alone may\n"
-    "                read, the same on all hosts (head -c 32 /dev/urandom)\n"
-    "  -n N          calls of one timed run, and of one graph (default 50; host device 20)\n"
+    "                what a rank of another node or user shows rank 0: a file of 16 to 64 bytes that you alone may\n"
+    "                read, the same on all nodes (head -c 32 /dev/urandom)\n"
+    "  -n N          calls of one timed run, and of one graph (default 50; CPU device 20)\n"
     "  -w N          calls before each timed run (default 10)\n"
     "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
     "                (default bfloat16)\n"
@@ -480,7 +480,7 @@ bool bench_measures_place(const bench_options_t *options, alg_collective_t colle
 static bool supported(const bench_machine_t *machine, const bench_kind_t *kind)
 {
     const bench_type_t *type = &bench_types[kind->type];
-    if (machine->host || type->kind != BENCH_FLOAT || type->bytes != 1) {
+    if (machine->cpu || type->kind != BENCH_FLOAT || type->bytes != 1) {
         return true;
     }
     for (uint32_t i = 0; i < machine->gpus.listed && alg_collective_reduces(kind->collective); i++) {
@@ -499,7 +499,7 @@ uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, u
 
 static bool wanted(const bench_options_t *options, const bench_machine_t *machine, const bench_kind_t *kind)
 {
-    const bool known = !machine->host || (machine->collectives >> kind->collective & 1) != 0;
+    const bool known = !machine->cpu || (machine->collectives >> kind->collective & 1) != 0;
     if (options->collective == -1 ? !known : options->collective != (int32_t)kind->collective) {
         return false;
     }

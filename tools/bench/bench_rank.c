@@ -251,7 +251,7 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
     rank->rank = number;
     rank->nranks = options->ranks;
     rank->local = options->launch.on ? options->launch.local : number;
-    rank->device = shared->machine.host ? &bench_device_host : bench_device_cuda;
+    rank->device = shared->machine.cpu ? &bench_device_cpu : bench_device_cuda;
     if ((options->launch.on && !bench_launch_open(rank)) || !open_libraries(rank) || !rank->device->open(rank)) {
         return false;
     }

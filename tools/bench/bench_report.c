@@ -3,19 +3,13 @@
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON. If one of these goes to stdout (`-`), the
  * table goes to stderr. A JSON file is whole after every row, so an interrupted run leaves a valid one.
  *
- * CSV: first lines "# name: value": hardware (GPU name and count, or host), driver, cuda, nccl, multicast (whether
- * NVLink multicast is on among all GPUs; NCCL_NVLS_ENABLE), shunt, date (UTC), command, no_ratio (why nccl_us and ratio
- * are empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of column
- * names and one line a row:
- *   ranks        number of ranks, each a process
- *   mode         graph or eager; blocking: eager, with a wait after each call (-z)
- *   place        in or out; in+1 and out+1 with --skew
- *   bytes        size of a rank's larger buffer
- *   count        the call's argument
- *   type,op      as given to -d and -o; op is none where nothing is reduced
- *   algorithm    Shunt's choice; nccl: forwarded
- *   us           microseconds of one call
- *   algbw,busbw  GB/s (1e9)
+ * CSV: first lines "# name: value": hardware (GPU name and count, or CPU device), driver, cuda, nccl, multicast
+ * (whether NVLink multicast is on among all GPUs; NCCL_NVLS_ENABLE), shunt, date (UTC), command, no_ratio (why nccl_us
+ * and ratio are empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of
+ * column names and one line a row: ranks        number of ranks, each a process mode         graph or eager; blocking:
+ * eager, with a wait after each call (-z) place        in or out; in+1 and out+1 with --skew bytes        size of a
+ * rank's larger buffer count        the call's argument type,op      as given to -d and -o; op is none where nothing is
+ * reduced algorithm    Shunt's choice; nccl: forwarded us           microseconds of one call algbw,busbw  GB/s (1e9)
  *   wrong        wrong elements of all ranks; empty: not checked
  *   nccl_us      the real NCCL's time in the same run; empty: not measured
  *   ratio        nccl_us / us; empty: not measured
@@ -79,8 +73,8 @@ static void why_no_ratio(const bench_options_t *options, const bench_machine_t *
         later = later || (kind.collective == ALG_ALL_TO_ALL && !options->messages) || kind.collective == ALG_GATHER ||
                 kind.collective == ALG_SCATTER;
     }
-    if (machine->host) {
-        why = "the host device has no NCCL beside it; ratio needs GPUs";
+    if (machine->cpu) {
+        why = "the CPU device has no NCCL beside it; ratio needs GPUs";
     } else if (!options->nccl) {
         why = "--no-nccl was given";
     } else if (machine->nccl_path[0] == '\0') {
@@ -141,8 +135,8 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     for (int i = 0; i < FACTS; i++) {
         facts[i].value[0] = '\0';
     }
-    if (machine->host) {
-        snprintf(facts[0].value, sizeof facts[0].value, "host device, %u ranks, %ld processors", options->ranks,
+    if (machine->cpu) {
+        snprintf(facts[0].value, sizeof facts[0].value, "CPU device, %u ranks, %ld processors", options->ranks,
                  sysconf(_SC_NPROCESSORS_ONLN));
     } else {
         snprintf(facts[0].value, sizeof facts[0].value, "%u of %u x %s", options->ranks, gpus->count,
@@ -162,10 +156,11 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     if (options->floor) {
         const tool_floor_t *floor = &machine->floor;
         snprintf(facts[7].value, sizeof facts[7].value,
-                 "launch %.2f us (eager %.2f), push of 1 KB %.2f us, one way %.2f us, %.1f GB/s; through the host's "
+                 "launch %.2f us (eager %.2f), push of 1 KB %.2f us, one way %.2f us, %.1f GB/s; through pinned "
                  "memory one way %.2f us, %.1f GB/s stored, %.1f GB/s loaded",
                  floor->launch_graph * 1e6, floor->launch_eager * 1e6, floor->push * 1e6, floor->one_way * 1e6,
-                 floor->bandwidth * 1e-9, floor->host_one_way * 1e6, floor->host_store * 1e-9, floor->host_load * 1e-9);
+                 floor->bandwidth * 1e-9, floor->pinned_one_way * 1e6, floor->pinned_store * 1e-9,
+                 floor->pinned_load * 1e-9);
     }
     const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
     const char *state = machine->class_name[0] == '\0' ? "" : strstr(machine->class_name, "-mc") ? "on, " : "off, ";

@@ -28,7 +28,7 @@ static const char help[] =
     "of\n"
     "their files, and what happened to their calls. Then it runs a short bench beside NCCL. Each fault comes with "
     "what\n"
-    "to do. Without a GPU it checks the host device.\n\n"
+    "to do. Without a GPU it checks the CPU device.\n\n"
     "  --limit S     end CMD after this many seconds (default 20); the report is fullest if CMD ends by itself\n"
     "  --json FILE   write the same as JSON (docs/settings.md has the names); to standard output with -, and the text\n"
     "                to standard error\n"

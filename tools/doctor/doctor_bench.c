@@ -12,7 +12,7 @@
 
 #include "tools/doctor/doctor.h"
 
-enum { USUAL_BYTES = 64 << 10, MOST_BYTES = 256 << 20, HOST_RANKS = 4 };
+enum { USUAL_BYTES = 64 << 10, MOST_BYTES = 256 << 20, CPU_RANKS = 4 };
 
 static const char *plural(alg_collective_t collective)
 {
@@ -84,13 +84,13 @@ static bool measure(const doctor_t *doctor, const subject_t *subject, result_t *
     bench_options_t options = {.from_bytes = subject->bytes,
                                .to_bytes = subject->bytes,
                                .factor = 2,
-                               .ranks = machine->host ? HOST_RANKS : machine->gpus.count,
-                               .calls = machine->host ? 20 : 50,
+                               .ranks = machine->cpu ? CPU_RANKS : machine->gpus.count,
+                               .calls = machine->cpu ? 20 : 50,
                                .warmup = 10,
                                .rounds = 5,
                                .type = bench_type_find("bfloat16"),
                                .collective = (int32_t)subject->collective,
-                               .graph = !machine->host,
+                               .graph = !machine->cpu,
                                .check = true,
                                .nccl = true};
     options.ranks = options.ranks < BENCH_MAX_RANKS ? options.ranks : BENCH_MAX_RANKS;
@@ -129,11 +129,11 @@ static void report_times(doctor_t *doctor, const subject_t *subject, const bench
                      (unsigned long long)row->wrong, size, plural(subject->collective));
         return;
     }
-    if (doctor->machine->host) {
+    if (doctor->machine->cpu) {
         doctor_print(doctor, DOCTOR_OK, NULL,
-                     "%s %s of %d ranks are right on the host device (its times say nothing of "
+                     "%s %s of %d ranks are right on the CPU device (its times say nothing of "
                      "GPUs)",
-                     size, plural(subject->collective), HOST_RANKS);
+                     size, plural(subject->collective), CPU_RANKS);
         return;
     }
     if (subject->calls > 0) {
@@ -159,7 +159,7 @@ void doctor_bench(doctor_t *doctor)
     char pattern[PATH_MAX + 16];
     result_t result = {0};
     doctor->check = "bench";
-    if (!machine->host && (bench_device_cuda == NULL || machine->gpus.count < 2)) {
+    if (!machine->cpu && (bench_device_cuda == NULL || machine->gpus.count < 2)) {
         return; /* already reported */
     }
     snprintf(pattern, sizeof pattern, "%s/bench.%%h.%%p", doctor->folder);

@@ -25,7 +25,7 @@ static void json_machine(tool_json_t *json, const doctor_t *doctor)
     tool_json_text(json, "library", looked ? doctor->report->library : NULL);
     tool_json_word(json, "nccl", nccl);
     tool_json_word(json, "nccl_path", machine->nccl_path);
-    tool_json_text(json, "device", !looked ? NULL : machine->host ? "host" : "cuda");
+    tool_json_text(json, "device", !looked ? NULL : machine->cpu ? "cpu" : "cuda");
     tool_json_value(json, "gpu_count", "%u", machine->gpus.count);
     tool_json_word(json, "class", all->class_name);
     tool_json_word(json, "machine", fingerprint);

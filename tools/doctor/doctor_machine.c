@@ -109,7 +109,7 @@ static void report_libraries(doctor_t *doctor)
     if (machine->nccl_version != 0) {
         tool_version_text(machine->nccl_version, version);
         doctor_print(doctor, DOCTOR_OK, NULL, "NCCL %s, %s", version, machine->nccl_path);
-    } else if (!machine->host) {
+    } else if (!machine->cpu) {
         doctor_print(doctor, DOCTOR_FAULT,
                      "install NCCL (PyTorch's wheels bring it), or name it by SHUNT_NCCL_PATH=/path/libnccl.so.2",
                      "no NCCL found to forward calls to");
@@ -119,15 +119,15 @@ static void report_libraries(doctor_t *doctor)
 static void report_gpus(doctor_t *doctor)
 {
     const tool_gpus_t *gpus = &doctor->machine->gpus;
-    if (doctor->machine->host) {
-        const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=host");
+    if (doctor->machine->cpu) {
+        const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=cpu");
         const bool built = bench_device_cuda != NULL; /* with CUDA */
         doctor_print(doctor, DOCTOR_NOTE,
                      set != NULL ? "unset SHUNT_DEVICE to use GPUs"
                      : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
                              : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
-                     "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
-                     set != NULL ? "SHUNT_DEVICE=host is set" : "no CUDA driver answers");
+                     "no GPU is used: %s; the checks below use the CPU device, which is for tests and not for speed",
+                     set != NULL ? "SHUNT_DEVICE=cpu is set" : "no CUDA driver answers");
         return;
     }
     if (gpus->count == 0) {
@@ -220,8 +220,8 @@ static void report_shared_memory(doctor_t *doctor)
     }
     const uint64_t free_mib = statvfs("/dev/shm", &space) == 0 ? (uint64_t)space.f_bavail * space.f_frsize >> 20 : 0;
     if (free_mib < LEAST_SHARED_MIB) {
-        /* Only a note for the host device, which never calls NCCL. */
-        doctor_print(doctor, doctor->machine->host ? DOCTOR_NOTE : DOCTOR_FAULT, advice,
+        /* Only a note for the CPU device, which never calls NCCL. */
+        doctor_print(doctor, doctor->machine->cpu ? DOCTOR_NOTE : DOCTOR_FAULT, advice,
                      "/dev/shm has %llu MiB left: the real NCCL wants %d or more (Shunt itself some KiB a rank)",
                      (unsigned long long)free_mib, LEAST_SHARED_MIB);
         return;
@@ -229,7 +229,7 @@ static void report_shared_memory(doctor_t *doctor)
     doctor_print(doctor, DOCTOR_OK, NULL, "/dev/shm: %llu MiB free", (unsigned long long)free_mib);
     if (in_container()) {
         doctor_print(doctor, DOCTOR_NOTE, NULL,
-                     "in a container: ranks in several containers of a host meet only if these share IPC (docker run "
+                     "in a container: ranks in several containers of a node meet only if these share IPC (docker run "
                      "--ipc=host)");
     }
 }
@@ -272,8 +272,8 @@ static void report_table(doctor_t *doctor)
         return;
     }
     /* Only the cost model covers a class that was not measured. */
-    doctor_print(doctor, doctor->machine->host ? DOCTOR_OK : DOCTOR_NOTE,
-                 doctor->machine->host ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
+    doctor_print(doctor, doctor->machine->cpu ? DOCTOR_OK : DOCTOR_NOTE,
+                 doctor->machine->cpu ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
                  "no tuned table; rules for %s by: %s", facts->all.class_name,
                  facts->rules[0] != '\0' ? facts->rules : "none, so everything is forwarded");
 }

@@ -15,7 +15,7 @@
  * sendrecv                     t0 + S / B
  * others                       t0 + (n-1)/n S / B
  *
- * Of two ways the smaller counts. An eager call takes at least as long as this host's launch of an empty kernel. NVLink
+ * Of two ways the smaller counts. An eager call takes at least as long as this node's launch of an empty kernel. NVLink
  * multicast, which adds inside the switch, has another floor.
  */
 #ifndef SHUNT_TOOL_FLOOR_H
@@ -39,16 +39,16 @@ typedef struct tool_floor {
     double push;         /* t0 */
     double one_way;
     double bandwidth; /* bytes a second */
-    /* Through host memory (floor_host.cu), without peer access; 0: not measured. */
-    double host_one_way;
-    double host_store, host_load;       /* bytes a second of the slowest GPU, with kernels on all */
+    /* Through pinned memory (floor_pinned.cu), without peer access; 0: not measured. */
+    double pinned_one_way;
+    double pinned_store, pinned_load;   /* bytes a second of the slowest GPU, with kernels on all */
     char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "": it was */
 } tool_floor_t;
 
 /* Measures GPUs 0 to gpus-1, at least two. Frees nothing: the process should end soon. Errors are in floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
 /* False: see floor->error. */
-bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
+bool tool_floor_pinned(uint32_t gpus, tool_floor_t *floor);
 
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);

@@ -379,10 +379,10 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
     if (right && measure_launch(probe) && measure_one_way(probe) && measure_push(probe))
         measure_bandwidth(probe);
     /* If it fails, its figures stay 0; the others remain valid. */
-    tool_floor_t host = {};
-    if (tool_floor_host(gpus, &host)) {
-        floor->host_one_way = host.host_one_way;
-        floor->host_store = host.host_store;
-        floor->host_load = host.host_load;
+    tool_floor_t pinned = {};
+    if (tool_floor_pinned(gpus, &pinned)) {
+        floor->pinned_one_way = pinned.pinned_one_way;
+        floor->pinned_store = pinned.pinned_store;
+        floor->pinned_load = pinned.pinned_load;
     }
 }

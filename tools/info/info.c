@@ -38,13 +38,13 @@ typedef struct seen {
     char version[16];
     char nccl_version[16]; /* "": unknown */
     const char *nccl_path; /* NULL: none found */
-    bool host;
+    bool cpu;
     tool_shunt_t shunt;
     tool_gpus_t gpus;
     shunt_communicator_t facts; /* ranks 0 and an empty class name: no communicator to describe */
 } seen_t;
 
-/* For a host communicator of four ranks, or all GPUs. False: none. */
+/* For a node communicator of four ranks, or all GPUs. False: none. */
 static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_communicator_t *facts)
 {
     *facts = (shunt_communicator_t){.size = sizeof *facts};
@@ -71,7 +71,7 @@ static bool look(seen_t *seen)
     if (seen->nccl_path != NULL && nccl.ncclGetVersion(&code) == ncclSuccess) {
         tool_version_text(code, seen->nccl_version);
     }
-    seen->host = seen->shunt.shunt_host_mode() == 1;
+    seen->cpu = seen->shunt.shunt_host_mode() == 1;
     tool_gpus_read(&seen->gpus);
     if (!find_facts(&seen->shunt, NULL, &seen->facts)) {
         seen->facts.ranks = 0;
@@ -149,7 +149,7 @@ static void print_text(FILE *out, const seen_t *seen)
 {
     fprintf(out, "Shunt: %s, %s\n", seen->version, seen->library);
     print_nccl(out, seen);
-    fprintf(out, "Device: %s\n", seen->host ? "host (ranks share memory, no GPU is used)" : "CUDA");
+    fprintf(out, "Device: %s\n", seen->cpu ? "CPU (ranks share memory, no GPU is used)" : "CUDA");
     print_devices(out, &seen->gpus);
     print_settings(out, &seen->shunt);
     if (seen->facts.ranks > 0) {
@@ -244,7 +244,7 @@ static void write_json(tool_json_t *json, const seen_t *seen)
     tool_json_text(json, "library", opened ? seen->library : NULL);
     tool_json_word(json, "nccl", seen->nccl_version);
     tool_json_text(json, "nccl_path", seen->nccl_path);
-    tool_json_text(json, "device", !opened ? NULL : seen->host ? "host" : "cuda");
+    tool_json_text(json, "device", !opened ? NULL : seen->cpu ? "cpu" : "cuda");
     json_devices(json, &seen->gpus);
     tool_json_begin(json, "settings", '[');
     if (opened) {

@@ -22,7 +22,7 @@ typedef struct tool_count {
 /* All zero: no counts. */
 typedef struct tool_counts {
     uint32_t processes; /* processes that made calls */
-    uint64_t machine;   /* fingerprint of the last process's machine; 0: host device, or no communicator was attached */
+    uint64_t machine;   /* fingerprint of the last process's machine; 0: CPU device, or no communicator was attached */
     uint64_t taken, forwarded;
     char pinned[32]; /* NCCL's variable that forwards calls or caps grids, unless SHUNT_DETERMINISTIC is set */
     uint32_t count, capacity;

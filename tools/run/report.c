@@ -117,7 +117,7 @@ static void print_line(FILE *out, const line_t *line)
 static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_t *times, const line_t sums[2])
 {
     char text[16], pinned[TOOL_ERROR_BYTES];
-    fprintf(out, "shunt: %llu calls taken, %llu forwarded, by %u process%s of this host\n",
+    fprintf(out, "shunt: %llu calls taken, %llu forwarded, by %u process%s of this node\n",
             (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes,
             counts->processes == 1 ? "" : "es");
     if (tool_counts_pin_text(counts, pinned, sizeof pinned)) {

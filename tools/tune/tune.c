@@ -26,9 +26,9 @@
 
 typedef struct tuning {
     tune_options_t *options;
-    bench_machine_t *machine; /* shared memory */
-    sel_measured_t link;      /* all zero: not measured */
-    sel_host_measured_t host; /* all zero: not measured */
+    bench_machine_t *machine;     /* shared memory */
+    sel_measured_t link;          /* all zero: not measured */
+    sel_pinned_measured_t pinned; /* all zero: not measured */
     uint32_t results;
     tune_result_t *result;
     tool_progress_t progress;
@@ -93,7 +93,7 @@ static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
 {
     sel_topology_t topology;
     const bool known = machine->gpus.count == gpus && sel_topology_parse(machine->class_name, &topology);
-    return known ? topology.link : SEL_LINK_HOST;
+    return known ? topology.link : SEL_LINK_CPU;
 }
 
 /* Measures all GPUs even with -g, since the table is the machine's. A failure does not affect the rows. */
@@ -101,7 +101,7 @@ static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
     tool_floor_t *floor = &tuning->machine->floor;
-    if (tuning->machine->host || tuning->options->check || tuning->options->quick) {
+    if (tuning->machine->cpu || tuning->options->check || tuning->options->quick) {
         return;
     }
     if (bench_floor("tune", gpus, floor)) {
@@ -110,12 +110,12 @@ static void measure_links(tuning_t *tuning)
                                         .one_way_ns = in_32_bits(floor->one_way * 1e9),
                                         .link = link_of(tuning->machine, gpus)};
     }
-    if (floor->host_store > 0 && floor->host_load > 0) { /* measured even without peer access */
-        tuning->host = (sel_host_measured_t){.store_bytes_per_us = in_32_bits(floor->host_store * 1e-6),
-                                             .load_bytes_per_us = in_32_bits(floor->host_load * 1e-6),
-                                             .gpus = gpus,
-                                             .one_way_ns = in_32_bits(floor->host_one_way * 1e9),
-                                             .link = link_of(tuning->machine, gpus)};
+    if (floor->pinned_store > 0 && floor->pinned_load > 0) { /* measured even without peer access */
+        tuning->pinned = (sel_pinned_measured_t){.store_bytes_per_us = in_32_bits(floor->pinned_store * 1e-6),
+                                                 .load_bytes_per_us = in_32_bits(floor->pinned_load * 1e-6),
+                                                 .gpus = gpus,
+                                                 .one_way_ns = in_32_bits(floor->pinned_one_way * 1e9),
+                                                 .link = link_of(tuning->machine, gpus)};
     }
 }
 
@@ -248,11 +248,11 @@ static bool write_links(const tuning_t *tuning)
 {
     char path[PATH_MAX];
     const uint64_t machine = tuning->machine->fingerprint;
-    if ((tuning->link.gpus == 0 && tuning->host.gpus == 0) || machine == 0) {
+    if ((tuning->link.gpus == 0 && tuning->pinned.gpus == 0) || machine == 0) {
         return true;
     }
     if (!table_path(tuning, machine, path) ||
-        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, NULL, 0)) {
+        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->pinned, NULL, 0)) {
         return false;
     }
     return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
@@ -285,7 +285,7 @@ static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
         return true;
     }
     if (!table_path(tuning, tuning->result[0].machine, path) ||
-        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
+        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->pinned, tuning->result,
                           tuning->results)) {
         return false;
     }
@@ -341,7 +341,7 @@ static uint32_t order_families(uint32_t asked, uint32_t most, uint32_t ranks[BEN
 
 static bool run_families(tuning_t *tuning, char path[PATH_MAX])
 {
-    const uint32_t most = tuning->machine->host                           ? 4
+    const uint32_t most = tuning->machine->cpu                            ? 4
                           : tuning->machine->gpus.count < BENCH_MAX_RANKS ? tuning->machine->gpus.count
                                                                           : BENCH_MAX_RANKS;
     uint32_t ranks[BENCH_MAX_RANKS];

@@ -32,7 +32,7 @@
 int tool_tune(int argc, char **argv);
 
 /* If a program has left a note that this machine was not measured, measure it for a few seconds and write a table.
- * Waits while another process of this host measures. A failure is only a line on stderr. Changes no settings of this
+ * Waits while another process of this node measures. A failure is only a line on stderr. Changes no settings of this
  * process, opens no library in it and writes nothing to stdout. */
 void tune_first(void);
 
@@ -41,12 +41,12 @@ double tune_now(void);
 typedef struct tune_note {
     uint64_t machine;
     uint32_t ranks, nccl_version;
-    char class_name[SEL_CLASS_BYTES], nccl[PATH_MAX]; /* the NCCL's path; "-": host device */
+    char class_name[SEL_CLASS_BYTES], nccl[PATH_MAX]; /* the NCCL's path; "-": CPU device */
     char path[PATH_MAX + NAME_MAX + 2];
 } tune_note_t;
 
-/* Find the note to follow: of this host's notes without `never` or a failure of the last hour, the one with the most
- * ranks that the visible GPUs allow. Removes this host's malformed notes and those with old failures, and any host's
+/* Find the note to follow: of this node's notes without `never` or a failure of the last hour, the one with the most
+ * ranks that the visible GPUs allow. Removes this node's malformed notes and those with old failures, and any host's
  * notes that are a week old: the next program without a table leaves a new one. Notes with `never` stay, so that no
  * program leaves another. Other users' files are ignored, since a note names a library to open. */
 bool tune_note_find(const char *folder, tune_note_t *note);
@@ -189,7 +189,7 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t rank, int r
 typedef struct tune_rows {
     uint64_t machine;
     sel_measured_t link;
-    sel_host_measured_t host;
+    sel_pinned_measured_t pinned;
     uint32_t measured;
     sel_file_measured_t of[SEL_FILE_CLASSES];
     uint32_t count, capacity;
@@ -213,11 +213,11 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
                                      uint64_t bytes);
 
 /* Merge results, in the order in which ranks send them, into the machine's table, replacing its rows for the same
- * sizes. A size covers half the logarithmic distance to its neighbours. The table's figures of the links and the host's
- * memory stay if `link` and `host` are zero. Without results, the machine is that of `machine`. False, after a message,
- * if the file cannot be written. */
+ * sizes. A size covers half the logarithmic distance to its neighbours. The table's figures of the links and of pinned
+ * memory stay if `link` and `pinned` are zero. Without results, the machine is that of `machine`. False, after a
+ * message, if the file cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                      const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
+                      const sel_measured_t *link, const sel_pinned_measured_t *pinned, const tune_result_t *results,
                       uint32_t count);
 
 /* Merge the times of results into the file beside the table (times.h), replacing the same cases. False, after a

@@ -3,7 +3,7 @@
  * tune_first.c - what `shunt run` measures before its program, if an earlier program found no table.
  *
  * That program has left a note (tune_note.c). The process that locks the note measures, replaces the table atomically
- * and removes the note; other processes of this host, such as the ranks that srun starts, wait for the lock. A failure
+ * and removes the note; other processes of this node, such as the ranks that srun starts, wait for the lock. A failure
  * is recorded in the note, so that later runs do not try again for an hour, or ever if it would always fail.
  *
  * There are three processes, each of which ends with its parent: `shunt run` waits for the keeper, which holds the lock
@@ -143,7 +143,7 @@ static bool measure(work_t *work)
     options.ranks = note->ranks;
     options.types = 1u << bench_type_find("bfloat16");
     options.to_given = true;
-    options.to_bytes = UINT64_C(1) << (work->machine.host ? 18 : 26); /* the host device is slow */
+    options.to_bytes = UINT64_C(1) << (work->machine.cpu ? 18 : 26); /* the CPU device is slow */
     if (tune_settle(&options, &work->machine) != TOOL_OK) {
         return false;
     }

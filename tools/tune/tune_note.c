@@ -3,9 +3,9 @@
  * tune_note.c - the note that a program leaves if it finds no table. See tune.h.
  *
  * The library writes it beside the tables (SEL_NOTE_NAME, SEL_NOTE_LINE). The file's name contains the machine, the
- * number of ranks and this host; its first line the class and the program's NCCL. A second line records that measuring
+ * number of ranks and this node; its first line the class and the program's NCCL. A second line records that measuring
  * failed, at the file's modification time, or must never be tried again. That line is written even before the note is
- * removed: over NFS a process that has the file open does not see that another host removed it. The kernel releases the
+ * removed: over NFS a process that has the file open does not see that another node removed it. The kernel releases the
  * lock when all holders have died.
  */
 #include <dirent.h>
@@ -214,14 +214,14 @@ void tune_note_end(const tune_note_t *note, int file, tune_note_end_t end)
 const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *machine, bool *unfit)
 {
     *unfit = false;
-    if (!machine->host && machine->gpus.count < note->ranks) {
+    if (!machine->cpu && machine->gpus.count < note->ranks) {
         return "the program that left the note saw more GPUs";
     }
     if (machine->fingerprint != note->machine) {
         *unfit = true;
         return "the program that left the note saw GPUs of another kind";
     }
-    if (!machine->host && (uint32_t)machine->nccl_version != note->nccl_version) {
+    if (!machine->cpu && (uint32_t)machine->nccl_version != note->nccl_version) {
         return "the NCCL of the program that left the note is gone";
     }
     for (uint32_t i = 0; i < machine->gpus.listed && i < note->ranks; i++) {

@@ -25,11 +25,11 @@ const char tune_help[] =
     "real NCCL anew, and fails if the table is slower than 0.98 times the better of the other two at any size.\n\n"
     "  --collective NAMES  as for shunt bench, with commas (default: all)\n"
     "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024\n"
-    "  -e SIZE       to this many bytes (default 256M; host device 1M): powers of two and a few between\n"
-    "  -g N          only this number of ranks (default: 2, 3 ... all GPUs; host device up to 4)\n"
+    "  -e SIZE       to this many bytes (default 256M; CPU device 1M): powers of two and a few between\n"
+    "  -g N          only this number of ranks (default: 2, 3 ... all GPUs; CPU device up to 4)\n"
     "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float); collectives that only move\n"
     "                data use the first\n"
-    "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
+    "  --mode MODE   eager or captured: how calls are timed (default captured; CPU device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: SHUNT_TABLE, or this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV; to standard output with -, and the text to standard error\n"
@@ -267,7 +267,7 @@ uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collecti
 
 int tune_settle(tune_options_t *options, const bench_machine_t *machine)
 {
-    if (machine->host) {
+    if (machine->cpu) {
         if (options->beside || (options->mode_given && !options->eager)) {
             return tool_usage("tune", "%s needs a GPU", options->beside ? "--beside" : "--mode captured");
         }

@@ -46,7 +46,7 @@ static const grid_t quick_short_grids[] = {{32, 1024}, {32, 512}}, quick_long_gr
 /* With --beside: smaller grids slow the program's kernels less. */
 static const grid_t beside_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512},
                                       {24, 1024}, {24, 512}, {16, 1024}, {16, 512},  {8, 512}};
-static const grid_t host_grids[] = {{1, 1}, {2, 1}};
+static const grid_t cpu_grids[] = {{1, 1}, {2, 1}};
 
 /* ---- Candidates ---- */
 
@@ -126,19 +126,19 @@ static bool enter_grids(tuner_t *tuner, const bench_case_t *one, const char *nam
 
 static const grid_t *grids_for(const tuner_t *tuner, const bench_case_t *one, size_t *count)
 {
-    const bool host = tuner->rank.shared->machine.host;
+    const bool cpu = tuner->rank.shared->machine.cpu;
     const uint32_t blocks = alg_collective_blocks(one->collective, tuner->rank.nranks);
     const bool large = one->count * blocks * one->type->bytes > MIB;
     const bool beside = tuner->options->beside;
-    if (tuner->options->quick && !host) {
+    if (tuner->options->quick && !cpu) {
         *count = 2;
         return large ? quick_long_grids : quick_short_grids;
     }
-    *count = host     ? sizeof host_grids / sizeof host_grids[0]
+    *count = cpu      ? sizeof cpu_grids / sizeof cpu_grids[0]
              : !large ? sizeof short_grids / sizeof short_grids[0]
              : beside ? sizeof beside_grids / sizeof beside_grids[0]
                       : sizeof long_grids / sizeof long_grids[0];
-    return host ? host_grids : !large ? short_grids : beside ? beside_grids : long_grids;
+    return cpu ? cpu_grids : !large ? short_grids : beside ? beside_grids : long_grids;
 }
 
 static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)

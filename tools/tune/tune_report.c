@@ -35,8 +35,8 @@ void tune_report_head(FILE *file, const tune_options_t *options, const bench_mac
     char version[16], date[32];
     time_t now = time(NULL);
     struct tm utc;
-    if (machine->host) {
-        fprintf(file, "# hardware: host device, %ld processors\n", sysconf(_SC_NPROCESSORS_ONLN));
+    if (machine->cpu) {
+        fprintf(file, "# hardware: CPU device, %ld processors\n", sysconf(_SC_NPROCESSORS_ONLN));
     } else {
         fprintf(file, "# hardware: %u x %s\n# driver: %s\n# cuda: %u.%u\n", gpus->count, gpus->gpu[0].name,
                 gpus->driver, gpus->cuda_driver / 1000, gpus->cuda_driver % 1000 / 10);
@@ -58,7 +58,7 @@ FILE *tune_text(const tune_options_t *options)
 /* NULL: NCCL was measured. */
 static const char *why_no_nccl(const bench_machine_t *machine)
 {
-    return machine->host                   ? "the host device has no NCCL beside it"
+    return machine->cpu                    ? "the CPU device has no NCCL beside it"
            : machine->nccl_path[0] == '\0' ? "no real NCCL was found; SHUNT_NCCL_PATH names one"
                                            : NULL;
 }
@@ -159,10 +159,10 @@ static void json_head(tool_json_t *json, const tune_options_t *options, const be
     tool_version_text(machine->nccl_version, text);
     tool_json_text(json, "nccl", machine->nccl_version != 0 ? text : NULL);
     tool_json_text(json, "no_nccl", why_no_nccl(machine));
-    tool_json_text(json, "device", machine->host ? "host" : "cuda");
-    tool_json_text(json, "gpu", machine->host ? NULL : gpus->gpu[0].name);
-    tool_json_value(json, "gpu_count", "%u", machine->host ? 0 : gpus->count);
-    tool_json_word(json, "driver", machine->host ? NULL : gpus->driver);
+    tool_json_text(json, "device", machine->cpu ? "cpu" : "cuda");
+    tool_json_text(json, "gpu", machine->cpu ? NULL : gpus->gpu[0].name);
+    tool_json_value(json, "gpu_count", "%u", machine->cpu ? 0 : gpus->count);
+    tool_json_word(json, "driver", machine->cpu ? NULL : gpus->driver);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     tool_json_text(json, "date", date);
     tool_json_text(json, "command", options->line);

@@ -57,7 +57,7 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
         }
     }
     rows->link = file.link;
-    rows->host = file.host;
+    rows->pinned = file.pinned;
     rows->measured = file.measured;
     memcpy(rows->of, file.of, sizeof rows->of);
     free(text);
@@ -299,7 +299,7 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     fputs(line, file);
     sel_file_link(&rows->link, line);
     fputs(line, file);
-    sel_file_host(&rows->host, line);
+    sel_file_pinned(&rows->pinned, line);
     fputs(line, file);
     for (uint32_t i = 0; i < rows->measured; i++) {
         sel_file_measured(&rows->of[i], line);
@@ -371,7 +371,7 @@ static bool write_table(FILE *file, const void *context)
 }
 
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                      const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
+                      const sel_measured_t *link, const sel_pinned_measured_t *pinned, const tune_result_t *results,
                       uint32_t count)
 {
     tune_rows_t rows;
@@ -388,8 +388,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     if (link->gpus != 0) {
         rows.link = *link;
     }
-    if (host->gpus != 0) {
-        rows.host = *host;
+    if (pinned->gpus != 0) {
+        rows.pinned = *pinned;
     }
     for (uint32_t done = 0; done < count;) {
         const group_t group = next_group(results + done, count - done);

@@ -14,7 +14,7 @@
 #include "tools/base/tool.h"
 
 static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
-                           "Shows the communicators of running processes of this host: for each rank its last call, "
+                           "Shows the communicators of running processes of this node: for each rank its last call, "
                            "the call that it waits in,\n"
                            "and for how long. Where a call has waited a second, its communicator comes first, and the "
                            "ranks that it waits for\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* network.h - ranks of several hosts: how they meet, and put and flag between them. Results are as in transport.h.
+/* network.h - ranks of several nodes: how they meet, and put and flag between them. Results are as in transport.h.
  * Functions that wait take a limit: -ETIMEDOUT when its time is over, -ECANCELED when it is stopped.
  * Meeting. The process that makes a communicator's id runs one listener, and stores an invitation in the id: the
  * listener's address and a secret. Ranks exchange records in rounds: each posts one, and gets all when all have posted.
@@ -61,7 +61,7 @@ typedef struct net_rdma {
     int timeout, retries; /* of a packet: 4.096 us * 2^timeout; number of repeats */
 } net_rdma_t;
 
-/* An address of this host (interface.c), with port 0. -ENODEV: no selected interface is up. */
+/* An address of this node (interface.c), with port 0. -ENODEV: no selected interface is up. */
 int net_address_own(const net_interfaces_t *wanted, net_address_t *address);
 /* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
 void net_address_write(const net_address_t *address, char text[NET_ADDRESS_TEXT]);
@@ -96,7 +96,7 @@ void net_meeting_leave(net_meeting_t *meeting); /* NULL is allowed */
 
 typedef struct net_network net_network_t;
 
-/* Listens for peers at an address of this host. Uses sockets without an RDMA port, or if `rdma` is NULL. */
+/* Listens for peers at an address of this node. Uses sockets without an RDMA port, or if `rdma` is NULL. */
 int net_network_open(const net_interfaces_t *wanted, const net_rdma_t *rdma, net_network_t **network,
                      net_address_t *address);
 /* Where puts arrive: a window and a word with the last flag per rank. The caller owns them, and sets the words to zero.

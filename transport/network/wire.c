@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A connection ends after about 20 s if the peer's host has vanished, or if it is full and the peer reads nothing. */
+/* A connection ends after about 20 s if the peer's node has vanished, or if it is full and the peer reads nothing. */
 enum { BACKLOG = 64, IDLE_S = 10, PROBE_S = 3, PROBES = 3, UNACKNOWLEDGED_MS = 20000 };
 
 uint64_t wire_now_ns(void)

@@ -1,2 +1,2 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_bf16.h - for nccl.h, which includes it: conversions are the host device's. */
+/* cuda_bf16.h - for nccl.h, which includes it: conversions are the CPU device's. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * prelude.h - the headers that kernels include. They come before the namespace in which
- * the emulated kernels are compiled: the host device's kernels, in the same program, have
+ * the emulated kernels are compiled: the CPU device's kernels, in the same program, have
  * functions and types of the same names.
  */
 #include <cuda_runtime.h>
