@@ -113,7 +113,7 @@ def doctor_json():
     doctor."""
     report, checks = found(0)
     assert {"library", "gpus", "shared_memory", "bench"} <= checks, checks
-    assert report["faults"] == 0 and report["device"] == "host" and report["class"] == "host-4", report
+    assert report["faults"] == 0 and report["device"] == "cpu" and report["class"] == "host-4", report
     assert f"Shunt {report['shunt']}, {report['library']}" == report["checks"][0]["text"], report
     assert report["calls"] is None and report["output"] == [] and report["bench"]["wrong"] == 0, report
     report, checks = found(1, SHUNT_LIB="/nowhere/lib.so")

@@ -324,9 +324,9 @@ def replay():
 
 
 def models():
-    """scripts/model-nodes: the committed rows, published times beside the modelled ones, and its usage."""
+    """scripts/model-hosts: the committed rows, published times beside the modelled ones, and its usage."""
     def run(*arguments):
-        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/model-nodes", *arguments], capture_output=True, text=True,
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/model-hosts", *arguments], capture_output=True, text=True,
                               timeout=LIMIT)
 
     committed = pathlib.Path(SOURCE, "docs/lab/results/experts-model.csv").read_text().splitlines()
@@ -337,7 +337,7 @@ def models():
     assert "1 KB 11.2, 64 KB 12.7, 1024 KB 37.0" in run().stdout, run().stdout  # docs/lab/hosts.md
     done = run("none")
     assert done.returncode == 1 and "usage: " in done.stderr, done
-    calls = script_module("model-nodes")
+    calls = script_module("model-hosts")
     assert abs(calls.chosen(256, 2) - (1 - 0.5 ** 8)) < 0.001 and calls.chosen(8, 8) == 1
     network, local = calls.sent("host", 100, 256, 2)
     assert 99 < network < 100 and network < calls.sent("rank", 100, 256, 2)[0] and local > network, (network, local)

@@ -193,7 +193,7 @@ def run():
 
 
 def info():
-    expect(shunt("info"), 0, "Shunt:", "Device: host", "NCCL:", "Settings:", "SHUNT_DEVICE=cpu  (environment)",
+    expect(shunt("info"), 0, "Shunt:", "Device: CPU", "NCCL:", "Settings:", "SHUNT_DEVICE=cpu  (environment)",
            "allreduce, ")
 
 
@@ -205,11 +205,11 @@ def info_json():
     seen = json.loads(done.stdout)
     assert text in done.stderr, done
     lines = text.splitlines()
-    assert lines[0] == f"Shunt: {seen['shunt']}, {seen['library']}" and seen["device"] == "host", seen
+    assert lines[0] == f"Shunt: {seen['shunt']}, {seen['library']}" and seen["device"] == "cpu", seen
     assert lines[1] == (f"NCCL: {seen['nccl'] or '?'}, {seen['nccl_path']}" if seen["nccl_path"] else "NCCL: none found"), seen
     for setting in seen["settings"]:
         assert f"  {setting['name']}={setting['value']}  ({setting['origin']})" in lines, setting
-    assert {"name": "SHUNT_DEVICE", "value": "host", "default": "auto", "origin": "environment"} in seen["settings"], seen
+    assert {"name": "SHUNT_DEVICE", "value": "cpu", "default": "auto", "origin": "environment"} in seen["settings"], seen
     assert seen["class"] == "host-4" and seen["tables"]["allreduce"], seen
     assert all(f"  {row}" in lines for rows in seen["tables"].values() for row in rows), seen
     assert seen["error"] is None and len(seen["gpus"]) == len(seen["links"]) == min(seen["gpu_count"], 16), seen

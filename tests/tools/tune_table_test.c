@@ -210,7 +210,7 @@ static void links(void **state)
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_link(0, 0, 0, 0);
     write_file("# shunt table 2\n# machine: 7\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n"
-               "# pinned: 50 GB/s stored, 30 GB/s loaded among 2 GPUs, one way 1.66 us\n");
+               "# host: 50 GB/s stored, 30 GB/s loaded among 2 GPUs, one way 1.66 us\n");
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
     expect_link(20500, 2, 1000, 30000);
     assert_true(tune_table_write(path, &options, &machine, &measured, &pinned, results, 1));
