@@ -7,6 +7,7 @@
 #
 # The command runs once, or until it fails like this, BREAKS_RUNS times at most: for races that do not show in each run of the
 # test. It has BREAKS_SECONDS (default 100).
+root=$(dirname "$0")/../..
 pattern=$1
 shift
 
@@ -14,7 +15,7 @@ shift
 failed_assertions() {
     printf '%s\n' "$output" | sed -n 's/.*--- \([^:]*\):\([0-9]*\): error: Failure!.*/\1 \2/p' |
         while read -r file line; do
-            echo "breaks.sh: failed: $(sed -n "${line}s/^ *//p" "$file")"
+            echo "breaks.sh: failed: $(sed -n "${line}s/^ *//p" "$root/tests/${file#*tests/}")"
         done
 }
 
