@@ -317,7 +317,16 @@ LANE_FN void lane_tell(const alg_team_t &team)
     __atomic_store_n(&control->wait_beat, __atomic_load_n(&control->wait_beat, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
 }
 
-/* Yields early: ranks may outnumber cores. */
+/* Ranks may outnumber cores: every 64 polls end a thread's turn, every 1024 a nap. */
+LANE_FN void lane_rest(const lane_t &lane)
+{
+    const struct timespec nap = {0, 20000};
+    if (lane.polls % 1024 == 0)
+        nanosleep(&nap, NULL);
+    else
+        sched_yield();
+}
+
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     lane_land_one();
@@ -330,7 +339,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
     lane_tell(team);
     uint32_t status = lane_look(lane, team);
     if (status == ALG_STATUS_OK) {
-        sched_yield();
+        lane_rest(lane);
         const uint64_t timeout_ns = lane_limit_ns(team.limit);
         if (timeout_ns == 0)
             return false;
