@@ -146,7 +146,7 @@ uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by a rank's kernels and its node; on CUDA pinned and mapped. */
+/* Shared by a rank's kernels and its host; on CUDA pinned and mapped. */
 typedef struct alg_control {
     uint32_t abort;  /* to kernels: leave every wait now */
     uint32_t status; /* to the host: an alg_status_t */

@@ -25,7 +25,7 @@ extern "C" {
 /* SHUNT_VERSION_CODE of the loaded library. (ncclGetVersion returns the real NCCL's version.) */
 int shunt_version(void);
 
-/* 1: CPU device (buffers are pinned memory, no CUDA); 0: CUDA. */
+/* 1: CPU device (buffers are host memory, no CUDA); 0: CUDA. */
 int shunt_host_mode(void);
 
 /* Absolute path of the real NCCL that calls are forwarded to; loads it if needed. NULL if there is none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.c - the page is pinned memory (memory_shared.c). A broken peer can only prevent memory from being freed, or
+/* guests.c - the page is shared memory (memory_shared.c). A broken peer can only prevent memory from being freed, or
  * release its own mapping too early. */
 #define _GNU_SOURCE
 #include "transport/guests.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guests.h - which processes have mapped a block of IPC memory. CUDA does not define what happens to a mapping when the
- * owner frees the memory, so each block has a guest book (a page of pinned memory), which guests enter before mapping
+ * owner frees the memory, so each block has a guest book (a page of shared memory), which guests enter before mapping
  * and leave after unmapping. The owner closes it, and frees the memory when all guests have left or died. */
 #ifndef SHUNT_TRANSPORT_GUESTS_H
 #define SHUNT_TRANSPORT_GUESTS_H

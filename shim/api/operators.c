@@ -7,7 +7,7 @@
 #include "shim/base/last_error.h"
 #include "shim/comm/redop.h"
 
-/* A node scalar is read now, since it may change after the call. */
+/* A host scalar is read now, since it may change after the call. */
 static shim_redop_t describe(const void *scalar, ncclDataType_t type, ncclScalarResidence_t residence)
 {
     shim_redop_t redop = {.type = type, .scalar_pointer = NULL, .scalar_bits = 0};

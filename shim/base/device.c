@@ -88,7 +88,7 @@ static void decide(void)
         shim_info("CPU device: %s", wanted == SHIM_DEVICE_CPU ? "SHUNT_DEVICE=cpu" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
         shim_warn("this Shunt was built without CUDA, but there are GPUs: every call goes to the real NCCL; build it "
-                  "with nvcc, or set SHUNT_DEVICE=cpu for programs whose buffers are in pinned memory");
+                  "with nvcc, or set SHUNT_DEVICE=cpu for programs whose buffers are in host memory");
 }
 
 bool shim_cpu_mode(void)

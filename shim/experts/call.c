@@ -78,7 +78,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Whether the next staged call's room is free, by this node's count, which replays do not change. */
+/* Whether the next staged call's room is free, by the host's count, which replays do not change. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)

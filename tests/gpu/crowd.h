@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* The kernel takes all threads of all multiprocessors, and ends when *go, in page-locked pinned memory, is not 0. */
+/* The kernel takes all threads of all multiprocessors, and ends when *go, in pinned memory, is not 0. */
 cudaError_t crowd_fill(int *go, cudaStream_t stream);
 
 #ifdef __cplusplus

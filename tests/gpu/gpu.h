@@ -59,7 +59,7 @@ typedef struct gpu_shape {
     bool in_place;
 } gpu_shape_t;
 
-/* One all-reduce; device memory comes from the rank's pool, pinned memory is the call's own. */
+/* One all-reduce; device memory comes from the rank's pool, host memory is the call's own. */
 typedef struct gpu_call {
     gpu_t *gpu;
     data_case_t c;
@@ -85,7 +85,7 @@ ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream);
 /* Fetch and check the output and the guards; the streams must have ended. Compares elements shard, shard + shards, ...
  * with the reference; the hash covers all, for calls that Shunt took. */
 void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
-/* Free the call's node memory, and the pool if it was the last (LIFO). */
+/* Free the call's host memory, and the pool if it was the last (LIFO). */
 void gpu_release(gpu_call_t *call);
 /* Load, run and verify a call on the rank's stream. Returns whether Shunt took it. */
 bool gpu_run_on(gpu_t *gpu, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);

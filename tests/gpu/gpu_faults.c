@@ -179,7 +179,7 @@ static void abort_many(gpu_t *gpu)
     CHECK(now + ((size_t)300 << 20) > first);
 }
 
-/* Results are right if each rank's node is sometimes late by up to 20 ms, and once by a second. */
+/* Results are right if each rank's host is sometimes late by up to 20 ms, and once by a second. */
 static void stalled(gpu_t *gpu)
 {
     uint64_t shared = gpu->options->seed, own = shared + (uint64_t)gpu->rank + 1, hash = 0;

@@ -163,7 +163,7 @@ static CUresult ipc_open(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned f
     return ((ipc_open_t *)refusals[IPC_OPEN].driver)(pointer, handle, flags);
 }
 
-/* The GPU whose memory is mapped there; -1 for pinned memory. */
+/* The GPU whose memory is mapped there; -1: host memory. */
 static CUdevice owner_of(CUdeviceptr pointer)
 {
     CUmemGenericAllocationHandle block;

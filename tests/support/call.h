@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.h - one collective on pinned memory with all checks: the result, the guards
+ * call.h - one collective on host memory with all checks: the result, the guards
  * around the buffers, the unchanged input.
  */
 #ifndef TEST_CALL_H

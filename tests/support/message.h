@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message.h - one end of a message, on pinned memory, with all checks: the received
+ * message.h - one end of a message, on host memory, with all checks: the received
  * data, the guards around the buffer, the unchanged sent data.
  */
 #ifndef TEST_MESSAGE_H

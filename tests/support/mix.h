@@ -26,7 +26,7 @@ typedef struct mix {
     uint64_t seed;    /* of the program */
 } mix_t;
 
-/* Where the library's buffers are, if not in pinned memory (on GPUs). `context` is the caller's. */
+/* Where the library's buffers are, if not in host memory (on GPUs). `context` is the caller's. */
 typedef struct mix_place {
     void *context;
     /* A copy of the buffer, guards and all, for the next group; the address of its data. */
@@ -40,7 +40,7 @@ typedef struct mix_place {
 } mix_place_t;
 
 /* Run a program for all ranks of this thread: comms[c * nranks + rank] is NULL for another thread's rank. `own` is the
- * thread's seed. place: NULL for pinned memory. */
+ * thread's seed. place: NULL for host memory. */
 void mix_run(const mix_t *mix, const mix_place_t *place, const ncclComm_t *comms, int nranks, uint64_t own);
 /* That program, and in `seconds` by rank 0's clock others of further seeds; returns how many there were. */
 uint64_t mix_run_for(int seconds, const mix_t *mix, const mix_place_t *place, ranks_t *ranks, const ncclComm_t *comms,

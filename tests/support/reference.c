@@ -68,7 +68,7 @@ bool ref_is_signed(ncclDataType_t type)
 static uint64_t load_bits(const ref_format_t *f, const void *element)
 {
     uint64_t bits = 0;
-    memcpy(&bits, element, f->bytes); /* little-endian nodes only, as CUDA's are */
+    memcpy(&bits, element, f->bytes); /* little-endian machines only, as CUDA's are */
     return bits;
 }
 

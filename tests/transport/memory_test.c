@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_test.c - pinned memory shared with peers, and that damaged or hostile offers do no harm.
+ * memory_test.c - memory shared with peers, and that damaged or hostile offers do no harm.
  */
 #define _GNU_SOURCE
 #include <errno.h>

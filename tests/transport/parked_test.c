@@ -241,7 +241,7 @@ static int reset(void **state)
     return 0;
 }
 
-/* Ranks that cannot open each other's /proc/<pid>/fd send descriptors of pinned pinned memory, too. */
+/* Ranks that cannot open each other's /proc/<pid>/fd send descriptors of pinned memory, too. */
 static void pinned_is_sent(void **state)
 {
     net_memory_t a = {.kind = NET_MEMORY_PINNED_SENT, .bytes = BLOCK_BYTES, .token = {{1, 1}}}, b = a;

@@ -44,7 +44,7 @@ typedef struct seen {
     shunt_communicator_t facts; /* ranks 0 and an empty class name: no communicator to describe */
 } seen_t;
 
-/* For a node communicator of four ranks, or all GPUs. False: none. */
+/* For a communicator of four ranks on the CPU device, or all GPUs. False: none. */
 static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_communicator_t *facts)
 {
     *facts = (shunt_communicator_t){.size = sizeof *facts};
