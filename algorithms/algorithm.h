@@ -98,7 +98,8 @@ typedef enum alg_memory {
 
 /* A scratch may come in pieces at reserved addresses: the first at the start, another when a call needs it. The first
  * has control, flags, counts, places, and two short halves, for calls of up to short_most bytes. A call's bytes alone
- * choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs. */
+ * choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs, so the half e & 1 of either is
+ * armed when call e + 2 begins. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
@@ -140,10 +141,11 @@ bool alg_map_init(alg_map_t *map, size_t bytes);
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
 /* Up to 2 spans of the piece are all-ones at the start, the rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
-/* In pinned memory, pinned and scarce. Halves hold marked vectors; only the rings are all-ones at the start. */
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
 /* alg_team_t.own of ALG_MEMORY_PINNED: control page, counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
+/* For pinned memory, which is scarce: at most ALG_SHM_MOST_BYTES. Halves hold marked vectors, staging data behind
+ * flags. Only the rings are all-ones at the start. */
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
 /* Shared by a rank's kernels and its host; on CUDA pinned and mapped. */
@@ -190,8 +192,8 @@ typedef struct alg_team {
     uint8_t *own_counts; /* ring counts, likewise */
     alg_control_t *control;
     uint64_t limit;            /* alg_limit */
-    uint32_t dependent_launch; /* CUDA: allowed */
-    int32_t priority;          /* CUDA: of launches; 0: none */
+    uint32_t dependent_launch; /* CUDA: kernels may use programmatic dependent launch */
+    int32_t priority;          /* CUDA: of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;
     uint64_t half_bytes;
     uint64_t places_offset;

@@ -80,7 +80,7 @@ static int cpu_arm(const alg_scratch_t *scratch)
     return 0;
 }
 
-static int pinned_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
+static int cpu_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
 {
     for (uint32_t peer = 0; peer < scratch->nranks; peer++)
         if (probe->target[peer])
@@ -103,7 +103,7 @@ static const alg_scratch_ops_t cpu_ops = {.control_create = cpu_control_create,
                                           .arm = cpu_arm,
                                           .arm_piece = cpu_arm_piece,
                                           .armed = cpu_armed,
-                                          .store = pinned_store,
+                                          .store = cpu_store,
                                           .collect = cpu_collect};
 
 static bool is_shared(net_memory_kind_t kind)

@@ -54,7 +54,7 @@ struct alg_scratch_ops {
     /* ALG_OWN_BYTES of device memory; `arm` sets it. */
     int (*own_create)(int ordinal, uint8_t **own);
     void (*own_destroy)(int ordinal, uint8_t *own);
-    /* Whether kernels may use it. NULL: no. */
+    /* Whether kernels may use dependent launch. NULL: no. */
     bool (*dependent_launch)(int ordinal);
     /* The highest (cudaStreamCreateWithPriority). NULL: none. */
     int (*priority)(int ordinal);

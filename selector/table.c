@@ -15,8 +15,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* Measured without multicast, by which NCCL moves larger messages faster. Only a tuned table or SHUNT_ALGO overrides
- * it. */
+/* Measured without multicast, by which NCCL moves large messages faster; how much was not measured. Only a tuned table
+ * or SHUNT_ALGO overrides it. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */

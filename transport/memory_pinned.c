@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_pinned.c - pinned memory (memory_shared.c) that each process registers with CUDA for all its devices, for GPUs
+/* memory_pinned.c - shared memory (memory_shared.c) that each process registers with CUDA for all its devices, for GPUs
  * without peer access. Registering and unregistering may wait for kernels. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

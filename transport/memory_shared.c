@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_shared.c - pinned memory that processes share, in a memfd: no name that a crash leaves behind, and not in
+/* memory_shared.c - memory that processes share, in a memfd: no name that a crash leaves behind, and not in
  * /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd; where the kernel refuses (other user or
  * pid namespace, a process that is not traceable or has lost its first thread), the descriptor is sent to their box.
+ * The owner keeps its descriptor while peers may open it.
  * Seals prevent truncation, so a mapping of a checked size never faults. The memory lives while any process maps it. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -37,7 +37,7 @@ typedef struct net_segment {
     _Atomic uint64_t magic; /* stored last */
     uint32_t version;
     uint32_t bytes;
-    net_key_t place;         /* random: also differs on a cloned host */
+    net_key_t place;         /* random: also differs on a cloned machine */
     _Atomic uint32_t joined; /* NET_MAX_SLOTS + 1: overfull */
     _Atomic uint32_t nranks;
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then the deciding slot + 1 */

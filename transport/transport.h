@@ -205,7 +205,7 @@ size_t net_mapping_bytes(const net_mapping_t *mapping);
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
- * Pinned memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
+ * Shared and pinned memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
 /* For VMM memory that no kernel of this process will use: freed when the last rank closes it. The driver waits for no
  * other kernel (measured on H200). */
@@ -237,7 +237,8 @@ void net_device_leave(net_visit_t *visit);
 /* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* Driver calls of a collective, with CUDA, in a current context. They return a cudaError_t, and leave none behind. */
+/* Driver calls of a collective, with CUDA, in a current context. They return a cudaError_t and leave no last
+ * error. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);
@@ -251,6 +252,7 @@ typedef struct net_launch {
     bool dependent; /* programmatic dependent launch */
     int priority;   /* 0: the stream's */
 } net_launch_t;
+/* `arguments`: one pointer per argument. */
 int net_kernel_launch(const net_launch_t *launch, const void *const *arguments);
 int net_cuda_errno(int cuda_error);
 /* Changes when the program resets the device; 0: unknown. */

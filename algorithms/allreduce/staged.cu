@@ -10,8 +10,8 @@
  * gather flag c shows that scatter chunk c has been read, scatter flag c + 1 that gather chunk c has. Calls may follow
  * each other with any grids (docs/lab/proofs.md).
  *
- * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A new one is at most two calls ahead of the
- * awaited number.
+ * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag counts as new if it is at most two
+ * calls ahead of the awaited number.
  *
  * Ranks have equally many channels, but maybe not warps. A warp serves its channels in increasing order, so the lowest
  * unfinished channel advances on every rank.
@@ -38,14 +38,14 @@ typedef struct staged_plan {
     uint32_t rows;     /* of a chunk; a slice's last may be shorter */
 } staged_plan_t;
 
-LANE_CPU_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
+LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
 }
 
 /* As few chunks as staging allows, all of one size. */
-LANE_CPU_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
-                                      uint32_t lanes)
+LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
+                                       uint32_t lanes)
 {
     staged_plan_t p;
     p.slice = (vectors + nranks - 1) / nranks;

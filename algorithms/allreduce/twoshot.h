@@ -9,7 +9,7 @@
 #include "algorithms/device/input.h"
 #include "algorithms/device/slots.h"
 
-LANE_CPU_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
+LANE_HOST_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
 {
     return (vectors + nranks - 1) / nranks;
 }

@@ -131,7 +131,8 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* To its stage's beginning, through make_vector; copies the own block to the output. Warps take stages in turn. */
+/* Moves each chunk to its stage's beginning, through make_vector; copies the own block to the output. Warps take stages
+ * in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;

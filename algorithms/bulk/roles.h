@@ -107,7 +107,7 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* To byte `offset` of a stage. */
+/* Loads these bytes to byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
@@ -164,7 +164,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Each lane polls another chunk. */
+/* Tells how many of the block's chunks have flags from all peers; each lane polls another chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;

@@ -5,7 +5,7 @@
  * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
  * multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * Words of a block count its chunks, in its list's order.
+ * One role writes a word (TAKEN: the listers of all blocks). Words of a block count its chunks, in its list's order.
  *
  *   word            of         writer          readers                       meaning
  *   TAKEN           rank       listers         listers                       chunks taken, blocks finished
@@ -85,7 +85,7 @@ static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
 /* Parts of a slot, and of a stage on the way to peers: a sum's stage holds a chunk of every rank. */
-LANE_CPU_FN uint32_t bulk_parts(uint32_t nranks)
+LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
 }

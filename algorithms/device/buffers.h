@@ -21,7 +21,7 @@ LANE_FN buffer_t buffer_make(const void *base, uint64_t bytes)
     return buffer_t{(uint8_t *)base, bytes, (uintptr_t)base % VEC == 0 ? (uint32_t)(bytes / VEC) : 0u};
 }
 
-LANE_CPU_FN uint32_t buffer_vectors(uint64_t bytes)
+LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
 {
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }

@@ -139,13 +139,13 @@ typedef struct bulk_block {
 
 enum { BULK_HEAD = 768 }; /* words, then barriers */
 
-LANE_CPU_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
+LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
 {
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
 }
 
 /* first, second: bytes of a stage, before bulk_make cuts the first ring's into parts. */
-LANE_CPU_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
+LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);
 }

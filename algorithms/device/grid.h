@@ -10,7 +10,7 @@
 /* More than EXACT_RANKS ranks need more registers than 1024 threads leave. */
 static const uint32_t GRID_MOST_THREADS = 1024, GRID_USUAL_THREADS = 512;
 
-template <class A> LANE_CPU_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
+template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
 {
     return nranks <= EXACT_RANKS || A::MOST_THREADS < GRID_MOST_THREADS ? (uint32_t)A::MOST_THREADS
                                                                         : GRID_USUAL_THREADS;

@@ -35,11 +35,14 @@
  *   lane_read_both      two neighbouring ones
  *   lane_wait_begins    the time limit starts
  *   lane_awaits         ranks (bits) that the next lane_stop waits for; default: all
- *   lane_stop           after each poll of all awaited data; true: leave (abort, time limit, a peer gave up; CPU
- * device: an awaited rank is gone) lane_lose           awaited data will never come: leave as at a time limit LANE_FN,
- * LANE_CPU_FN, LANE_COLD_FN    functions of kernels; of launches, too; rarely called LANE_AHEAD          vectors that
- * a lane puts ahead of those that it takes LANE_ROWS           a lane's vectors between two flags of pinned memory
- * (pinned/chunks.h) LANE_ANY_ORDER      two floats' sum, product and maximum have the same bits in either order
+ *   lane_stop           after each poll of all awaited data; true: leave (abort, time limit, a peer gave up; on the
+ *                       CPU device: an awaited rank is gone)
+ *   lane_lose           awaited data will never come: leave as at a time limit
+ *   LANE_FN, LANE_HOST_FN, LANE_COLD_FN    functions of kernels; of launches, too; rarely called
+ *   LANE_AHEAD          vectors that a lane puts ahead of those that it takes
+ *   LANE_ROWS           a lane's vectors between two flags of pinned memory (pinned/chunks.h)
+ *   LANE_MOST_BLOCKS, LANE_MOST_THREADS    limits of a grid and of a block
+ *   LANE_ANY_ORDER      two floats' sum, product and maximum have the same bits in either order
  */
 #ifndef SHUNT_LANE_H
 #define SHUNT_LANE_H

@@ -14,7 +14,7 @@
 
 #define LANE_FN inline
 #define LANE_COLD_FN static inline
-#define LANE_CPU_FN inline
+#define LANE_HOST_FN inline
 #define LANE_UNROLL
 #define LANE_ROLL
 

@@ -8,7 +8,7 @@
 #include <cuda_runtime.h>
 
 #define LANE_FN __device__ __forceinline__
-#define LANE_CPU_FN __host__ __device__ __forceinline__
+#define LANE_HOST_FN __host__ __device__ __forceinline__
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
 #define LANE_COLD_FN static __device__ __noinline__

@@ -6,12 +6,12 @@
 #define SHUNT_LANE_LIMIT_H
 
 /* 0: no limit. */
-LANE_CPU_FN uint64_t lane_limit_ns(uint64_t limit)
+LANE_HOST_FN uint64_t lane_limit_ns(uint64_t limit)
 {
     return limit & ALG_LIMIT_NONE ? 0 : (limit >> ALG_LIMIT_BITS) * 1000000;
 }
 
-LANE_CPU_FN uint64_t lane_limit_id(uint64_t limit)
+LANE_HOST_FN uint64_t lane_limit_id(uint64_t limit)
 {
     return limit & ALG_LIMIT_NONE ? limit & ~ALG_LIMIT_NONE : limit & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1);
 }

@@ -9,7 +9,7 @@
  *   WHOLE       kernel_call_is_whole
  *   EACH        the input has a block per rank
  * Other members: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a block that one kernel takes;
- * max_bytes and shape (alg_algorithm_t), which begin with the collective.
+ * max_bytes and shape, as in alg_algorithm_t with the collective as first argument.
  *
  * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. Compiled for CUDA they define
  * NAME_launch and NAME_preload, for the CPU device the descriptors that refer to them.

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-/* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the stream's last kernel drains, or when that
+/* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the previous kernel drains, or when that
  * kernel allows it (lane_begin). Priority: beside matrix products, these blocks take the next free place. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,

@@ -14,7 +14,7 @@
 
 typedef enum mark { MARK_WORD, MARK_DOUBLE, MARK_ESCAPE } mark_t;
 
-LANE_CPU_FN constexpr mark_t mark_of(int type)
+LANE_HOST_FN constexpr mark_t mark_of(int type)
 {
     return type == ALG_FLOAT64 ? MARK_DOUBLE
            : type == ALG_FLOAT16 || type == ALG_FLOAT32 || type == ALG_BFLOAT16 || type == ALG_FLOAT8_E4M3 ||
@@ -43,7 +43,8 @@ LANE_FN uint32_t mark_top(const vec16_t &v)
     return low > high ? low : high;
 }
 
-/* Makes a whitened vector fit to send. Returns the escape word: bit i: word i was all-ones; bit 4: valid. */
+/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit i: word i was all-ones;
+ * bit 4: valid. */
 LANE_FN uint32_t mark_escape(vec16_t &v)
 {
     uint32_t escape = 1u << 4;

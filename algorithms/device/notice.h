@@ -13,7 +13,7 @@
 #include "algorithms/device/mark.h"
 #include "algorithms/device/peers.h"
 
-LANE_CPU_FN uint64_t notice_bytes(uint32_t nranks)
+LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 {
     return (uint64_t)(nranks - 1) * VEC;
 }

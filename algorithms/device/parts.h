@@ -18,7 +18,7 @@ typedef struct parts {
     alg_part_t part[ALG_MAX_RANKS];
 } parts_t;
 
-LANE_CPU_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part_t &part)
+LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part_t &part)
 {
     kernel_call_t call = common;
     call.root = part.root;

@@ -15,13 +15,13 @@ enum { EXACT_RANKS = 4 };
 /* Kinds of kernels: sum and avg; max and min; the others, by a switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
-LANE_CPU_FN int ops_kind(alg_op_t op)
+LANE_HOST_FN int ops_kind(alg_op_t op)
 {
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
 /* Unsigned types use the signed kernels; ordering_of and reduce_average_integers treat the differences. */
-LANE_CPU_FN constexpr bool is_unsigned(int type)
+LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
@@ -59,7 +59,8 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 }
 
 /* Xored with a vector's words before and after max (even and odd words apart, for types of 8 bytes), it gives the
- * call's order. Floats: the sign bit makes max a min. Integers: it maps unsigned to signed, and ~x makes max a min. */
+ * call's order. Floats: the sign bit makes max a min. Integers: the sign bit maps unsigned to signed, ~x makes max a
+ * min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -86,7 +87,7 @@ template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
 {
-    /* Less code: 0.15 us of a short message. */
+    /* Two values in any order need less code: 0.15 us of a short message. */
     constexpr bool ANY_ORDER =
         N == 2 && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ANY_ORDER && mark_of(TYPE) != MARK_DOUBLE));
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
@@ -120,7 +121,7 @@ LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::
     const uint32_t n = N <= EXACT_RANKS ? N : nranks, share = reduce_share(n);
     if (n == share)
         return;
-    const A rest = (A)(share - n) / (A)n; /* stays in range where a * (1 + rest) may not */
+    const A rest = (A)(share - n) / (A)n; /* a + a * rest stays in range where a * (1 + rest) may not */
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
         a[i] = op_fma(a[i], a[i], rest);

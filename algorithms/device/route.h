@@ -24,12 +24,12 @@ LANE_FN bool route_has(uint32_t set, uint32_t rank)
 }
 
 /* The senders' buffers have a block per rank, in rank order. */
-LANE_CPU_FN constexpr bool route_input_has_blocks(int collective)
+LANE_HOST_FN constexpr bool route_input_has_blocks(int collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
 }
 
-LANE_CPU_FN constexpr bool route_output_has_blocks(int collective)
+LANE_HOST_FN constexpr bool route_output_has_blocks(int collective)
 {
     return collective == ALG_ALL_GATHER || collective == ALG_ALL_TO_ALL || collective == ALG_GATHER;
 }

@@ -32,7 +32,7 @@ static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
 static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST && SERIES_FIRST * SERIES_SHARES == EPOCH_UNIT, "fields of a series");
 
-LANE_CPU_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
+LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 {
     return collective == ALG_BROADCAST ? SERIES_BROADCAST | last | SERIES_FIRST * first
            : collective == ALG_REDUCE  ? SERIES_REDUCE | last | SERIES_FIRST * first

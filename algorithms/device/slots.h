@@ -22,7 +22,7 @@ template <int N> constexpr uint32_t SLOTS_ROWS = 2;
 #endif
 
 /* Data, then for MARK_ESCAPE an escape word per vector. */
-LANE_CPU_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
+LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);

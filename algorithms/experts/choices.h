@@ -65,7 +65,7 @@ typedef struct table {
     uint64_t *quads;  /* [source rank][most_tokens][quads]; QUAD_NONE: no such token */
 } table_t;
 
-LANE_CPU_FN uint32_t table_bytes(const experts_call_t &c, uint32_t warps)
+LANE_HOST_FN uint32_t table_bytes(const experts_call_t &c, uint32_t warps)
 {
     return ALG_MAX_RANKS * 4 + (warps * c.keys + 1) / 2 * 8 + c.nranks * c.most_tokens * c.quads * 8;
 }

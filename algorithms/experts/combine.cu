@@ -4,9 +4,9 @@
  * tokens, which all ranks know, chooses one (experts_most_rows; why: docs/lab/experts.md).
  *
  *   rows   each expert's row -> its slot at the token's rank -> weighed and added there in the order of choices,
- *          rounded once. Rank-major: a row of each rank, in the order in which the token chose them
- *   sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank -> added there
- *          in rank order. One more trip: the weights go ahead in the header
+ *          rounded once: the bits of NVIDIA's library. Rank-major: a row of each rank, in the order in which the token
+ * chose them sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank ->
+ * added there in rank order. One more trip: the weights go ahead in the header
  */
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ template <int TYPE> struct experts_combine {
     enum { COUNT = element_t::COUNT, SUM_VECTORS = COUNT / 4 };
     static_assert((int)SUM_VECTORS <= (int)ROOM_SUM_SLOTS, "a row's sum leaves its slots");
 
-    static LANE_CPU_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
+    static LANE_HOST_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
     {
         return warps * c.terms * (uint32_t)sizeof(term_t);
     }

@@ -19,7 +19,7 @@
 template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
     enum { ROWS = 2 };
 
-    static LANE_CPU_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
+    static LANE_HOST_FN uint32_t shared_bytes(const experts_call_t &c, uint32_t warps)
     {
         return table_bytes(c, warps);
     }

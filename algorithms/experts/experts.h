@@ -39,7 +39,7 @@ typedef struct alg_experts_shape {
 enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
-    ALG_EXPERTS_STAGED = 4,
+    ALG_EXPERTS_STAGED = 4,            /* most staged rooms of a group */
     ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' fit in the 164 KiB of sm_80 */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless two rooms and one staged room need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
@@ -48,8 +48,8 @@ enum {
 
 /* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* 1 to ALG_EXPERTS_STAGED. Staged calls take their own rooms in turn: a rank may send call n after it has received call
- * n - rooms, replays included. */
+/* Number of the group's staged rooms, 1 to ALG_EXPERTS_STAGED. Staged calls take them in turn: a rank may send call n
+ * after it has received call n - rooms, replays included. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
 /* A handle's routes, from dispatch to combine: 256-byte aligned device memory, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);

@@ -36,12 +36,12 @@ static_assert((int)ROOM_SENT_OFFSET >= (int)ALG_MAILBOX_OFFSET + 8 * (int)ALG_MA
 static_assert((int)ROOM_WORDS_END <= (int)ALG_CONTROL_BYTES, "rooms' words leave the control page");
 
 /* 16 bytes carry four choices (a quad), or two weights. */
-LANE_CPU_FN uint32_t room_quads(uint32_t top_k)
+LANE_HOST_FN uint32_t room_quads(uint32_t top_k)
 {
     return (top_k + 3) / 4;
 }
 
-LANE_CPU_FN uint32_t room_weight_pairs(uint32_t top_k)
+LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
 {
     return (top_k + 1) / 2;
 }

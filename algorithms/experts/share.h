@@ -13,7 +13,7 @@ typedef struct divisor {
     uint32_t by, inverse;
 } divisor_t;
 
-LANE_CPU_FN divisor_t divisor_make(uint32_t by)
+LANE_HOST_FN divisor_t divisor_make(uint32_t by)
 {
     return divisor_t{by, by > 1 ? UINT32_MAX / by + 1 : 0};
 }

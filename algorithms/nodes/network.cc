@@ -55,7 +55,7 @@ static int fail(alg_nodes_t *nodes, int status)
     return status;
 }
 
-/* The peer's segment has arrived, and its own is written. */
+/* The peer's segment has arrived, and this rank's segment for it is written. */
 static bool is_through(const alg_nodes_t *nodes, uint32_t peer)
 {
     return peer == nodes->team.rank || (__atomic_load_n(&nodes->flags[peer], __ATOMIC_ACQUIRE) >= nodes->step &&

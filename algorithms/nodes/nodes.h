@@ -43,7 +43,7 @@ void alg_relay_flush(alg_relay_t *relay);
 /* Flushes. No call may be in flight. NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);
 
-/* Of a call of alg_nodes_exchange. */
+/* Number of kernels of a call of alg_nodes_exchange. */
 uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
 
 /* ---- The network of all ranks (network.cc), CPU device ---- */

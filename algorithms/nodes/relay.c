@@ -207,7 +207,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* relay_look may find a further step. */
+/* Whether something is unsent; calls relay_look first, which may find a further step. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

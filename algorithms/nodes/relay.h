@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.h - pinned memory through which a rank's kernels and its process's proxy exchange data with other nodes.
+ * relay.h - pinned (CPU device: shared) memory through which a rank's kernels and its process's proxy exchange data
+ * with other nodes.
  *
  * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e & 1, at every node. A kernel's blocks post
- * a step into its slot of the outbox; each then writes its word of that slot. When all words are there, the proxy puts
+ * a step into its slot of the outbox; each then writes its word of that slot: the step's tag and bytes, and the
+ * number of blocks. When all words are there, the proxy puts
  * the step into the same slot of this node's inbox at each other node, with the tag as the flag. The kernel waits for
  * all nodes' flags.
  *

@@ -32,13 +32,13 @@ enum {
 #define SHM_SEGMENT ((uint64_t)256 << 20)
 
 /* Rows of one lane: both areas of chunks, for every other rank, and the sums. */
-LANE_CPU_FN uint32_t shm_places(uint32_t nranks)
+LANE_HOST_FN uint32_t shm_places(uint32_t nranks)
 {
     return 2 * SHM_CHUNKS * (nranks - 1) + SHM_SUMS;
 }
 
 /* Whole pages: a warp's stores are whole lines. */
-LANE_CPU_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
+LANE_HOST_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
 {
     return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / 4096 * 4096;
 }

@@ -27,12 +27,12 @@ typedef struct triple {
     vec16_t v[OUTBOX_VECTORS];
 } triple_t;
 
-LANE_CPU_FN uint32_t outbox_tiles(uint32_t vectors, uint32_t lanes)
+LANE_HOST_FN uint32_t outbox_tiles(uint32_t vectors, uint32_t lanes)
 {
     return (vectors + OUTBOX_VECTORS * lanes - 1) / (OUTBOX_VECTORS * lanes);
 }
 
-LANE_CPU_FN uint64_t outbox_tile_bytes(uint32_t lanes)
+LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
 {
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }

@@ -13,7 +13,7 @@ struct shm_twoshot {
     enum { MOST_THREADS = 512 };
 
     /* In vectors; the last slices may be short or empty. */
-    LANE_CPU_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
+    LANE_HOST_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
     {
         return (vectors + nranks - 1) / nranks;
     }

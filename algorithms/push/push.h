@@ -26,7 +26,7 @@ typedef struct push {
 } push_t;
 
 /* Behind the slots: a set per root. */
-LANE_CPU_FN uint64_t push_notice_bytes(uint32_t nranks)
+LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
 {
     return nranks * notice_bytes(nranks);
 }

@@ -2,8 +2,9 @@
 /*
  * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
  *
- * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: an armed slot's words travel as
- * escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their positions.
+ * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that would look like an
+ * armed slot's travel as escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their
+ * positions.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"

@@ -23,7 +23,7 @@ typedef struct slices {
     uint32_t root;
 } slices_t;
 
-LANE_CPU_FN uint32_t slices_each(uint32_t vectors, uint32_t nranks)
+LANE_HOST_FN uint32_t slices_each(uint32_t vectors, uint32_t nranks)
 {
     return (vectors + nranks - 2) / (nranks - 1);
 }

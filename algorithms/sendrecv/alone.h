@@ -10,8 +10,8 @@
  * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
  * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
  *
- * No deadlock, however the peer groups its channels: the batch for which a receiver waits needs only credit that it has
- * given (docs/lab/kernels.md).
+ * No deadlock, however the peer groups its channels: the batch for which a receiver waits needs only credit that this
+ * receiver has given (docs/lab/kernels.md).
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H

@@ -23,7 +23,7 @@ struct bulk_messages {
         LEAST_SLOTS = 64
     };
 
-    LANE_CPU_FN static constexpr uint32_t warps(bool whole)
+    LANE_HOST_FN static constexpr uint32_t warps(bool whole)
     {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }

@@ -47,8 +47,8 @@ static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* Of the slots, behind the rings. */
-LANE_CPU_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
+/* Offset of the slots, behind the rings. */
+LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
 }
@@ -70,7 +70,7 @@ template <int MOST> struct long_messages : messages<MOST> {
     uint32_t kept;   /* in shared memory: progress of rings' messages */
 };
 
-LANE_CPU_FN uint64_t long_chunks(uint64_t bytes)
+LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
 {
     return (bytes + BULK_CHUNK - 1) / BULK_CHUNK;
 }

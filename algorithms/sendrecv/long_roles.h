@@ -121,7 +121,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate to end adds the launch's chunks to the counts: all gates have then read these. */
+    /* The last gate to end adds the launch's chunks to the counts: all gates have then read the old counts. */
     LANE_FN bulk_step_t finish()
     {
         lane_warp_sync(); /* all lanes' chunks are taken, and their entries published */

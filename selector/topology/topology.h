@@ -121,10 +121,10 @@ typedef struct sel_machine {
 typedef enum sel_path {
     SEL_PATH_NVSWITCH,
     SEL_PATH_NVLINK, /* without a switch */
-    SEL_PATH_PIX,
-    SEL_PATH_PXB,
-    SEL_PATH_PHB,
-    SEL_PATH_SYS
+    SEL_PATH_PIX,    /* one PCIe switch */
+    SEL_PATH_PXB,    /* several, no CPU */
+    SEL_PATH_PHB,    /* host bridges of one NUMA node */
+    SEL_PATH_SYS     /* between NUMA nodes */
 } sel_path_t;
 
 const char *sel_path_text(sel_path_t path);

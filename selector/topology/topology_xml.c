@@ -120,7 +120,7 @@ static bool begin_pci(parser_t *p)
         return false;
     for (uint32_t i = 0; i < machine->pcis; i++) {
         if (strcmp(machine->pci[i].bus, address) == 0)
-            return xml_fault(&p->xml, &p->element.place, "one node: %s is here already", address);
+            return xml_fault(&p->xml, &p->element.place, "one machine: %s is here already", address);
     }
     sel_pci_t *pci = &machine->pci[machine->pcis];
     memcpy(pci->bus, address, sizeof address);

@@ -11,7 +11,8 @@ unsigned shim_group_depth(void);
  * On CUDA for Shunt's own errors only: the real NCCL remembers its own. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
-/* Adds the stream. ncclInvalidUsage if its capture differs from that of the communicator's other streams. */
+/* Adds the stream. ncclInvalidUsage if its capture differs from that of the communicator's other streams;
+ * ncclSystemError without memory. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
 /* Before a dead communicator's handle is freed: waits, at most 2 s, for other threads' polls of the real NCCL. */

@@ -9,9 +9,9 @@
  * the calls' path, and each call moves its edges. A graph that allocates memory lets no edge be removed: there each
  * call adds a record node behind the previous one.
  *
- * The last call is stored as its nodes, since its stream may be destroyed. The next call may not depend on them even on
- * the same stream, which the program may have set back. So the graph is searched, and an edge is added only without a
- * path: a second edge to a kernel would prevent dependent launch.
+ * The last call is stored as its nodes, since its stream may be destroyed. Even on the same stream the next call does
+ * not always depend on them: the program may have set the stream back. So the graph is searched, and an edge is added
+ * only without a path: a second edge to a kernel would prevent dependent launch.
  *
  * The driver's callback may take no lock: it lists captures of destroyed graphs, and the next captured call frees them.
  */

@@ -19,7 +19,8 @@ typedef struct shim_nodes {
     size_t count, room;
 } shim_nodes_t;
 
-/* Clears errors (no such stream, an invalidated capture, the legacy stream beside one): the real NCCL reports them. */
+/* Clears errors (no such stream, an invalidated capture, the legacy stream beside a capture of its
+ * context): the real NCCL reports them. */
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
 /* Before a call in a capture. From the first call on, the graph holds a reference on the state and, with

@@ -102,7 +102,7 @@ typedef struct shim_comm {
     atomic_uint extras_begun;         /* groups being made, each with a reference of its call */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* CPU mode, for watch.c; else NULL */
-    alg_scratch_t *scratch;           /* owned; NULL unless attached */
+    alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
     alg_relay_t *relay;               /* owned; NULL: one node */
     alg_nodes_t *nodes;               /* owned; CPU mode */
     net_invitation_t invitation;      /* where ranks of several nodes meet, also children's */

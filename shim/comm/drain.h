@@ -9,7 +9,7 @@
  * known: the scratch must not be reused, nor freed while kernels may run. Captured calls need no wait: their graph
  * holds a reference. Takes comm->lock. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
-/* False while an eager call runs or is being launched. Does not wait. */
+/* False while an eager call is known to run or to be launched; true if that is unknown. Does not wait. */
 bool shim_drained(shim_comm_t *comm);
 /* Free order.c's part of the state. */
 void shim_drain_forget(shim_comm_t *comm);

@@ -19,7 +19,8 @@ typedef struct shim_extra {
 
 /* Takes scratch and record, unless it returns NULL (no memory). */
 shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record);
-/* No further call begins. On GPUs kernels may still run: the scratch stays until shim_extra_forget. */
+/* No further call begins. On GPUs kernels may still run: the scratch stays until shim_extra_forget; on the CPU
+ * device it is freed here. */
 void shim_extra_end(shim_extra_t *extra);
 /* Release the ended scratches: the communicator is freed, or all ranks have come to its next group. */
 void shim_extra_forget(const shim_comm_t *comm);

@@ -3,8 +3,8 @@
  * grow.c - further pieces of a communicator's scratch.
  *
  * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
- * does the rest, so no peer's program has to call. It never waits for a kernel, nor with one communicator's piece for
- * another's.
+ * does the rest, so no peer's program has to call. The thread never waits for a kernel, and no communicator's
+ * piece waits for another's.
  *
  * The ranks meet as in a set-up, under a key of communicator and piece:
  *
@@ -157,7 +157,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* The first error that is not 0. Also reads `offers`, unless NULL. */
+/* The first error that is not 0; each rank's record begins with one. Also reads `offers`, unless NULL. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {

@@ -124,7 +124,8 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
     if (!order->mixed && (!order->recorded || same))
         return 0;
-    const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* before the wait, which then covers it */
+    const bool last =
+        order->mixed && atomic_load(&order->graphs) == 0; /* read before the wait, which then covers the last replay */
     const int error = net_stream_wait(stream, order->event);
     if (error == cudaSuccess && last)
         forget_graphs(order);

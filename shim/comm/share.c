@@ -38,7 +38,7 @@ static struct gpu {
     pthread_mutex_t lock;
     _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
     atomic_uint sharers;           /* communicators of this life; changed under the lock */
-    uint64_t life;                 /* the device's; earlier communicators hold nothing. Under the lock */
+    uint64_t life;                 /* the device's; after a reset, earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static void forget_in_child(void)

@@ -14,8 +14,8 @@ void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels. As in NCCL, none runs when a blocking call returns: the program may free buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
 /* Prepare for the exit of a process with GPUs (docs/lab/proofs.md). No call begins any more, and launches in progress
- * end first: CUDA's exit crashes a thread within a launch. A second later our kernels are stopped: it may wait for
- * them. */
+ * end first: CUDA's exit crashes a thread within a launch. A second later our kernels are stopped, since CUDA's
+ * exit may wait for them. */
 void shim_comm_stop_at_exit(void);
 /* Whether the exit has begun; calls then return ncclSystemError. */
 bool shim_comm_exiting(void);

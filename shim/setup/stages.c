@@ -92,7 +92,7 @@ static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
     return &kinds[setup->pinned_first ? (attempt + PEER_TRIES) % TRIES : attempt];
 }
 
-static uint32_t cpu_attempt(const shim_setup_t *setup)
+static uint32_t pinned_attempt(const shim_setup_t *setup)
 {
     return setup->pinned_first ? 0 : PEER_TRIES;
 }
@@ -416,7 +416,7 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
 
 static bool prefers_pinned(shim_setup_t *setup)
 {
-    if (!usable(setup, cpu_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
+    if (!usable(setup, pinned_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
         return false;
     setup->memory = ALG_MEMORY_PEER;
     return make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
@@ -674,7 +674,7 @@ static bool step_ranks(shim_setup_t *setup)
     return true;
 }
 
-/* REGROUP has the parent's segment. */
+/* A verdict of this node's ranks ends these states at any time. Not REGROUP, whose segment is the parent's. */
 static bool follows_verdict(const shim_setup_t *setup)
 {
     return setup->rendezvous && setup->state >= STATE_MEET && setup->state <= STATE_PROOF;

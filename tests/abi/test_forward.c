@@ -167,7 +167,7 @@ static void test_missing(void **state)
 static int scenario_cpu(void *unused)
 {
     (void)unused;
-    child_settings("host", NULL);
+    child_settings("cpu", NULL);
     for (int round = 0; round < 3; round++) {
         CHILD_CHECK(ncclCommGrow() == INVALID_USAGE);
         CHILD_CHECK(ncclParamGetI8(1) == INVALID_USAGE);

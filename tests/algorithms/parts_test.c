@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define LANE_FN static inline
-#define LANE_CPU_FN static inline
+#define LANE_HOST_FN static inline
 #include "algorithms/algorithm.h"
 #include "algorithms/device/lane_limit.h"
 #include "place.h"

@@ -452,7 +452,7 @@ static void unknown(void **state)
  *
  * GPUs whose blocks are placed anywhere, in any order. Each communicator has calls on all of them, one after the other;
  * a call ends when all its blocks on all GPUs are placed; its successor may be placed before that if the call allows
- * it. Each node makes the calls of different communicators in an order of its own.
+ * it. Each host makes the calls of different communicators in an order of its own.
  *
  * Where a stream of one GPU alone orders the calls, blocks go to the multiprocessor with the most room, as GPUs do it,
  * and none fills a multiprocessor (docs/limits.md).

@@ -147,8 +147,8 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     if options.worker:
         worker(options)
         return
-    host = os.environ.get("SHUNT_DEVICE") == "cpu"  # the CPU device has no NCCL to compare with
-    gpus = options.gpus or (4 if host else gpus_here())
+    cpu = os.environ.get("SHUNT_DEVICE") in ("cpu", "host")  # the CPU device has no NCCL to compare with
+    gpus = options.gpus or (4 if cpu else gpus_here())
     if gpus < 2:
         print("SKIP: two GPUs are needed")
         sys.exit(77)
@@ -159,12 +159,12 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     arguments = ["--worker", f"--only={options.only}", f"--gpus={gpus}", f"--seconds={options.seconds}"]
     command = (torchrun(gpus, sys.argv[0], *arguments) if torchrun_ranks
                else [sys.executable, sys.argv[0], *arguments])
-    plain = None if host else Run(command, options.seconds)
+    plain = None if cpu else Run(command, options.seconds)
     if plain and plain.lines("SKIP "):
         print("SKIP: " + plain.lines("SKIP ")[0])
         sys.exit(77)
     with_shunt = Run(command, options.seconds, shunt, audit)
-    if host and with_shunt.lines("SKIP "):
+    if cpu and with_shunt.lines("SKIP "):
         print("SKIP: " + with_shunt.lines("SKIP ")[0])
         sys.exit(77)
     plain = plain or with_shunt
@@ -173,14 +173,14 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
         verdict.check(run.status == 0 and run.results(), f"{name}: status {run.status}\n{run.text[-3000:]}")
     before, after = plain.results(), with_shunt.results()
     for name in sorted(before.keys() & after.keys()):
-        verdict.check(*(same(name, before[name], after[name]) if not host else (after[name] is True, name)))
+        verdict.check(*(same(name, before[name], after[name]) if not cpu else (after[name] is True, name)))
     both = sorted(name for name in before.keys() & after.keys() if before[name] == after[name] in (False, "failed"))
     if both:
         print(f"note: these fail with NCCL alone too: {', '.join(both)}")
     alone = before.keys() ^ after.keys()
     if alone:  # one run reached the time limit earlier; faults of ended runs are counted above
         print(f"not compared, for one run alone came so far: {', '.join(sorted(alone))}")
-    for who, run in (("Shunt", with_shunt),) if host else (("plain", plain), ("Shunt", with_shunt)):
+    for who, run in (("Shunt", with_shunt),) if cpu else (("plain", plain), ("Shunt", with_shunt)):
         for line in run.lines("NOTE "):
             print(f"{who}: {line}")
     print(f"taken {with_shunt.taken}, forwarded {with_shunt.forwarded}")

@@ -60,7 +60,7 @@ def root_calls(nccl):
     """Whether the library has ncclScatter and ncclGather (NCCL 2.28 and later)."""
     version = ctypes.c_int()
     nccl.ncclGetVersion(ctypes.byref(version))
-    return nccl.host or version.value >= 22800
+    return nccl.cpu or version.value >= 22800
 
 
 def collectives(nccl, device, comm, rank, n):
@@ -123,7 +123,7 @@ def work(rank, n, receive, send):
         comm = nccl.init(n, UniqueId.of(receive()), rank)
         results = all_reduces(nccl, device, comm, rank, n)
         results.update(collectives(nccl, device, comm, rank, n))
-        if not nccl.host:
+        if not nccl.cpu:
             results.update(by_sends(nccl, device, comm, rank, n))
         nccl.ncclCommDestroy(comm)
         send(results)

@@ -30,7 +30,7 @@ def shared_mappings():
 def held(nccl, device):
     """A number that must not grow: used bytes of the GPU (negative free bytes), or shared mappings of the
     process."""
-    return shared_mappings() if nccl.host else -device.free_bytes()
+    return shared_mappings() if nccl.cpu else -device.free_bytes()
 
 
 def rank_main(rank, n, cycles, pipe, barrier):
@@ -100,7 +100,7 @@ def worker(options):
             print(f"NOTE creation {index}: {1000 * times[index - 1]:.1f} ms", flush=True)
     print(f"NOTE {len(times)} cycles, growth since cycle {SETTLED}: {growth}", flush=True)
     client.report({"results": all(good for good, _, _ in every), "enough cycles": len(times) > SETTLED,
-                   "memory is flat": growth <= (0 if nccl.host else SLACK)})
+                   "memory is flat": growth <= (0 if nccl.cpu else SLACK)})
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def killed(nccl, device, rank, n, pipe, barrier):
         os.kill(os.getpid(), signal.SIGKILL)
     seconds = outlive(nccl, device, comm)
     nccl.ncclCommAbort(comm)
-    pipe.send(("noticed", good and seconds is not None and (nccl.host or seconds < 5), f"{seconds} s"))
+    pipe.send(("noticed", good and seconds is not None and (nccl.cpu or seconds < 5), f"{seconds} s"))
     again = nccl.init(n - 1, UniqueId.of(pipe.recv()), rank)
     pipe.send(("went on", fresh_sum(nccl, device, again, n - 1), ""))
     nccl.ncclCommDestroy(again)
@@ -139,8 +139,8 @@ def play(scene, n):
 
 
 def worker(options):
-    host = os.environ.get("SHUNT_DEVICE") == "cpu"
-    os.environ["SHUNT_TIMEOUT_MS"] = "600000" if host else "2000"
+    cpu = os.environ.get("SHUNT_DEVICE") in ("cpu", "host")
+    os.environ["SHUNT_TIMEOUT_MS"] = "600000" if cpu else "2000"
     for scene in ("killed", "abort", "revoke", "shrink"):
         if client.wanted(options, scene):
             client.report(play(scene, options.gpus))
@@ -154,7 +154,7 @@ def main():
     if options.worker:
         worker(options)
         return
-    options.gpus = options.gpus or (3 if os.environ.get("SHUNT_DEVICE") == "cpu" else client.gpus_here())
+    options.gpus = options.gpus or (3 if os.environ.get("SHUNT_DEVICE") in ("cpu", "host") else client.gpus_here())
     if options.gpus < 2:
         print("SKIP: two GPUs are needed")
         sys.exit(77)

@@ -49,7 +49,7 @@ class Nccl:
             raise OSError("no libnccl.so.2")
         self.library.ncclGetErrorString.restype = ctypes.c_char_p
         self.library.ncclGetLastError.restype = ctypes.c_char_p
-        self.host = hasattr(self.library, "shunt_host_mode") and bool(self.library.shunt_host_mode())
+        self.cpu = hasattr(self.library, "shunt_host_mode") and bool(self.library.shunt_host_mode())
 
     def __getattr__(self, name):
         function = getattr(self.library, name)
@@ -75,11 +75,11 @@ class Nccl:
 
 
 class Device:
-    """One GPU, current in this thread, or the host."""
+    """One GPU, current in this thread, or the CPU device."""
 
     def __init__(self, nccl, ordinal):
-        self.cuda = None if nccl.host else open_first("libcudart.so", "libcudart.so.13", "libcudart.so.12")
-        if not nccl.host and self.cuda is None:
+        self.cuda = None if nccl.cpu else open_first("libcudart.so", "libcudart.so.13", "libcudart.so.12")
+        if not nccl.cpu and self.cuda is None:
             raise OSError("no libcudart.so")
         self.stream = ctypes.c_void_p()
         if self.cuda:

@@ -101,11 +101,11 @@ def programs(wanted):
         client.skip("PYNCCL must name a folder with the files of vLLM or SGLang")
 
 
-class Host:
+class OnCpu:
     """Stands for NCCL in Device's query whether this is Shunt's CPU device."""
 
     def __init__(self, library):
-        self.host = hasattr(library, "shunt_host_mode") and bool(library.shunt_host_mode())
+        self.cpu = hasattr(library, "shunt_host_mode") and bool(library.shunt_host_mode())
 
 
 def address(module, memory):
@@ -114,7 +114,7 @@ def address(module, memory):
 
 
 def rank_calls(module, library, unique, ranks, rank, good):
-    device = Device(Host(library.lib), rank)
+    device = Device(OnCpu(library.lib), rank)
     stream = module.cudaStream_t(device.stream.value)
     comm = library.ncclCommInitRank(ranks, unique, rank)
     mine = (rank + 1.0,)

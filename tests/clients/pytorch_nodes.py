@@ -16,7 +16,7 @@ import client
 import pytorch_ddp
 
 WIDTH, HIDDEN, BATCH, LAYERS = 256, 1024, 64, 2
-HOSTS = {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
+NODES = {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def make_block(rank, ranks, device):
@@ -102,7 +102,7 @@ def train_block(rank, ranks, local, steps, graphs):
 def worker(kind, steps):
     what, mode = kind.split("-")
     local = int(os.environ["LOCAL_RANK"])
-    os.environ["NCCL_HOSTID"] = f"host-{local}"
+    os.environ["NCCL_HOSTID"] = f"node-{local}"
     if what == "ddp":
         pytorch_ddp.worker(steps, mode == "graphs")
         return
@@ -136,7 +136,7 @@ def main():
     if torch.cuda.device_count() < 2:
         print("SKIP: two GPUs are needed")
         sys.exit(77)
-    os.environ.update(HOSTS)
+    os.environ.update(NODES)
     shunt = client.library(options)
     verdict = client.Verdict()
     for kind in ("ddp-eager", "ddp-graphs", "tensor-eager", "tensor-graphs"):

@@ -55,17 +55,18 @@ static void device_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
     (void)ranks;
-    CHECK(shunt_host_mode() == (strcmp(setting->expected, "host") == 0));
+    CHECK(shunt_host_mode() == (strcmp(setting->expected, "cpu") == 0));
 }
 
 static void device(void **state)
 {
     (void)state;
-    run("SHUNT_DEVICE", &(setting_t){"host", "host"}, 1, device_body);
+    run("SHUNT_DEVICE", &(setting_t){"cpu", "cpu"}, 1, device_body);
+    run("SHUNT_DEVICE", &(setting_t){"host", "cpu"}, 1, device_body); /* its older name */
     run("SHUNT_DEVICE", &(setting_t){"cuda", "cuda"}, 1, device_body);
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     int (*init)(unsigned) = driver != NULL ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
-    run("SHUNT_DEVICE", &(setting_t){"auto", init != NULL && init(0) == 0 ? "cuda" : "host"}, 1, device_body);
+    run("SHUNT_DEVICE", &(setting_t){"auto", init != NULL && init(0) == 0 ? "cuda" : "cpu"}, 1, device_body);
 }
 
 static void algo_body(ranks_t *ranks)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.h - a rank's group and the tensors of a dispatch with the combine that undoes it, for tests on the CPU device
+ * experts.h - a rank's group and the tensors of a dispatch with the combine that undoes it, for tests on the CPU
  * device and on GPUs.
  *
  * Rows are small whole numbers and weights are powers of two, so sums are exact. Experts return the rows unchanged.

@@ -188,7 +188,7 @@ static void users_body(ranks_t *ranks)
     works(comm, ranks->nranks);
 }
 
-static void users_are_hosts(void **state)
+static void users_are_nodes(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = users_body};
     (void)state;
@@ -594,7 +594,7 @@ int main(void)
         cmocka_unit_test(shm_is_small),
         cmocka_unit_test(shm_is_closed),
         cmocka_unit_test(shm_is_not_shared),
-        cmocka_unit_test(users_are_hosts),
+        cmocka_unit_test(users_are_nodes),
         cmocka_unit_test(proc_is_empty),
         cmocka_unit_test(limits),
         cmocka_unit_test(few_files),

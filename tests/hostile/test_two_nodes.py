@@ -22,7 +22,7 @@ def ip(*arguments):
     return subprocess.run(["ip", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def make_hosts():
+def make_nodes():
     veth = [f"shunt{os.getpid() % 100000}{side}" for side in "ab"]
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("unshare"):
         return False
@@ -35,14 +35,14 @@ def make_hosts():
     return veth if done else False  # no wait: ranks must use ports that the kernel does not report as running yet
 
 
-def remove_hosts():
+def remove_nodes():
     for name in NAMES:
         ip("netns", "del", name)
 
 
 def start(rank, path, library, act, **variables):
     """Start a rank on the CPU device with its number."""
-    environment = {**os.environ, "SHUNT_DEVICE": "host", "RANK": str(rank), "NRANKS": "2", "ID": path,
+    environment = {**os.environ, "SHUNT_DEVICE": "cpu", "RANK": str(rank), "NRANKS": "2", "ID": path,
                    "SHUNT_SCRATCH_BYTES": "4M", **variables}
     inside = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$0" "$@"']
     command = ["ip", "netns", "exec", NAMES[rank], *inside, sys.executable, str(WORKER), library, act]
@@ -71,7 +71,7 @@ def wait_for(*paths):
 
 def main():
     library = sys.argv[1]
-    veth = make_hosts()
+    veth = make_nodes()
     if not veth:
         print("skipped: network namespaces need root, ip and unshare")
         return 77
@@ -106,4 +106,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     finally:
-        remove_hosts()
+        remove_nodes()

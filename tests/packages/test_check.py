@@ -127,7 +127,7 @@ def bench():
             options = [word for word in log.read_text().splitlines()[0].split() if "ARCHITECTURES" in word]
             assert options == ([option] if option else []), (gpus, options)
             assert benches.read_text() == "info\nbench\nbench --graph\n", (benches.read_text(), done.stderr)
-        device.write_text("Device: host\n")
+        device.write_text("Device: CPU\n")
         benches.write_text("")
         done = subprocess.run(["scripts/bench"], cwd=folder, capture_output=True, text=True, check=False,
                               env=dict(os.environ, PATH=f"{path}:{os.environ['PATH']}"))

@@ -25,7 +25,7 @@ import wheel_files
 
 WHEEL = "nvidia-nccl-cu13"
 COPY = os.path.join(BUILD, "include")
-USERS = re.compile(r"/(shim/(api|host|setup)/\w+\.c|tests/support/reference\.c|tests/abi/fake_nccl\.c)$")
+USERS = re.compile(r"/(shim/(api|cpu|setup)/\w+\.c|tests/support/reference\.c|tests/abi/fake_nccl\.c)$")
 
 
 def code(path):

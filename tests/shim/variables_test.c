@@ -234,19 +234,19 @@ static void sources_of_rules(void **state)
 static void no_peer_access(void **state)
 {
     (void)state;
-    scenario_t cpu = {.set = {"NCCL_P2P_DISABLE", "1"},
-                      .phase = SHIM_COMM_ATTACHED,
-                      .reason = "through pinned memory",
-                      .blocks = -1,
-                      .multicast = -1};
-    expect(cpu);
-    cpu.set[0] = "NCCL_P2P_LEVEL", cpu.set[1] = "LOC";
-    expect(cpu);
-    cpu.set[1] = "0";
-    expect(cpu);
-    cpu.reason = "class=nvswitch-sm90-2";
-    cpu.set[1] = "NVL";
-    expect(cpu);
+    scenario_t pinned = {.set = {"NCCL_P2P_DISABLE", "1"},
+                         .phase = SHIM_COMM_ATTACHED,
+                         .reason = "through pinned memory",
+                         .blocks = -1,
+                         .multicast = -1};
+    expect(pinned);
+    pinned.set[0] = "NCCL_P2P_LEVEL", pinned.set[1] = "LOC";
+    expect(pinned);
+    pinned.set[1] = "0";
+    expect(pinned);
+    pinned.reason = "class=nvswitch-sm90-2";
+    pinned.set[1] = "NVL";
+    expect(pinned);
     expect_attached("NCCL_P2P_DISABLE", "0");
 }
 

@@ -645,7 +645,7 @@ def bench_launched():
     for names in launchers:
         ranks = []
         for rank in range(4):
-            env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_HOSTID=f"host{rank // 2}",
+            env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_HOSTID=f"node{rank // 2}",
                        NCCL_SOCKET_IFNAME="lo", SHUNT_SCRATCH_BYTES="4M", **dict(zip(names, (str(rank), "4", str(rank % 2)))))
             ranks.append(subprocess.Popen([SHUNT, "bench", "--launched", "-b", "1K", "-e", "256K", "-f", "16", "-n", "3",
                                            "-w", "1", "--rounds", "1"],

@@ -20,8 +20,8 @@ import xml.etree.ElementTree
 from test_tools import LIMIT, SHUNT, csv_rows, expect, shunt
 
 HEAD = "# shunt table 2\n# machine: %s\n"
-HOST = "0" * 16  # the CPU device has no fingerprint
-NAME = f"table-{HOST}.csv"
+CPU = "0" * 16  # the CPU device has no fingerprint
+NAME = f"table-{CPU}.csv"
 QUICK = ("-n", "2", "-w", "1", "--rounds", "1")
 
 
@@ -47,33 +47,33 @@ def tables():
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder, NAME)
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["oneshot", "oneshot"], "")
-        table.write_text(HEAD % HOST + row(end=2047) + row(ranks=3, algorithm="staged"))
+        table.write_text(HEAD % CPU + row(end=2047) + row(ranks=3, algorithm="staged"))
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["twoshot", "oneshot"], "")
         assert algorithms(XDG_CACHE_HOME=folder, SHUNT_CACHE_DIR="") == (["oneshot", "oneshot"], "")
         pathlib.Path(folder, "shunt").mkdir()
-        pathlib.Path(folder, "shunt", NAME).write_text(HEAD % HOST + row(start=2048, algorithm="staged"))
+        pathlib.Path(folder, "shunt", NAME).write_text(HEAD % CPU + row(start=2048, algorithm="staged"))
         assert algorithms(XDG_CACHE_HOME=folder, SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
         pathlib.Path(folder, ".cache").mkdir()
         pathlib.Path(folder, "shunt").rename(pathlib.Path(folder, ".cache", "shunt"))
         assert algorithms(HOME=folder, XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
         assert algorithms(HOME="/dev/null", XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "oneshot"], "")
         # A row for two-byte floats applies only to these; a policy has precedence; the built-in table can be selected.
-        table.write_text(HEAD % HOST + row(types="f2"))
+        table.write_text(HEAD % CPU + row(types="f2"))
         assert algorithms(SHUNT_CACHE_DIR=folder)[0] == ["twoshot", "twoshot"]
         assert algorithms("-d", "int32", SHUNT_CACHE_DIR=folder)[0] == ["oneshot", "oneshot"]
         assert algorithms(SHUNT_CACHE_DIR=folder, SHUNT_ALGO="2K-=staged")[0] == ["twoshot", "staged"]
         assert algorithms(SHUNT_CACHE_DIR=folder, SHUNT_ALGO="builtin")[0] == ["oneshot", "oneshot"]
-        table.write_text(HEAD % HOST + row(ranks=4))
+        table.write_text(HEAD % CPU + row(ranks=4))
         expect(shunt("info", SHUNT_CACHE_DIR=folder), 0, "0- twoshot, at most 1 blocks of 1 threads (tuned table)")
 
         # Wrong rows do not affect right ones.
-        table.write_text(HEAD % HOST + row(end=2047) + "allreduce,2,host-2,some,0,,staged,1,1,s\n" +
+        table.write_text(HEAD % CPU + row(end=2047) + "allreduce,2,host-2,some,0,,staged,1,1,s\n" +
                          row(algorithm="later"))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["twoshot", "oneshot"], names
         assert f"{table}:4:20: expected any, or some of f1 f2 f4 f8 i1 i2 i4 i8 joined by +; the line is skipped" in log, log
         assert f"{table}:5: this version has no algorithm later of allreduce; the line is skipped" in log, log
-        table.write_text(HEAD % HOST + "# link: 0 GB/s\n" + row(end=2047))
+        table.write_text(HEAD % CPU + "# link: 0 GB/s\n" + row(end=2047))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["twoshot", "oneshot"], names
         assert log.count("\n") == log.count(f"{table}:3:9: expected a rate from 0.1 to") == 2, log  # one line per process
@@ -84,7 +84,7 @@ def tables():
             assert names == ["oneshot", "oneshot"] and f"{table}" in log and words in log, (names, log)
 
         # In the first format rows for captured calls apply to all calls.
-        table.write_text("# shunt table 1\n# machine: " + HOST + "\nallreduce,2,host-2,eager,any,0,,staged,1,1,s\n"
+        table.write_text("# shunt table 1\n# machine: " + CPU + "\nallreduce,2,host-2,eager,any,0,,staged,1,1,s\n"
                          "allreduce,2,host-2,captured,any,0,2047,twoshot,1,1,s\n")
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["twoshot", "oneshot"], "")
 
@@ -99,7 +99,7 @@ def tables():
         os.mkfifo(f"{folder}/pipe")  # a pipe without a writer, for which the library must not wait
         names, log = algorithms(SHUNT_TABLE=f"{folder}/pipe")
         assert names == ["oneshot", "oneshot"] and "pipe: not a file" in log, log
-        many = HEAD % HOST + "".join(row(start=i, end=i) for i in range(100)) + row(algorithm="staged")
+        many = HEAD % CPU + "".join(row(start=i, end=i) for i in range(100)) + row(algorithm="staged")
         table.write_text(many)
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["oneshot", "oneshot"] and "more than 96 rows for 2 ranks" in log, log
@@ -112,7 +112,7 @@ def tune():
         os.makedirs(f"{folder}/a/b")
         kept = row(types="i8", algorithm="staged") + row(ranks=3)
         link = "# link: 12.500 GB/s among 4 GPUs, one way 1.000 us\n"
-        pathlib.Path(table).write_text(HEAD % HOST + link + kept + row(types="f2+f4+f8", grid="7,1"))
+        pathlib.Path(table).write_text(HEAD % CPU + link + kept + row(types="f2+f4+f8", grid="7,1"))
         done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--csv", report,
                             SHUNT_CACHE_DIR=f"{folder}/a/b"), 0, "# table: " + table, "as fast as the built-in")
         facts, measured = csv_rows(report)
@@ -182,10 +182,10 @@ def tune_check():
     """--check's verdict on a table follows from the measurements; an empty table is never slower."""
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
-        # On the host a block is a thread that the call creates, so sixteen should cost more than they gain, but this
+        # On the CPU device a block is a thread that the call creates, so sixteen should cost more than they gain, but this
         # machine may be busy. So the expected verdict is that of the measurement, unless a figure is within a hundredth
         # of the limit, which rounding hides.
-        pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
+        pathlib.Path(table).write_text(HEAD % CPU + row(end=10000, algorithm="oneshot", grid="16,1"))
         case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float",
                 "--collective", "allreduce", "--table", table)
         done = shunt(*case, "--csv", f"{folder}/check.csv")
@@ -195,7 +195,7 @@ def tune_check():
         expect(done, 1 if slower else 0)
         assert f"# {int(slower)} of 2 sizes slower" in done.stdout, done.stdout + done.stderr
         assert "16384 bytes:" not in done.stderr and [r["algorithm"] for r in rows] == ["oneshot", "builtin"], rows
-        pathlib.Path(table).write_text(HEAD % HOST)
+        pathlib.Path(table).write_text(HEAD % CPU)
         expect(shunt(*case), 0, "# 0 of 2 sizes slower")
 
 
@@ -450,16 +450,16 @@ def tune_first_fails():
         pathlib.Path(folder, NAME).rmdir()
         # A note of other GPUs is reported once, and a note is removed if `shunt tune` has measured since.
         first_run(folder, *PROGRAM)
-        first_note(folder).rename(str(first_note(folder)).replace(HOST, "1" * 16))
+        first_note(folder).rename(str(first_note(folder)).replace(CPU, "1" * 16))
         said = first_run(*nothing)
         assert len(said.splitlines()) == 1 and "of another kind" in said and first_files(folder) == ["wanted"], said
         assert first_note(folder).read_text() == "host-2 0 -\nnever\n" and first_run(*nothing) == ""
         first_note(folder).unlink()
         first_run(folder, *PROGRAM)
-        pathlib.Path(folder, NAME).write_text(HEAD % HOST + "# measured: host-2, nccl 0\n" + row())
+        pathlib.Path(folder, NAME).write_text(HEAD % CPU + "# measured: host-2, nccl 0\n" + row())
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
         # With another NCCL, rows of `shunt tune` or the user stay until `shunt tune` measures again.
-        table = HEAD % HOST + "# measured: host-2, nccl 22809\n" + row()
+        table = HEAD % CPU + "# measured: host-2, nccl 22809\n" + row()
         pathlib.Path(folder, NAME).write_text(table)
         first_run(folder, *PROGRAM)
         said = first_run(*nothing)

@@ -66,7 +66,7 @@ static void faults(void **state)
         {CPU("<pci busid=\"0000:17:00.8\"/>"), "f.xml:3:13: expected a PCI address such as 0000:17:00.0"},
         {CPU("<pci busid=\"0000:17:00.0\" class=\"0x1000000\"/>"), "f.xml:3:34: expected class to be a number"},
         {CPU("<pci busid=\"0000:17:00.0\"/>\n<pci busid=\"0000:17:00.0\"/>"),
-         "f.xml:4:1: expected one node: 0000:17:00.0 is here already"},
+         "f.xml:4:1: expected one machine: 0000:17:00.0 is here already"},
         {PCI("<gpu sm=\"-90\"/>"), "f.xml:4:10: expected sm to be a number from 0 to 999"},
         {PCI("<gpu sm=\"0x\"/>"), "f.xml:4:10: expected sm to be a number from 0 to 999"},
         {PCI("<gpu name=\"\xc3\xa9\"/>"), "f.xml:4:12: expected name in plain characters"},
@@ -111,7 +111,7 @@ static void passed_over(void **state)
     char fault[200] = "";
     if (!parse("<!-- a machine --> \n<system version=\"1\" name='made up'>"
                "<fabric><cpu numaid=\"7\"/></fabric>"
-               "<cpu numaid=\"-1\" pinned_hash=\"0x1\" colour=\"red\"><gpu sm=\"90\"/>"
+               "<cpu numaid=\"-1\" host_hash=\"0x1\" colour=\"red\"><gpu sm=\"90\"/>"
                "<pci busid=\"00000000:AB:00.0\" class=\"0x03\" link_width=\"\" link_speed=\"\" ><pcilink target=\"x\"/>"
                "<gpu dev=\"0\" sm=\"90\" mlopart=\"0\"><c2c bw=\"1\" count=\"5\"/>"
                "<nvlink target=\"FFFFFFF:FF:FF.0\" count=\"18\"/></gpu>"

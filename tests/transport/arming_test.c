@@ -189,7 +189,7 @@ static void a_full_gpu_keeps_no_piece_waiting(void **state)
     free(memory);
 }
 
-/* Where ranks meet in shared memory, the counters of a GPU. */
+/* Where ranks meet in pinned memory, the counters of a GPU. */
 static void a_full_gpu_keeps_no_counters_waiting(void **state)
 {
     (void)state;

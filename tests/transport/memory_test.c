@@ -113,7 +113,7 @@ static void test_time_namespaces(void **state)
     assert_int_equal(run_processes(1, apart_in_time, NULL), 0);
 }
 
-/* ---- Pinned memory ---------------------------------------------------------------------- */
+/* ---- Shared memory ---------------------------------------------------------------------- */
 
 static net_memory_t *make_memory(offer_t offer)
 {

@@ -120,14 +120,15 @@ static void report_gpus(doctor_t *doctor)
 {
     const tool_gpus_t *gpus = &doctor->machine->gpus;
     if (doctor->machine->cpu) {
-        const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=cpu");
-        const bool built = bench_device_cuda != NULL; /* with CUDA */
+        const bool set = strstr(doctor->facts->settings, "SHUNT_DEVICE=cpu") != NULL ||
+                         strstr(doctor->facts->settings, "SHUNT_DEVICE=host") != NULL; /* its older name */
+        const bool built = bench_device_cuda != NULL;                                  /* with CUDA */
         doctor_print(doctor, DOCTOR_NOTE,
-                     set != NULL ? "unset SHUNT_DEVICE to use GPUs"
+                     set     ? "unset SHUNT_DEVICE to use GPUs"
                      : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
                              : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
                      "no GPU is used: %s; the checks below use the CPU device, which is for tests and not for speed",
-                     set != NULL ? "SHUNT_DEVICE=cpu is set" : "no CUDA driver answers");
+                     set ? "SHUNT_DEVICE is set to it" : "no CUDA driver answers");
         return;
     }
     if (gpus->count == 0) {

@@ -15,7 +15,7 @@
  * sendrecv                     t0 + S / B
  * others                       t0 + (n-1)/n S / B
  *
- * Of two ways the smaller counts. An eager call takes at least as long as this node's launch of an empty kernel. NVLink
+ * Of two ways the smaller counts. An eager call takes at least as long as this host's launch of an empty kernel. NVLink
  * multicast, which adds inside the switch, has another floor.
  */
 #ifndef SHUNT_TOOL_FLOOR_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire.h - sockets with limits, and the first bytes of a connection. Sockets never block, and are closed on exec.
- * Structs are sent as they are, little-endian; the magic detects other nodes. */
+ * Structs are sent as they are, little-endian; the magic detects machines of another byte order. */
 #ifndef SHUNT_NETWORK_WIRE_H
 #define SHUNT_NETWORK_WIRE_H
 
