@@ -6,10 +6,12 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -223,6 +225,64 @@ static void test_missing_rank(void **unused)
     world_free(w);
 }
 
+typedef struct lone_call {
+    alg_team_t team;
+    const alg_experts_shape_t *shape;
+    experts_rank_t buffers;
+    atomic_bool ended;
+    int status;
+} lone_call_t;
+
+static void *dispatch_main(void *argument)
+{
+    lone_call_t *c = argument;
+    c->status = alg_experts_launch_cpu(&c->team, c->shape, &c->buffers.dispatch);
+    atomic_store(&c->ended, true);
+    return NULL;
+}
+
+/* Waits until the call's kernel has waited for so many looks at who is gone, or has ended. */
+static void await_looks(lone_call_t *c, uint64_t looks)
+{
+    while (__atomic_load_n(&c->team.control->wait_beat, __ATOMIC_ACQUIRE) < looks && !atomic_load(&c->ended))
+        usleep(100);
+}
+
+/* A rank that has sent its part and gone is not missed while another one is waited for. */
+static void test_gone_after_its_part(void **unused)
+{
+    (void)unused;
+    uint64_t state = 6;
+    const alg_experts_shape_t shape = experts_draw_shape(3, 8, 400, &state);
+    world_t *w = make(&shape);
+    experts_program_t p = {.sent = 0};
+    experts_program_draw(&p, &shape, &state);
+    lone_call_t call[3];
+    pthread_t thread[3];
+    static const int order[] = {1, 0, 2};
+    for (int i = 0; i < 3; i++) {
+        const int r = order[i];
+        call[r] = (lone_call_t){.team = world_team(w, (uint32_t)r), .shape = &shape};
+        experts_rank_make(&call[r].buffers, r, &cpu_memory, &shape);
+        experts_rank_load(&call[r].buffers, &p.cases[0]);
+        assert_int_equal(pthread_create(&thread[r], NULL, dispatch_main, &call[r]), 0);
+        if (r == 1) {
+            await_looks(&call[1], 1); /* a block sends all before it waits */
+            __atomic_store_n(&w->control[0].gone, 1u << 1, __ATOMIC_RELEASE);
+        } else if (r == 0) {
+            await_looks(&call[0], 8);
+            assert_false(atomic_load(&call[0].ended));
+        }
+    }
+    for (int r = 0; r < 3; r++) {
+        pthread_join(thread[r], NULL);
+        assert_int_equal(call[r].status, ALG_STATUS_OK);
+        experts_rank_free(&call[r].buffers);
+    }
+    experts_program_free(&p);
+    world_free(w);
+}
+
 static void test_shapes(void **unused)
 {
     (void)unused;
@@ -252,8 +312,8 @@ static void test_shapes(void **unused)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_programs),
-                                       cmocka_unit_test(test_armed), cmocka_unit_test(test_bits_of_sums),
-                                       cmocka_unit_test(test_missing_rank)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),       cmocka_unit_test(test_programs),
+                                       cmocka_unit_test(test_armed),        cmocka_unit_test(test_bits_of_sums),
+                                       cmocka_unit_test(test_missing_rank), cmocka_unit_test(test_gone_after_its_part)};
     return world_run("experts", tests, sizeof tests / sizeof *tests, argc, argv);
 }
