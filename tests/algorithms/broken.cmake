@@ -399,7 +399,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(relay_early_end relay exchange nodes/relay.c "alg_relay_flush(relay);" "")
   breaks(results_are_right "${wrong}")
   # The same of the other collectives: a half of the window that a slow peer still reads; a segment that has not come;
-  # one that is changed before it is sent; an end of which nobody is told.
+  # one that is put before the last one was sent; an end of which nobody is told.
   add_broken_network(one_half "(nodes->step & 1) * ALG" "0 * ALG" "(step & 1) * ALG" "0 * ALG")
   breaks(a_stopped_rank_tells_the_others "(${wrong}|of a stopped group: status 0)")
   add_broken_network(no_flag "__atomic_load_n(&nodes->flags[peer], __ATOMIC_ACQUIRE) >= nodes->step" "true")

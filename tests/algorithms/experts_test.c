@@ -175,6 +175,7 @@ static void test_bits_of_sums(void **unused)
             for (uint32_t r = 0; r < 3; r++)
                 pthread_join(thread[r], NULL);
             for (uint32_t r = 0; r < 3; r++) {
+                assert_int_equal(actor[r].status, ALG_STATUS_OK);
                 for (uint32_t i = 0; i < EXPERTS_CASES; i++) {
                     const size_t bytes = (size_t)p.cases[i].tokens[r] * p.cases[i].combine_bytes;
                     if (!first[r][i]) {

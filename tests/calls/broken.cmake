@@ -34,4 +34,4 @@ breaks(taken_and_forwarded_run_side_by_side "before >> first, ALL_OF.5.")
 add_broken(group_branch cuda_groups call/group_launch.c "track->branched ? shim_branch_begin(&track->branch) : 0" "0")
 # A launch that failed half way, of whose kernels no event tells the end.
 breaks(a_call_that_launched_in_part_is_drained "shim_drain.comm, 1.")
-add_broken(part_left cuda_failures call/launch.c "launch->joined ? 0 :" "launch->joined || error != 0 ? 0 :")
+add_broken(part_left cuda_failures call/launch.c "left = launch->joined ? 0 :" "left = launch->joined || error != 0 ? 0 :")

@@ -160,7 +160,7 @@ static void dies_body(ranks_t *ranks)
         raise(SIGKILL);
     const double began = ranks_seconds();
     expect_forwarded(comm, &config, "");
-    CHECK(ranks_seconds() - began < 10); /* far from the limit, which is 600 s here */
+    CHECK(ranks_seconds() - began < 300); /* the limit is 600 s here */
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
