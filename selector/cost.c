@@ -21,7 +21,8 @@ enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* One way of a word between GPUs, in us, at which the starts below were fitted (selector/measured/graph-4-h200.csv). */
+/* A word's time from GPU to GPU, in us, where the start times below were fitted (selector/measured/graph-4-h200.csv).
+ */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */

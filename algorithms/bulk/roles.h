@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps (bulk.h), each with its own walk through the block's chunks. In the order of a
- * chunk's way (waits: walk.h):
- *   lister           takes the chunk
+ * roles.h - the roles of a block's warps (bulk.h), each with its own walk through the block's chunks. In the
+ * order in which a chunk passes them (what each waits for: walk.h):
+ *   lister           fetches the next chunk's number
  *   loader           input -> stage of `out`
  *   shifter          if buffers are not whole (plain.h): to the stage's beginning
  *   credit watcher   polls CREDIT of all peers
- *   sender           stage -> slot at each peer (the own block -> output)
+ *   sender           stage -> slot at each peer (this rank's own block -> output)
  *   herald           raises DATA; apart, since its fence takes microseconds
  *   data watcher     polls DATA of all peers
- *   taker            slot -> stage of `in`; in a sum the collector (bulk_add.cu), all peers' slots into one stage
+ *   taker            slot -> stage of `in`; in a sum the collector replaces it (bulk_add.cu): all peers' slots -> one
+ *                    stage
  *   adder            in a sum (bulk_add.cu): stage -> the same stage
  *   keeper           gives CREDIT, stage -> output
  */

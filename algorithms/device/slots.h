@@ -208,7 +208,8 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* After every take, which re-arms escape words itself. Last, since no rank waits for it. */
+    /* Re-arms the data of the slots in `wanted`, when all have been taken (a take re-arms escape words itself). The
+     * last step, since no rank waits for it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

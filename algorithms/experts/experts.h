@@ -22,7 +22,7 @@ extern "C" {
  * choice. FP32: for tokens of up to 8 choices. */
 typedef enum alg_experts_exact {
     ALG_EXPERTS_EXACT_NONE,
-    ALG_EXPERTS_EXACT_FP32, /* where the order of a sum shows more often */
+    ALG_EXPERTS_EXACT_FP32, /* fp32 rows alone: 16 bits hide the order of a sum more often */
     ALG_EXPERTS_EXACT_ALL
 } alg_experts_exact_t;
 

@@ -38,7 +38,7 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: progress of the block's items, the same number for each warp. */
+    /* kept: the progress of the block's items; each warp has an equal part of the array. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {

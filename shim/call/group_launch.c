@@ -201,7 +201,6 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
     return result;
 }
 
-/* joined: join_before and join_after order the whole group. */
 static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
                               uint32_t beside)
 {
@@ -211,7 +210,7 @@ static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t
                                   .stream = track->branched ? track->branch.stream : lead->stream,
                                   .capture = track->branched ? &track->branch.capture : &lead->capture,
                                   .beside = beside,
-                                  .joined = true};
+                                  .joined = true /* join_before and join_after order the whole group */};
     pthread_mutex_lock(&queued->comm->lock);
     ncclResult_t result = shim_launch(&launch);
     pthread_mutex_unlock(&queued->comm->lock);

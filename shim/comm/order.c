@@ -165,7 +165,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
 
 void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 {
-    net_scope_t scope; /* not cudaSetDevice: in a thread that only polls it would make a context on GPU 0 */
+    net_scope_t scope; /* not cudaSetDevice, which would make a context on GPU 0 in a thread that only polls */
     if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);

@@ -18,8 +18,9 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 /* After the call. pending: the real NCCL has not put the work on the stream yet (non-blocking communicators). */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
-/* Number of the pending call; 0: none. If the real NCCL, asked after this, has nothing in progress on the communicator,
- * the call's work is on its stream: settle records the event. Without the lock, on any device. */
+/* Number of the pending call; 0: none. Read it before you ask the real NCCL: if NCCL then has nothing in progress on
+ * the communicator, the call's work is on the call's stream, and shim_order_settle records the event there. Call both
+ * without comm->lock; any device may be current. */
 unsigned long long shim_order_pending(shim_comm_t *comm);
 void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 

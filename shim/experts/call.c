@@ -22,7 +22,8 @@ static const char *name_of(const alg_experts_call_t *call)
 
 /* ---- The group's state ---------------------------------------------------------------- */
 
-/* All later calls fail: this rank's next one would pair with another one of its peers. */
+/* After a failure all later calls of the group fail: this rank's next call would be paired with a different call of its
+ * peers. */
 static ncclResult_t fail(shim_experts_group_t *group, ncclResult_t result, const char *name, const char *text)
 {
     group->failure = result;

@@ -24,7 +24,7 @@ typedef struct shim_real {
 const shim_real_t *shim_real(void);
 /* After shim_real returned NULL: one line with cause and remedy; else "". */
 const char *shim_real_failure(void);
-/* As shim_real; sets the last error if there is none (the caller returns ncclSystemError). */
+/* As shim_real. Without a real NCCL it sets the last error, and the caller returns ncclSystemError. */
 const shim_real_t *shim_real_need(const char *function);
 static inline bool shim_is_error(ncclResult_t result)
 {

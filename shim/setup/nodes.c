@@ -324,7 +324,7 @@ static void note_absence(int error)
         atomic_store(&g_alone, true);
 }
 
-/* The first failed rank decides for all. */
+/* Exchanges the ranks' errors: all report that of the lowest rank that failed. */
 static void settle(shim_nodes_t *nodes, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];

@@ -182,7 +182,8 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
-/* A node's table without rows for this class would only make the plans differ. */
+/* Drops a tuned table without rows for this class: it changes no choice, but this node's plan would differ from the
+ * other nodes'. */
 static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
 {
     char class[SEL_CLASS_BYTES];

@@ -36,7 +36,7 @@ typedef struct doctor_facts {
     char fault[TOOL_ERROR_BYTES]; /* why they do not; "": there is none */
     char rules[512];              /* sources of the all-reduce rules, separated by commas */
     char settings[1024];          /* settings that differ from their defaults, separated by commas */
-    char refused[1024];           /* variables with values that are not allowed, and what is, likewise */
+    char refused[1024];           /* variables whose values are not allowed, each with the allowed ones */
     bool disabled;                /* SHUNT_ENABLE=0 */
 } doctor_facts_t;
 

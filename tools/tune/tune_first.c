@@ -222,7 +222,8 @@ static void conclude(work_t *work, int note, int captured, bool done)
     if (done) {
         dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
                 tune_now() - work->start, work->table);
-        /* Other GPUs may have another class: programs there would ask again and again. */
+        /* NEVER: the table got no rows for the note's class, since the GPUs measured here have another one; programs of
+         * that class would ask for a measurement again and again. */
         tune_note_end(&work->note, note, is_measured(work) ? TUNE_NOTE_DONE : TUNE_NOTE_NEVER);
         return;
     }

@@ -35,8 +35,9 @@ int wire_check(const net_limit_t *limit);
 /* In constant time. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
-/* A forked child closes its copies of these sockets: connections end with this process. */
-void wire_close(int socket); /* -1 is allowed; the peer first gets what was written */
+/* -1 is allowed. The peer first gets what was written. A forked child closes its copies of all sockets made here, so a
+ * connection ends when this process does. */
+void wire_close(int socket);
 
 /* Sets the port in `address`. */
 int wire_listen(net_address_t *address, int *listener);
