@@ -192,7 +192,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_unbroken(escapes_late each_algorithm kernels oneshot ${escapes_late})
   breaks(each_algorithm "${wrong}")
   add_broken(stale_escape kernels oneshot ${escapes_late} "lane_rearm_word(word)" "(void)word")
-  breaks(slow_peers "status, ALG_STATUS_OK")
+  breaks(slow_peers "status, ALG_STATUS_OK.. 0x1 != 0")
   # A time limit over several waits.
   add_broken(long_wait kernels oneshot device/slots.h "lane_wait_begins(lane);" "")
   breaks(each_algorithm "${wrong}")
@@ -246,7 +246,7 @@ if(SHUNT_SANITIZE STREQUAL "")
     "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
   add_broken(reduce_no_notice kernels reduce rooted/reduce.cu
     "slices_notices(team, l.p, L::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
-  breaks(calls_behind "ALG_STATUS_TIMEOUT : ALG_STATUS_PEER_LEFT")
+  breaks(calls_behind "ALG_STATUS_TIMEOUT : ALG_STATUS_PEER_LEFT.. 0 != 0x4")
   # A call behind one that was given up sends.
   add_broken(no_stop kernels oneshot device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
   breaks(wrapped_epochs "${wrong}")
@@ -262,7 +262,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A sender that does not wait for credit.
   add_broken(no_credit messages pairs sendrecv/mixed.h
     "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
-  breaks(running_ahead "status, ALG_STATUS_OK")
+  breaks(running_ahead "status, ALG_STATUS_OK.. 0x1 != 0")
   add_broken(no_credit_alone messages pairs sendrecv/alone.h
     "while (r.sender().lacks_credit(j, r.share(rows, j)))" "while (false)")
   breaks(groups "${wrong}")
@@ -288,16 +288,16 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A warp that waits in one of its items, for a peer that waits in another one.
   add_broken(one_item messages pairs sendrecv/mixed.h
     "if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))" "if (false)")
-  breaks(a_rank_that_ended_a_call_is_not_missed "status, ALG_STATUS_OK")
+  breaks(a_rank_that_ended_a_call_is_not_missed "status, ALG_STATUS_OK.. 0x2 != 0")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended gone "oneshot|pairs" device/lane_cpu.h "if (missed >> r & 1 &&" "if (false &&")
-  breaks(a_rank_that_ended_a_call_is_not_missed "ALG_ENDED_OFFSET., ended")
+  breaks(a_rank_that_ended_a_call_is_not_missed "ALG_ENDED_OFFSET., ended.. 0x1 != 0x2")
   # The calls of a kernel count one by one, as they do where they are kernels of their own.
   add_broken(gone_parts gone push_move device/parts.h "p.call, p.count, stream" "p.call, 1, stream")
-  breaks(messages_of_others_go_on "turn_of.w, 1, .*ALG_STATUS_OK")
+  breaks(messages_of_others_go_on "turn_of.w, 1, .*ALG_STATUS_OK.. 0x2 != 0")
   add_broken(gone_others gone pairs sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
-  breaks(what_was_sent_before_arrives "t.status, ALG_STATUS_OK")
+  breaks(what_was_sent_before_arrives "t.status, ALG_STATUS_OK.. 0x2 != 0")
   add_broken(gone_at_once gone pairs device/lane_cpu.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   breaks(groups "${hangs}")
@@ -366,7 +366,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(shm_one_half kernels shm_move pinned/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
   breaks(each_algorithm "${wrong}")
   add_broken(shm_torn kernels shm_move pinned/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
-  breaks(stale_marks "turn_main.&turn.0.., ALG_STATUS_TIMEOUT")
+  breaks(stale_marks "turn_main.&turn.0.., ALG_STATUS_TIMEOUT.. 0 != 0x1")
   add_broken(shm_stale kernels shm_oneshot pinned/outbox.h "l.thread == 0 && at >= used" "false")
   breaks(each_algorithm "${wrong}")
   # A flag before its data; a reader that does not wait for it; chunks that replace one in use.

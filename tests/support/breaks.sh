@@ -11,11 +11,13 @@ root=$(dirname "$0")/../..
 pattern=$1
 shift
 
-# The source line of each assertion that cmocka says has failed.
+# The source line of each assertion that cmocka says has failed, and the values that it compared.
 failed_assertions() {
-    printf '%s\n' "$output" | sed -n 's/.*--- \([^:]*\):\([0-9]*\): error: Failure!.*/\1 \2/p' |
-        while read -r file line; do
-            echo "breaks.sh: failed: $(sed -n "${line}s/^ *//p" "$root/tests/${file#*tests/}")"
+    printf '%s\n' "$output" | awk '
+        sub(/^\[  ERROR   \] --- /, "") { values = $0 }
+        /^\[   LINE   \] --- .*: error: Failure!/ { split($5, at, ":"); print at[1], at[2], values }' |
+        while read -r file line values; do
+            echo "breaks.sh: failed: $(sed -n "${line}s/^ *//p" "$root/tests/${file#*tests/}") $values"
         done
 }
 
