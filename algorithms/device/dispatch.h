@@ -87,19 +87,27 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
 /* One compilation of all would take minutes. So a file that reduces is compiled without ALG_ONE_TYPE, and with it for
- * each type, which defines this function for that type. The preset quick compiles it once (ALG_FEW_KERNELS). */
+ * each type, which defines this function for that type. The preset quick compiles it once, for bfloat16 alone
+ * (ALG_FEW_KERNELS), and one file for every type (ALG_EVERY_TYPE). */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
+/* Whether this file has kernels of the type. */
+#if defined(ALG_FEW_KERNELS) && !defined(ALG_EVERY_TYPE)
+template <int TYPE> constexpr bool COMPILED = TYPE == ALG_BFLOAT16;
+#else
+template <int TYPE> constexpr bool COMPILED = true;
+#endif
+
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
 {
-    switch (ops) {
-    case OPS_SUM:
+    if constexpr (!COMPILED<TYPE>)
+        return NULL; /* a launch fails */
+    else if (ops == OPS_SUM)
         return reduce_kernel_of_ops<A, P, TYPE, OPS_SUM>(nranks, whole);
-    case OPS_MAX:
+    else if (ops == OPS_MAX)
         return reduce_kernel_of_ops<A, P, TYPE, OPS_MAX>(nranks, whole);
-    default:
+    else
         return reduce_kernel_of_ops<A, P, TYPE, OPS_OTHER>(nranks, whole);
-    }
 }
 #endif
 

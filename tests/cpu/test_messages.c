@@ -192,7 +192,7 @@ static void exchanges_body(ranks_t *ranks)
     ncclComm_t comm = ranks_init(ranks);
     for (size_t count = 1; count < (size_t)scaled(1000000); count *= 6)
         ring(comm, ranks->rank, ranks->nranks, count);
-    for (uint64_t round = 0; round < 20; round++)
+    for (uint64_t round = 0; round < 2u + (uint64_t)scaled(18); round++)
         all_pairs(comm, ranks->rank, ranks->nranks, round);
     CHECK_NCCL(ncclCommDestroy(comm));
 }
@@ -248,7 +248,7 @@ static void beside_body(ranks_t *ranks)
     const int n = ranks->nranks;
     const int32_t in = 3;
     int32_t out[2] = {0, 0};
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 4; round++) {
         const size_t count = round & 2 ? 700000 : 20;
         if (ranks->rank != 0) {
             const message_t there = make(0, ranks->rank, count, ncclUint8, 1),

@@ -76,20 +76,19 @@ static bool same_bits(const coll_t *k, uint32_t sender, size_t first, const uint
 {
     const data_case_t c = whole(k);
     const size_t width = ref_bytes(c.type), bytes = k->c.count * width;
-    uint8_t *input = malloc(c.count * width);
-    if (!input) {
+    uint8_t *sent = malloc(bytes);
+    if (!sent) {
         snprintf(fault, fault_bytes, "no memory");
         return false;
     }
-    data_fill(&c, (int)sender, input);
-    const uint8_t *sent = input + first * width;
+    data_fill_part(&c, (int)sender, first, k->c.count, sent);
     size_t i = 0;
     while (i < bytes && sent[i] == output[i])
         i++;
     if (i < bytes)
         snprintf(fault, fault_bytes, "byte %zu of %zu from rank %u is %02x, not %02x", i, bytes, sender, output[i],
                  sent[i]);
-    free(input);
+    free(sent);
     return i == bytes;
 }
 

@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,11 +132,16 @@ static void element_at(const data_case_t *c, int rank, uint64_t index, void *ele
         raw_element(c, rank, index, bits, element);
 }
 
+void data_fill_part(const data_case_t *c, int rank, size_t first, size_t count, void *part)
+{
+    const size_t bytes = ref_bytes(c->type);
+    for (size_t i = 0; i < count; i++)
+        element_at(c, rank, first + i, (uint8_t *)part + i * bytes);
+}
+
 void data_fill(const data_case_t *c, int rank, void *input)
 {
-    size_t bytes = ref_bytes(c->type);
-    for (size_t i = 0; i < c->count; i++)
-        element_at(c, rank, i, (uint8_t *)input + i * bytes);
+    data_fill_part(c, rank, 0, c->count, input);
 }
 
 void data_scalar(const data_case_t *c, int rank, void *scalar)
@@ -150,6 +156,59 @@ void data_scalar(const data_case_t *c, int rank, void *scalar)
         ref_encode(c->type, 0.25 + (double)(bits >> 11) * 0x1p-53, scalar);
 }
 
+/* ---- Expected results that the ranks of a process share */
+
+/* As many as calls that ranks may lie apart. */
+enum { KEPT = 8, KEPT_BYTES = 64 << 20 };
+
+typedef struct kept {
+    data_case_t c;
+    uint8_t *expected;
+} kept_t;
+static kept_t g_kept[KEPT];
+static unsigned g_kept_next;
+static pthread_mutex_t g_kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool same_case(const data_case_t *a, const data_case_t *b)
+{
+    return a->type == b->type && a->op == b->op && a->kind == b->kind && a->seed == b->seed && a->count == b->count &&
+           a->nranks == b->nranks;
+}
+
+static uint8_t *expect(const data_case_t *c)
+{
+    uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS];
+    const size_t bytes = ref_bytes(c->type);
+    uint8_t *expected = malloc(c->count * bytes);
+    for (int r = 0; r < c->nranks; r++)
+        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
+    for (size_t i = 0; expected && i < c->count; i++) {
+        for (int r = 0; r < c->nranks; r++)
+            element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
+        ref_reduce(c->type, c->op, c->nranks, inputs, scalars, expected + i * bytes);
+    }
+    return expected;
+}
+
+/* Whether all bits are those of the one right result. */
+static bool is_expected(const data_case_t *c, const void *output)
+{
+    const size_t size = c->count * ref_bytes(c->type);
+    pthread_mutex_lock(&g_kept_lock);
+    kept_t *kept = NULL;
+    for (unsigned i = 0; i < KEPT; i++)
+        if (g_kept[i].expected && same_case(&g_kept[i].c, c))
+            kept = &g_kept[i];
+    if (!kept) {
+        kept = &g_kept[g_kept_next++ % KEPT];
+        free(kept->expected);
+        *kept = (kept_t){*c, expect(c)};
+    }
+    const bool right = kept->expected && memcmp(kept->expected, output, size) == 0;
+    pthread_mutex_unlock(&g_kept_lock);
+    return right;
+}
+
 bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
                 char *fault, size_t fault_bytes)
 {
@@ -157,6 +216,9 @@ bool data_right(const data_case_t *c, ref_precision_t precision, const void *out
     size_t bytes = ref_bytes(c->type);
     const uint8_t *got;
 
+    if (precision == REF_STRICT && c->nranks > 1 && first == 0 && step == 1 && c->count * bytes <= KEPT_BYTES &&
+        is_expected(c, output))
+        return true;
     for (int r = 0; r < c->nranks; r++)
         data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
     for (size_t i = first; i < c->count; i += step) {

@@ -42,6 +42,8 @@ uint64_t data_below(uint64_t *state, uint64_t limit);
 
 /* Write a rank's input, `count` elements, to any address. */
 void data_fill(const data_case_t *c, int rank, void *input);
+/* `count` elements of it, from element `first` on, to any address. */
+void data_fill_part(const data_case_t *c, int rank, size_t first, size_t count, void *part);
 /* Write a rank's scalar for REF_PREMUL: one element. */
 void data_scalar(const data_case_t *c, int rank, void *scalar);
 /* Check elements first, first + step, ... of an output. On a fault: false, one line in `fault`. */
