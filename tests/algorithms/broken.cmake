@@ -194,14 +194,14 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(stale_escape kernels oneshot ${escapes_late} "lane_rearm_word(word)" "(void)word")
   breaks(slow_peers "status, ALG_STATUS_OK.. 0x1 != 0")
   # A time limit over several waits.
-  add_broken(long_wait kernels oneshot device/slots.h "lane_wait_begins(lane);" "")
+  add_broken(long_wait kernels oneshot device/slots.h "#1 lane_wait_begins(lane);" "")
   breaks(each_algorithm "${wrong}")
   # Integers of all-ones arrive as one less.
   add_broken(no_escape kernels oneshot device/slots.h "mark_unescape(x, escape);" "(void)x;")
   breaks(escapes_are_of_no_common_word "common.i.., alone")
   # Words of all-ones take the long way: of messages, and of all else.
   add_broken(plain escapes push_move device/mark.h "WHITE = ~0xff9d7fd3u" "WHITE = 0")
-  add_broken(plain_messages escapes pairs sendrecv/alone.h "rows_whiten(y)" "(void)y")
+  add_broken(plain_messages escapes pairs sendrecv/alone.h "#all rows_whiten(y)" "(void)y")
   breaks(each_algorithm "${wrong}")
   # Every rank adds its own value first: different bits on every rank.
   add_broken(own_first kernels oneshot device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
@@ -220,7 +220,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bits_pieces bits push_reduce device/segments.h
     "(const uint8_t *)whole.input + at" "(const uint8_t *)whole.input + at / 2")
   breaks(short_messages "${wrong}")
-  add_broken(bits_payload bits oneshot device/element.h "if (a != a)" "if (false)")
+  add_broken(bits_payload bits oneshot device/element.h "#all if (a != a)" "if (false)")
   add_broken(bits_mirrored bits oneshot device/input.h
     "E::pack(a, result)" "(E::pack(a, result), OPS == OPS_MAX && FLOATS ? vec_order(result, order) : (void)0)"
     "reduce_settle_floats<TYPE, OPS>(a, order)" "reduce_settle_floats<TYPE, OPS_SUM>(a, order)")
@@ -275,7 +275,7 @@ if(SHUNT_SANITIZE STREQUAL "")
     "lane_raise(it.credit + j * step, next[j])" "lane_raise(it.credit + j * step, 0)")
   # Credit for the first channel of a group alone.
   add_broken(group_credit messages pairs sendrecv/ring.h
-    "lane_raise(it.credit + j * step" "lane_raise(it.credit + 0 * step")
+    "lane_raise(it.credit + j * step, next[j])" "lane_raise(it.credit + 0 * step, next[j])")
   breaks(deposits "${hangs}")
   # A launch that does not begin with credit for what earlier ones have received.
   add_broken(no_tell messages pairs sendrecv/ring.h
@@ -302,7 +302,7 @@ if(SHUNT_SANITIZE STREQUAL "")
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   breaks(groups "${hangs}")
   # Credit that overtakes the re-arming of a ring in pinned memory.
-  add_broken(late_credit messages pairs sendrecv/ring.h "lane_fence();" "")
+  add_broken(late_credit messages pairs sendrecv/ring.h "#2 lane_fence();" "")
   breaks(each_algorithm "${wrong}")
   # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
   # what the last call sent; credit for what is not read; a reader that does not wait for its flag; flags of earlier
@@ -311,7 +311,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_no_credit kernels bulk_move bulk/roles.h "!credit()" "false")
   add_broken(bulk_no_entry kernels bulk_move bulk/roles.h "bulk_reached<N>(j, KIND, chunk)"
     "((KIND == BULK_CREDIT && chunk < j.plan.slots) || bulk_reached<N>(j, KIND, chunk))")
-  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "BULK_CREDIT, chunk + j.plan.slots" "BULK_CREDIT, chunk + 2 * j.plan.slots")
+  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "#all BULK_CREDIT, chunk + j.plan.slots" "BULK_CREDIT, chunk + 2 * j.plan.slots")
   add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!bulk_arrived(j, w, arrived)" "false")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "ahead < 2 * EPOCH_UNIT" "ahead % EPOCH_UNIT < EPOCH_UNIT / 2")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
@@ -406,7 +406,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   breaks(results_are_right "${parted}")
   add_broken_network(early_sent "net_network_sent(nodes->network, peer) >= nodes->step" "true")
   breaks(a_stopped_rank_tells_the_others "${hangs}")
-  add_broken_network(silent_end "net_network_close(nodes->network)" "(void)0")
+  add_broken_network(silent_end "#1 net_network_close(nodes->network)" "(void)0")
   breaks(nodes_may_end_at_once "${parted}")
   add_broken(relay_early_loss relay exchange nodes/relay.c
     "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")

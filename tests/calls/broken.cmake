@@ -31,7 +31,7 @@ add_broken(group_steps cuda_groups call/group_launch.c "g->use_count == 1 ? step
 breaks(communicators_may_share_a_stream "beside.first . i")
 add_broken(group_shared messages call/group_launch.c "beside || shares_stream(g, lead)" "beside")
 breaks(taken_and_forwarded_run_side_by_side "before >> first, ALL_OF.5... 0x7 != 0x1f")
-add_broken(group_branch cuda_groups call/group_launch.c "track->branched ? shim_branch_begin(&track->branch) : 0" "0")
+add_broken(group_branch cuda_groups call/group_launch.c "#1 track->branched ? shim_branch_begin(&track->branch) : 0" "0")
 # A launch that failed half way, of whose kernels no event tells the end.
 breaks(a_call_that_launched_in_part_is_drained "shim_drain.comm, 1.")
 add_broken(part_left cuda_failures call/launch.c "left = launch->joined ? 0 :" "left = launch->joined || error != 0 ? 0 :")
