@@ -268,19 +268,21 @@ def skips():
 
 
 def test():
-    """scripts/test builds what each length names, continues after a failed build, and reports a skip that is not
-    listed."""
+    """scripts/test builds what each length names, continues after a failed part and fails, and reports a skip that is
+    not listed."""
     with tempfile.TemporaryDirectory() as folder:
         checkout(folder, {"README.md": "x\n", "tests/skips/everywhere": "plain gpu.*\n* box\n", "tests/skips/no-nvcc": "# none\n"})
         pathlib.Path(folder, "report").write_text(REPORT)
         for name in ("setup", "format", "package"):
-            pathlib.Path(folder, "scripts", name).write_text(f'#!/bin/sh\necho "{name} $*" >>"$LOG"\n')
+            pathlib.Path(folder, "scripts", name).write_text(
+                f'#!/bin/sh\necho "{name} $*" >>"$LOG"\n[ {name} != "$BROKEN" ]\n')
             pathlib.Path(folder, "scripts", name).chmod(0o755)
         path = fakes(folder, nvidia_smi="exit 1", nvcc="echo release 11.0,", cmake="""
             echo "cmake $*" >>"$LOG"
             [ "$*" != "--build --preset $BROKEN -- -k 0" ]""", ctest="""
             echo "ctest $2" >>"$LOG"
-            cp report "$4" """)
+            cp report "$4"
+            [ "tests of $2" != "$BROKEN" ]""")
 
         def run(*options, broken="none"):
             log = pathlib.Path(folder, "log")
@@ -304,6 +306,11 @@ def test():
             done, said, log = run("--all", broken=broken)
             assert done.returncode == 1 and said == first + plain + more + rest, said
             assert "failed: building" in done.stderr.splitlines()[-1], done.stderr
+        for broken, part in (("tests of quick", "testing"), ("tests of tsan", "testing-tsan"), ("format", "format"),
+                             ("package", "package")):
+            done, said, log = run("--all", broken=broken)
+            assert done.returncode == 1 and said == first + plain + more + rest, said
+            assert done.stderr.splitlines()[-1].endswith(f"failed: {part}"), done.stderr
         done, said, log = run("--skips-as-listed")
         assert done.returncode == 1 and "failed: skips" in done.stderr, done.stdout + done.stderr
         pathlib.Path(folder, "tests/skips/no-nvcc").write_text("* box:one\n* box:two\n")
