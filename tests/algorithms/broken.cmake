@@ -311,7 +311,8 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_no_credit kernels bulk_move bulk/roles.h "!credit()" "false")
   add_broken(bulk_no_entry kernels bulk_move bulk/roles.h "bulk_reached<N>(j, KIND, chunk)"
     "((KIND == BULK_CREDIT && chunk < j.plan.slots) || bulk_reached<N>(j, KIND, chunk))")
-  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "#all BULK_CREDIT, chunk + j.plan.slots" "BULK_CREDIT, chunk + 2 * j.plan.slots")
+  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h
+    "#all BULK_CREDIT, chunk + j.plan.slots" "BULK_CREDIT, chunk + 2 * j.plan.slots")
   add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!bulk_arrived(j, w, arrived)" "false")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "ahead < 2 * EPOCH_UNIT" "ahead % EPOCH_UNIT < EPOCH_UNIT / 2")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
