@@ -80,7 +80,7 @@ static void counted_body(ranks_t *ranks)
     shunt_decision_t last = {.size = sizeof(last)};
     ranks_barrier(ranks);
     if (ranks->rank == 1)
-        usleep(200000);
+        usleep(2000000); /* late: the watcher looks five times a second, and a busy machine holds it up */
     for (int i = 0; i < 3; i++)
         CHECK_NCCL(experts_dispatch(r));
     CHECK(shunt_last_decision(&last) == 0 && last.taken && strcmp(last.collective, "dispatch") == 0);
@@ -146,6 +146,7 @@ static void late_body(ranks_t *ranks)
     if (ranks->rank == ranks->nranks - 1)
         wait_for_report(LATE_CALL);
     CHECK_NCCL(experts_dispatch(r));
+    ranks_barrier(ranks); /* or such a report might name a rank that has left */
     end(comm, group, r);
 }
 
@@ -153,7 +154,8 @@ static void a_rank_that_is_late_is_named(void **state)
 {
     (void)state;
     report_run(RANKS_PROCESSES, 3, late_body, "0");
-    assert_int_equal(count_of(LATE_CALL), 1);
+    /* Another rank may report too, if it looks when the first one's wait is over, and its own is not. */
+    assert_true(count_of(LATE_CALL) >= 1);
     contains(" tokens on a communicator of 3 ranks has waited ");
     contains(" s for rank 2 (pid ");
     contains("it has not made this call: its last call was combine #2");
@@ -177,6 +179,7 @@ static void staged_body(ranks_t *ranks)
         wait_for_report(STAGED_CALL);
     CHECK_NCCL(experts_complete(r));
     experts_check_dispatch(r);
+    ranks_barrier(ranks);
     end(comm, group, r);
 }
 
@@ -184,7 +187,7 @@ static void a_rank_that_is_late_in_a_staged_call_is_named(void **state)
 {
     (void)state;
     report_run(RANKS_PROCESSES, 3, staged_body, "0");
-    assert_int_equal(count_of(STAGED_CALL), 1);
+    assert_true(count_of(STAGED_CALL) >= 1);
     contains(" s for rank 2 (pid ");
     contains("\"waits_for\":[{\"rank\":2,");
     contains("\"cause\":\"not-called\"");
