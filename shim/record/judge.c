@@ -278,6 +278,13 @@ bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot
     return find_waiting(slot, &other) && have_in_common(waiting, &other);
 }
 
+bool record_has_reported(const record_waiting_t *waiting, const record_slot_t *slot)
+{
+    const uint64_t id = load(&slot->reported_id);
+    const record_waiting_t other = record_waiting_of(slot, id, load(&slot->reported_epoch));
+    return id != 0 && waiting->sign.kind != RECORD_MESSAGE && have_in_common(waiting, &other);
+}
+
 static bool still_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     record_waiting_t other;

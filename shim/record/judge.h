@@ -103,6 +103,8 @@ typedef struct record_rank {
 
 /* Whether the slot's rank waits in the same call, or in a list with one in common; perhaps still true after its end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
+/* The same of the last wait that it has reported. False for messages, which have no numbers that ranks share. */
+bool record_has_reported(const record_waiting_t *waiting, const record_slot_t *slot);
 /* Whether the rank has ended the whole wait. On GPUs known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
 

@@ -84,6 +84,7 @@ typedef struct record_slot {
     _Atomic uint64_t wait_epoch; /* bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
     _Atomic uint64_t wait_ns;    /* duration, except while the process was stopped */
     _Atomic uint64_t mismatch;   /* differing calls were reported */
+    _Atomic uint64_t reported_id, reported_epoch; /* the last wait that this rank has reported; 0: none */
 } record_slot_t;
 
 /* In page 0. */

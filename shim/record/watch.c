@@ -213,12 +213,15 @@ static void publish(shim_record_t *record)
         atomic_store(&slot->state, RECORD_ENDED);
 }
 
-/* False if a lower rank with a running watcher waits in the same call. */
+/* False if a lower rank with a running watcher waits in the same call, or has reported it: its wait may be over, and
+ * this one's end not seen yet. */
 static bool is_reporter(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns)
 {
     for (uint32_t r = 0; r < record->about.rank; r++) {
         const record_view_t *view = &record->peer[r];
         const record_slot_t *peer = readable(view);
+        if (peer && record_has_reported(waiting, peer))
+            return false;
         if (!peer || !record_waits_too(waiting, peer))
             continue;
         const uint64_t beat = atomic_load(&view->mapped->book->beat_ns);
@@ -312,6 +315,8 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     if (!new_report(&report))
         return;
     wait->reported = true;
+    atomic_store(&record->slot->reported_epoch, wait->epoch);
+    atomic_store(&record->slot->reported_id, wait->id);
     hang_line(record, &waiting, waited_ns, culprit, count, report.line);
     hang_json(record, &waiting, waited_ns, culprit, count, report.line, report.json);
 }

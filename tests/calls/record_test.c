@@ -569,6 +569,28 @@ static void ranks_in_one_replay_are_in_one_call(void **state)
     end_pair(&pair);
 }
 
+/* A wait that a rank has reported is that of the same call, or replay, on another rank; a message's has no number that
+ * tells. */
+static void a_report_is_of_one_call_or_replay(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    const record_slot_t *slot = pair.record[0]->slot;
+    record_slot_t *other = pair.record[1]->slot;
+    for (uint32_t kind = RECORD_COLLECTIVE; kind <= RECORD_CAPTURED; kind++) {
+        const record_sign_t sign = {.kind = (record_kind_t)kind, .number = 3}, next = {.kind = sign.kind, .number = 4};
+        const record_waiting_t same = record_waiting_of(slot, record_id(&sign), 5 << 16),
+                               later = record_waiting_of(slot, record_id(&next), 6 << 16);
+        atomic_store(&other->reported_id, 0);
+        assert_false(record_has_reported(&same, other));
+        atomic_store(&other->reported_epoch, 5 << 16);
+        atomic_store(&other->reported_id, record_id(&sign));
+        assert_true(record_has_reported(&same, other) == (kind != RECORD_MESSAGE));
+        assert_false(record_has_reported(&later, other));
+    }
+    end_pair(&pair);
+}
+
 /* In a replayed list, which adds all its calls to the epoch at once, each call has its own epoch. */
 static void a_replayed_list_has_an_epoch_for_each_call(void **state)
 {
@@ -717,6 +739,7 @@ int main(void)
         cmocka_unit_test(a_process_is_seen_to_stop_and_to_end),
         cmocka_unit_test(a_rank_that_is_stopped_within_a_list_is_told),
         cmocka_unit_test(ranks_in_one_replay_are_in_one_call),
+        cmocka_unit_test(a_report_is_of_one_call_or_replay),
         cmocka_unit_test(a_replayed_list_has_an_epoch_for_each_call),
         cmocka_unit_test(only_the_owner_may_open_it_and_nobody_may_shorten_it),
         cmocka_unit_test(another_file_is_no_book),
