@@ -29,9 +29,26 @@ uint64_t data_below(uint64_t *state, uint64_t limit)
     return data_random(state) % limit;
 }
 
-static uint64_t bits_at(const data_case_t *c, int rank, uint64_t index)
+/* A rank's input, of which all elements can be computed. */
+typedef struct source {
+    const data_case_t *c;
+    size_t bytes;  /* of an element */
+    uint64_t draw; /* its first state */
+    uint64_t runs; /* the same, of runs of words */
+    uint64_t at;   /* the run that was drawn last, and its bits */
+    uint64_t run;
+    uint64_t values; /* what DATA_SMALL chooses from, 8 bytes each */
+    const uint64_t *small;
+} source_t;
+
+static uint64_t draw_of(const data_case_t *c, int rank)
 {
-    return mix(mix(c->seed + (uint64_t)rank * 0x9e3779b97f4a7c15ull) + index * 0xd1342543de82ef95ull + 1);
+    return mix(c->seed + (uint64_t)rank * 0x9e3779b97f4a7c15ull);
+}
+
+static uint64_t bits_at(uint64_t draw, uint64_t index)
+{
+    return mix(draw + index * 0xd1342543de82ef95ull + 1);
 }
 
 /* The largest input whose sum over 8 ranks is exact in the type. */
@@ -52,20 +69,32 @@ static int64_t small_limit(ncclDataType_t type)
     }
 }
 
-static void small_element(const data_case_t *c, uint64_t bits, void *element)
+/* ---- Elements of DATA_SMALL, by type and whether they are multiplied */
+
+enum { MOST_VALUES = 401 };
+static uint64_t g_small[ncclNumTypes][2][MOST_VALUES];
+static uint64_t g_values[ncclNumTypes][2];
+static pthread_once_t g_small_once = PTHREAD_ONCE_INIT;
+
+static void encode_small(ncclDataType_t type, bool product)
 {
     static const double powers[4] = {1, -1, 2, 0.5};
-    int64_t limit = small_limit(c->type), value;
-    if (c->op == REF_PROD && ref_is_float(c->type)) {
-        ref_encode(c->type, powers[bits & 3], element);
-        return;
+    const bool chosen = product && ref_is_float(type);
+    const int64_t limit = product ? 3 : small_limit(type);
+    g_values[type][product] = chosen ? 4 : (uint64_t)(2 * limit + 1);
+    for (uint64_t i = 0; i < g_values[type][product]; i++) {
+        const int64_t value = (int64_t)i - limit;
+        const double other = (double)(value < 0 && !ref_is_signed(type) ? -value : value);
+        ref_encode(type, chosen ? powers[i] : other, &g_small[type][product][i]);
     }
-    if (c->op == REF_PROD)
-        limit = 3;
-    value = (int64_t)(bits % (uint64_t)(2 * limit + 1)) - limit;
-    if (!ref_is_signed(c->type) && value < 0)
-        value = -value;
-    ref_encode(c->type, (double)value, element);
+}
+
+static void encode_all_small(void)
+{
+    for (int type = 0; type < ncclNumTypes; type++) {
+        encode_small((ncclDataType_t)type, false);
+        encode_small((ncclDataType_t)type, true);
+    }
 }
 
 /* 0.9 of the largest number of a type whose sums have no greater range; of others 1. */
@@ -94,49 +123,70 @@ uint32_t data_escaped(uint64_t bits)
 
 /* 8 bytes with the element at `index` of a run of words that escape, from its first byte on: runs of one word, mixed
  * ones, and in one case of 8 the whole buffer. */
-static uint64_t run_bits(const data_case_t *c, int rank, uint64_t index, uint64_t run)
+static uint64_t run_bits(const source_t *s, uint64_t index, uint64_t run)
 {
-    const size_t bytes = ref_bytes(c->type);
     uint32_t word[2];
     for (uint64_t i = 0; i < 2; i++) {
-        const uint64_t at = index * bytes / sizeof(word[0]) + i;
-        word[i] = data_escaped(run % 5 == 4 ? bits_at(c, rank, at + (1ull << 41)) : run % 5);
+        const uint64_t at = index * s->bytes / sizeof(word[0]) + i;
+        word[i] = data_escaped(run % 5 == 4 ? bits_at(s->runs, at + (1ull << 41)) : run % 5);
     }
-    return ((uint64_t)word[1] << 32 | word[0]) >> (8 * (index * bytes % sizeof(word[0])));
+    return ((uint64_t)word[1] << 32 | word[0]) >> (8 * (index * s->bytes % sizeof(word[0])));
 }
 
-static void raw_element(const data_case_t *c, int rank, uint64_t index, uint64_t bits, void *element)
+static uint64_t run_at(source_t *s, uint64_t at)
 {
-    size_t bytes = ref_bytes(c->type);
-    const int drawn = c->seed % 4 ? rank : 0; /* or maxima of integers would not escape */
-    const uint64_t run = bits_at(c, drawn, (c->seed % 8 == 7 ? 0 : index / RUN_ELEMENTS) + (1ull << 40));
-    if (ref_is_float(c->type) && bits >> 60 == 0)
-        bits = bits & 1 ? 1ull << (8 * bytes - 1) : 0;
-    if (run % 4 == 0 || c->seed % 8 == 7)
-        bits = run_bits(c, drawn, index, run / 4);
-    memcpy(element, &bits, bytes);
+    if (at != s->at) {
+        s->at = at;
+        s->run = bits_at(s->runs, at + (1ull << 40));
+    }
+    return s->run;
+}
+
+static void raw_element(source_t *s, uint64_t index, uint64_t bits, void *element)
+{
+    const bool whole = s->c->seed % 8 == 7;
+    const uint64_t run = run_at(s, whole ? 0 : index / RUN_ELEMENTS);
+    if (ref_is_float(s->c->type) && bits >> 60 == 0)
+        bits = bits & 1 ? 1ull << (8 * s->bytes - 1) : 0;
+    if (run % 4 == 0 || whole)
+        bits = run_bits(s, index, run / 4);
+    ref_store(s->bytes, bits, element);
     /* An infinity of e5m2 has two right results under min and max: kept, or saturated by the conversion. So it is made
      * a NaN. */
-    if (c->type == ncclFloat8e5m2 && (bits & 0x7f) == 0x7c)
+    if (s->c->type == ncclFloat8e5m2 && (bits & 0x7f) == 0x7c)
         memset(element, 0x7f, 1);
 }
 
-static void element_at(const data_case_t *c, int rank, uint64_t index, void *element)
+static source_t source_of(const data_case_t *c, int rank)
 {
-    uint64_t bits = bits_at(c, rank, index);
-    if (c->kind == DATA_SMALL)
-        small_element(c, bits, element);
-    else if (c->kind == DATA_RANDOM)
-        random_element(c, bits, element);
+    const bool product = c->op == REF_PROD;
+    const int drawn = c->seed % 4 ? rank : 0; /* or maxima of integers would not escape */
+    pthread_once(&g_small_once, encode_all_small);
+    return (source_t){.c = c,
+                      .bytes = ref_bytes(c->type),
+                      .draw = draw_of(c, rank),
+                      .runs = draw_of(c, drawn),
+                      .at = UINT64_MAX,
+                      .values = g_values[c->type][product],
+                      .small = g_small[c->type][product]};
+}
+
+static void element_at(source_t *s, uint64_t index, void *element)
+{
+    const uint64_t bits = bits_at(s->draw, index);
+    if (s->c->kind == DATA_SMALL)
+        ref_store(s->bytes, s->small[bits % s->values], element);
+    else if (s->c->kind == DATA_RANDOM)
+        random_element(s->c, bits, element);
     else
-        raw_element(c, rank, index, bits, element);
+        raw_element(s, index, bits, element);
 }
 
 void data_fill_part(const data_case_t *c, int rank, size_t first, size_t count, void *part)
 {
-    const size_t bytes = ref_bytes(c->type);
+    source_t s = source_of(c, rank);
     for (size_t i = 0; i < count; i++)
-        element_at(c, rank, first + i, (uint8_t *)part + i * bytes);
+        element_at(&s, first + i, (uint8_t *)part + i * s.bytes);
 }
 
 void data_fill(const data_case_t *c, int rank, void *input)
@@ -147,13 +197,22 @@ void data_fill(const data_case_t *c, int rank, void *input)
 void data_scalar(const data_case_t *c, int rank, void *scalar)
 {
     static const double exact[4] = {1, 2, -1, 0.5}, whole[4] = {1, 2, 3, 5};
-    uint64_t bits = bits_at(c, rank, 1ull << 50);
+    const uint64_t bits = bits_at(draw_of(c, rank), 1ull << 50);
     if (!ref_is_float(c->type))
         ref_encode(c->type, whole[bits & 3], scalar);
     else if (c->kind == DATA_SMALL)
         ref_encode(c->type, exact[bits & 3], scalar);
     else
         ref_encode(c->type, 0.25 + (double)(bits >> 11) * 0x1p-53, scalar);
+}
+
+/* All ranks' inputs and scalars. */
+static void start(const data_case_t *c, source_t *from, uint64_t *scalars)
+{
+    for (int r = 0; r < c->nranks; r++) {
+        from[r] = source_of(c, r);
+        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * from[r].bytes);
+    }
 }
 
 /* ---- Expected results that the ranks of a process share */
@@ -177,14 +236,14 @@ static bool same_case(const data_case_t *a, const data_case_t *b)
 
 static uint8_t *expect(const data_case_t *c)
 {
+    source_t from[REF_MAX_RANKS];
     uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS];
     const size_t bytes = ref_bytes(c->type);
     uint8_t *expected = malloc(c->count * bytes);
-    for (int r = 0; r < c->nranks; r++)
-        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
+    start(c, from, scalars);
     for (size_t i = 0; expected && i < c->count; i++) {
         for (int r = 0; r < c->nranks; r++)
-            element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
+            element_at(&from[r], i, (uint8_t *)inputs + (size_t)r * bytes);
         ref_reduce(c->type, c->op, c->nranks, inputs, scalars, expected + i * bytes);
     }
     return expected;
@@ -212,6 +271,7 @@ static bool is_expected(const data_case_t *c, const void *output)
 bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
                 char *fault, size_t fault_bytes)
 {
+    source_t from[REF_MAX_RANKS];
     uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS], expected = 0;
     size_t bytes = ref_bytes(c->type);
     const uint8_t *got;
@@ -219,12 +279,11 @@ bool data_right(const data_case_t *c, ref_precision_t precision, const void *out
     if (precision == REF_STRICT && c->nranks > 1 && first == 0 && step == 1 && c->count * bytes <= KEPT_BYTES &&
         is_expected(c, output))
         return true;
-    for (int r = 0; r < c->nranks; r++)
-        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
+    start(c, from, scalars);
     for (size_t i = first; i < c->count; i += step) {
         got = (const uint8_t *)output + i * bytes;
         for (int r = 0; r < c->nranks; r++)
-            element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
+            element_at(&from[r], i, (uint8_t *)inputs + (size_t)r * bytes);
         if (ref_right(c->type, c->op, precision, c->nranks, inputs, scalars, got))
             continue;
         ref_reduce(c->type, c->op, c->nranks, inputs, scalars, &expected);
@@ -239,13 +298,13 @@ bool data_right(const data_case_t *c, ref_precision_t precision, const void *out
 bool data_right_on(const data_case_t *c, const int *node_of, const void *output, size_t first, size_t step, char *fault,
                    size_t fault_bytes)
 {
+    source_t from[REF_MAX_RANKS];
     uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS];
     const size_t bytes = ref_bytes(c->type);
-    for (int r = 0; r < c->nranks; r++)
-        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
+    start(c, from, scalars);
     for (size_t i = first; i < c->count; i += step) {
         for (int r = 0; r < c->nranks; r++)
-            element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
+            element_at(&from[r], i, (uint8_t *)inputs + (size_t)r * bytes);
         const uint8_t *got = (const uint8_t *)output + i * bytes;
         if (ref_right_on_nodes(c->type, c->op, c->nranks, node_of, inputs, scalars, got))
             continue;

@@ -67,14 +67,32 @@ bool ref_is_signed(ncclDataType_t type)
 
 static uint64_t load_bits(const ref_format_t *f, const void *element)
 {
-    uint64_t bits = 0;
-    memcpy(&bits, element, f->bytes); /* little-endian machines only, as CUDA's are */
+    uint64_t bits = 0;  /* little-endian machines only, as CUDA's are */
+    switch (f->bytes) { /* each a constant: a call of memcpy costs more than the conversion */
+    case 1:
+        memcpy(&bits, element, 1);
+        break;
+    case 2:
+        memcpy(&bits, element, 2);
+        break;
+    case 4:
+        memcpy(&bits, element, 4);
+        break;
+    default:
+        memcpy(&bits, element, 8);
+    }
     return bits;
 }
 
 static void store_bits(const ref_format_t *f, uint64_t bits, void *element)
 {
-    memcpy(element, &bits, f->bytes);
+    ref_store((size_t)f->bytes, bits, element);
+}
+
+/* To even, as nearbyint() in the default mode, without a call. */
+static double round_to_even(double magnitude)
+{
+    return magnitude < 0x1p52 ? magnitude + 0x1p52 - 0x1p52 : magnitude;
 }
 
 /* Integers: the value modulo 2^64, sign-extended if the type is signed. */
@@ -163,7 +181,7 @@ static void store_small_float(const ref_format_t *f, double value, void *element
         if (exponent > FLT_MAX_EXP + 1)
             exponent = FLT_MAX_EXP + 1; /* far above the largest of any of these types */
         quantum = (exponent < least ? least : exponent) - f->mantissa;
-        steps = nearbyint(magnitude * power_of_two(-quantum)); /* to even: the default mode */
+        steps = round_to_even(magnitude * power_of_two(-quantum));
         magnitude = steps * power_of_two(quantum);
     }
     if (magnitude > f->largest) {

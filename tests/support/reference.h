@@ -34,6 +34,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { REF_TYPES = 12, REF_MAX_RANKS = 8 };
 
@@ -46,6 +47,25 @@ const char *ref_type_name(ncclDataType_t type);
 const char *ref_op_name(ref_op_t op);
 bool ref_is_float(ncclDataType_t type);
 bool ref_is_signed(ncclDataType_t type);
+
+/* Store the low `bytes` (1, 2, 4, 8) of `bits`. Each is a constant, since a call of memcpy costs more than most
+ * conversions. */
+static inline void ref_store(size_t bytes, uint64_t bits, void *element)
+{
+    switch (bytes) {
+    case 1:
+        memcpy(element, &bits, 1);
+        break;
+    case 2:
+        memcpy(element, &bits, 2);
+        break;
+    case 4:
+        memcpy(element, &bits, 4);
+        break;
+    default:
+        memcpy(element, &bits, 8);
+    }
+}
 
 /* One element as a number (64-bit integers lose low bits), and the nearest element to a number. */
 double ref_value(ncclDataType_t type, const void *element);
