@@ -122,7 +122,9 @@ function(add_broken name test kernels)
   add_copy(broken_${name} ${test} "${kernels}" ${ARGN})
   target_compile_definitions(broken_${name} PRIVATE ${mutants_wait})
   shunt_breaks(algorithms.broken_${name} broken_${name} ${breaks_case})
-  add_twin(${test} "${kernels}")
+  if(NOT breaks_left_out)
+    add_twin(${test} "${kernels}")
+  endif()
 endfunction()
 
 # add_between(TARGET NETWORK_OBJECT): between_test.c with the folder's objects, of which network.cc's is the given one.

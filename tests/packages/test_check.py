@@ -7,6 +7,7 @@ usage: test_check.py SOURCE_FOLDER CASE
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -302,6 +303,10 @@ def test():
         done, said, log = run("--all")
         assert done.returncode == 0 and said == first + plain + more + rest, done.stdout + done.stderr
         assert log.count("SHUNT_ALL_TESTS=yes") == 3 and "left out" not in done.stderr, log
+        parts = set(re.findall(r"SHUNT_MUTANTS=(\S+)", log))
+        assert len(parts) == 1 and parts < {"1/3", "2/3", "3/3"} and f"mutants: part {parts.pop()}" in done.stderr, log
+        done, said, log = run("--all", "--mutants", "all")
+        assert log.count("SHUNT_MUTANTS=all") == 3 and "mutants: part" not in done.stderr, done.stderr
         for broken in ("quick", "asan"):
             done, said, log = run("--all", broken=broken)
             assert done.returncode == 1 and said == first + plain + more + rest, said
@@ -315,7 +320,9 @@ def test():
         assert done.returncode == 1 and "failed: skips" in done.stderr, done.stdout + done.stderr
         pathlib.Path(folder, "tests/skips/no-nvcc").write_text("* box:one\n* box:two\n")
         assert run("--skips-as-listed")[0].returncode == 0
-        assert run("--sometimes")[0].returncode == 2
+        for wrong in (["--sometimes"], ["--mutants"], ["--all", "--mutants", "some"], ["--all", "--mutants", "0/3"]):
+            done, said, log = run(*wrong)
+            assert done.returncode == 2 and not said and "usage" in done.stderr, done.stderr
 
 
 CASES = (bench, check, header, package, setup, setup_detours, skips, test)
