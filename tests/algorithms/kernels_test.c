@@ -184,11 +184,11 @@ static void each_algorithm(void **state)
             continue;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS && memory < ALG_MEMORY_COUNT; n++) { /* several nodes: relay_test.c */
             /* Under a sanitizer 5 and 8, under the thread sanitizer 5 stands for these: one kernel serves them. */
-            if ((scaled(2) < 2 && (n == 6 || n == 7)) || (scaled(20) < 5 && (n == 3 || n == 8)))
+            if ((scaled(2) < 2 && (n == 6 || n == 7)) || (SEES_THREADS && (n == 3 || n == 8)))
                 continue;
             world_t *w = world_make(n, memory, world_room(alg_registry[algorithm], n, SCRATCH));
             play(w, seed_of(alg_registry[algorithm], n), n <= 4 ? 4 + (uint32_t)scaled(20) : 2 + (uint32_t)scaled(4),
-                 40000, algorithm);
+                 SEES_THREADS ? 20000 : 40000, algorithm);
             world_free(w);
         }
     }
@@ -238,7 +238,8 @@ static void largest(void **state)
                 continue;
             const size_t room = world_room(alg_registry[algorithm], n, SCRATCH);
             world_t *own = room > SCRATCH ? world_make(n, w->map.memory, room) : w;
-            play(own, 5u + n, scaled(20) < 5 ? 1 : 2, longer ? 5u << 20 : shorter ? 1u << 20 : 3u << 20, algorithm);
+            const uint32_t rounds = SEES_THREADS ? 1 : 2, most = longer ? 5u << 20 : shorter ? 1u << 20 : 3u << 20;
+            play(own, 5u + n, rounds, SEES_THREADS && !longer ? most / 4 : most, algorithm);
             if (own != w)
                 world_free(own);
         }

@@ -90,7 +90,7 @@ static void solo_body(ranks_t *ranks)
 static void processes(void **state)
 {
     (void)state;
-    for (int n = 1; n <= REF_MAX_RANKS; n++)
+    for (int n = 1; n <= (SEES_THREADS ? 2 : REF_MAX_RANKS); n++)
         cpu_run(RANKS_PROCESSES, n, values_body, NULL);
 }
 
@@ -169,9 +169,8 @@ static void bits_body(ranks_t *ranks)
 static void bits(void **state)
 {
     (void)state;
-    cpu_run(RANKS_PROCESSES, 1, bits_body, NULL);
-    cpu_run(RANKS_PROCESSES, 2, bits_body, NULL);
-    cpu_run(RANKS_PROCESSES, 3, bits_body, NULL);
+    for (int n = 1; n <= 3 && !SEES_THREADS; n++)
+        cpu_run(RANKS_PROCESSES, n, bits_body, NULL);
     cpu_run(RANKS_THREADS, 4, bits_body, NULL);
 }
 

@@ -18,6 +18,7 @@
 
 #include "algorithms/scratch_device.h"
 #include "team.h"
+#include "tests/support/scaled.h"
 
 enum { SCRATCH_BYTES = 1 << 20 };
 
@@ -259,7 +260,7 @@ static int grow_and_suspend(uint32_t rank, uint32_t nranks, void *argument)
 static void test_pieces(void **state)
 {
     (void)state;
-    for (uint32_t nranks = 1; nranks <= 4; nranks++) {
+    for (uint32_t nranks = 1; nranks <= (SEES_THREADS ? 2 : 4); nranks++) {
         team_plan_t plan = new_cut_plan(nranks);
         assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
         plan = new_cut_plan(nranks);
