@@ -483,13 +483,15 @@ def offenders():
 
 
 def registers():
-    """scripts/registers: a table of all files; a line for each difference; another nvcc's table is not compared."""
+    """scripts/registers: a table of all files; a line for each difference; another nvcc's table is not compared; a file whose
+    source is the table's is not compiled, unless the table was changed."""
     with tempfile.TemporaryDirectory() as folder:
         nvcc, table = pathlib.Path(folder, "nvcc"), pathlib.Path(folder, "table.csv")
 
-        def run(version, used, *options, last="Used"):
+        def run(version, used, *options, source="same", last="Used"):
             nvcc.write_text(f"""#!/bin/sh
                 [ "$1" != --version ] || {{ echo "release, V{version}"; exit; }}
+                case " $* " in *" -E "*) echo "{source}"; exit ;; esac
                 echo "Compiling entry function '_Z6kernelILi8EEvv' for 'sm'
                 Function properties for _Z6kernelILi8EEvv
                     96 bytes stack frame, 92 bytes spill stores, 180 bytes spill loads
@@ -503,10 +505,17 @@ def registers():
         rows = first.stdout.splitlines()
         assert rows[0] == "# nvcc 13.0.1" and "sm_90,bulk/bulk_add,kernel<8>(),64,92,180,96" in rows, first
         assert sum(row.startswith("sm_80,") for row in rows) == 5 and len(rows) > 20, rows
-        assert run("13.0.1", 64, "--check", table).returncode == 0
-        done = run("13.0.1", 72, "--check", table)
+        assert all(row[:2] in ("# ", "sm", "gp") for row in rows) and sum(row[:2] == "sm" for row in rows) > 20, rows
+        done = run("13.0.1", 64, "--check", table, source="another")
+        assert done.returncode == 0 and " 0 lines differ; update" in done.stdout, done
+        done = run("13.0.1", 72, "--check", table, source="another")
         assert done.returncode == 1 and "-sm_90,bulk/bulk_add,kernel<8>(),64,92,180,96\n+sm_90" in done.stdout, done
-        assert run("13.0.1", 64, "--check", table, last="Took").returncode == 1
+        assert run("13.0.1", 64, "--check", table, source="another", last="Took").returncode == 1
+        done = run("13.0.1", 72, "--check", table)
+        assert done.returncode == 0 and " 0 lines differ; nothing was compiled" in done.stdout, done
+        table.write_text(first.stdout.replace("kernel<8>(),64,", "kernel<8>(),63,", 1))
+        done = run("13.0.1", 64, "--check", table)
+        assert done.returncode == 1 and " 2 lines differ; update" in done.stdout, done
         done = run("12.8.9", 64, "--check", table)
         assert done.returncode == 77 and done.stdout.startswith("skipped: "), done
 
