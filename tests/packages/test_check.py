@@ -296,31 +296,35 @@ def test():
 
         first = ["setup ", "format check"]
         plain, rest = ["cmake --build --preset quick -- -k 0", "ctest quick"], ["package --try build-quick"]
-        more = [line.replace("quick", name) for name in ("asan", "tsan") for line in plain]
+        address, thread = ([line.replace("quick", name) for line in plain] for name in ("asan", "tsan"))
+        more = address + thread
         done, said, log = run()
         assert done.returncode == 0 and said == first + plain, done.stdout + done.stderr
         assert "SHUNT_ALL_TESTS=no" in log and "left out" in done.stderr and "plain gpu.values: no GPU" in done.stdout, log
-        done, said, log = run("--all")
+        done, said, log = run("--all", "--day", "every")
         assert done.returncode == 0 and said == first + plain + more + rest, done.stdout + done.stderr
-        assert log.count("SHUNT_ALL_TESTS=yes") == 3 and "left out" not in done.stderr, log
-        parts = set(re.findall(r"SHUNT_MUTANTS=(\S+)", log))
-        assert len(parts) == 1 and parts < {"1/3", "2/3", "3/3"} and f"mutants: part {parts.pop()}" in done.stderr, log
-        done, said, log = run("--all", "--mutants", "all")
-        assert log.count("SHUNT_MUTANTS=all") == 3 and "mutants: part" not in done.stderr, done.stderr
+        assert log.count("SHUNT_ALL_TESTS=yes") == log.count("SHUNT_MUTANTS=all") == 3, log
+        assert "left out" not in done.stderr and "day" not in done.stderr, done.stderr
+        for day, (mutants, sanitizer) in enumerate(((1, address), (2, thread), (3, address), (1, thread))):
+            done, said, log = run("--all", "--day", str(day))
+            assert done.returncode == 0 and said == first + plain + sanitizer + rest, done.stdout + done.stderr
+            assert log.count(f"SHUNT_MUTANTS={mutants}/3") == 2 and f"day {day}: mutants of part {mutants}/3" in done.stderr, log
+        done, said, log = run("--all")
+        assert done.returncode == 0 and re.search(r"day [1-9]\d*: mutants of part", done.stderr), done.stderr
         for broken in ("quick", "asan"):
-            done, said, log = run("--all", broken=broken)
+            done, said, log = run("--all", "--day", "every", broken=broken)
             assert done.returncode == 1 and said == first + plain + more + rest, said
             assert "failed: building" in done.stderr.splitlines()[-1], done.stderr
         for broken, part in (("tests of quick", "testing"), ("tests of tsan", "testing-tsan"), ("format", "format"),
                              ("package", "package")):
-            done, said, log = run("--all", broken=broken)
+            done, said, log = run("--all", "--day", "every", broken=broken)
             assert done.returncode == 1 and said == first + plain + more + rest, said
             assert done.stderr.splitlines()[-1].endswith(f"failed: {part}"), done.stderr
         done, said, log = run("--skips-as-listed")
         assert done.returncode == 1 and "failed: skips" in done.stderr, done.stdout + done.stderr
         pathlib.Path(folder, "tests/skips/no-nvcc").write_text("* box:one\n* box:two\n")
         assert run("--skips-as-listed")[0].returncode == 0
-        for wrong in (["--sometimes"], ["--mutants"], ["--all", "--mutants", "some"], ["--all", "--mutants", "0/3"]):
+        for wrong in (["--sometimes"], ["--day"], ["--all", "--day", "some"], ["--all", "--day", "08"]):
             done, said, log = run(*wrong)
             assert done.returncode == 2 and not said and "usage" in done.stderr, done.stderr
 
