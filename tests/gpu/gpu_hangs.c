@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { TEXT_BYTES = 65536, SECONDS = 40, COUNT = 1000 };
+enum { TEXT_BYTES = 65536, SECONDS = 40, COUNT = 1000, LIMIT_MS = 2000 };
 
 static char g_file[64];
 
@@ -22,24 +22,59 @@ static void read_reports(char text[TEXT_BYTES])
         fclose(file);
 }
 
-/* Wait for the report; makes no CUDA call, so a CUDA callback may use it. */
-static void wait_for_report(void *unused)
+static int lines_of(const char *text)
 {
-    static char text[TEXT_BYTES];
-    (void)unused;
+    int lines = 0;
+    while ((text = strchr(text, '\n'))) {
+        text++;
+        lines++;
+    }
+    return lines;
+}
+
+/* Wait for this many reports. */
+static void wait_for_reports(int lines)
+{
+    static _Thread_local char text[TEXT_BYTES];
     for (int naps = 0; naps < SECONDS * 100; naps++) {
         read_reports(text);
-        if (strchr(text, '\n'))
+        if (lines_of(text) >= lines)
             return;
         usleep(10000);
     }
-    check_failed(__FILE__, __LINE__, "there is a report", "");
+    check_failed(__FILE__, __LINE__, "there is a report", text);
+}
+
+/* Makes no CUDA call, so a CUDA callback may use it. */
+static void wait_for_report(void *unused)
+{
+    (void)unused;
+    wait_for_reports(1);
+}
+
+/* Stop this process until there is a report. A child, which makes no CUDA call, continues it. */
+static void stop_until_report(void)
+{
+    const pid_t self = getpid(), child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        wait_for_report(NULL);
+        kill(self, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
+
+static void sum_on(gpu_t *gpu, ncclComm_t comm, cudaStream_t stream)
+{
+    float *x = (float *)gpu->pool;
+    CHECK_NCCL(ncclAllReduce(x, x + 4096, COUNT, ncclFloat32, ncclSum, comm, stream));
 }
 
 static void sum(gpu_t *gpu)
 {
-    float *x = (float *)gpu->pool;
-    CHECK_NCCL(ncclAllReduce(x, x + 4096, COUNT, ncclFloat32, ncclSum, gpu->comm, gpu->stream));
+    sum_on(gpu, gpu->comm, gpu->stream);
 }
 
 static void begin(gpu_t *gpu)
@@ -53,17 +88,23 @@ static void begin(gpu_t *gpu)
     ranks_barrier(gpu->ranks);
 }
 
-/* Check that there is exactly one report, with all of this. */
-static void expect(gpu_t *gpu, const char *cause, const char *call, const char *words)
+/* Check on rank 0 that there are exactly this many reports, with all of `parts`, of which the last is NULL. */
+static void expect_parts(gpu_t *gpu, int lines, const char *const *parts)
 {
     static char text[TEXT_BYTES];
     if (gpu->rank != 0)
         return;
     read_reports(text);
-    const char *end = strchr(text, '\n');
-    printf("%s", text);
-    if (!end || end[1] != '\0' || !strstr(text, cause) || !strstr(text, call) || !strstr(text, words))
-        check_failed(__FILE__, __LINE__, words, text);
+    if (lines_of(text) != lines)
+        check_failed(__FILE__, __LINE__, "another number of reports: ", text);
+    for (; *parts; parts++)
+        if (!strstr(text, *parts))
+            check_failed(__FILE__, __LINE__, *parts, text);
+}
+
+static void expect(gpu_t *gpu, const char *cause, const char *call, const char *words)
+{
+    expect_parts(gpu, 1, (const char *const[]){cause, call, words, NULL});
 }
 
 static void finish(gpu_t *gpu)
@@ -115,21 +156,12 @@ static void not_begun(gpu_t *gpu)
            "it has made the call, but has not begun it: its GPU still computes");
 }
 
-/* A stopped rank is reported. Its child, which makes no CUDA call, continues it after the report. */
+/* A stopped rank is reported. */
 static void stopped(gpu_t *gpu)
 {
     begin(gpu);
-    if (gpu->rank == 1) {
-        const pid_t self = getpid(), child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            wait_for_report(NULL);
-            kill(self, SIGCONT);
-            _exit(0);
-        }
-        raise(SIGSTOP);
-        CHECK(waitpid(child, NULL, 0) == child);
-    }
+    if (gpu->rank == 1)
+        stop_until_report();
     sum(gpu);
     finish(gpu);
     expect(gpu, "\"cause\":\"stopped\"", "all-reduce #4 of 1,000 fp32",
@@ -175,36 +207,217 @@ static void replay(gpu_t *gpu)
            "for rank 1 (pid ");
 }
 
-static void other_call(gpu_t *gpu)
+/* Wait until the communicator fails since its ranks called different things, then abort it. */
+static void abort_mismatch(gpu_t *gpu, ncclComm_t comm, cudaStream_t stream)
 {
-    float *x = (float *)gpu->pool;
     ncclResult_t async = ncclSuccess;
-    begin(gpu);
-    CHECK_NCCL(
-        ncclAllReduce(x, x + 4096, COUNT, gpu->rank == 1 ? ncclInt32 : ncclFloat32, ncclSum, gpu->comm, gpu->stream));
     for (int naps = 0; naps < SECONDS * 100 && async != ncclInvalidUsage; naps++) {
-        CHECK_NCCL(ncclCommGetAsyncError(gpu->comm, &async));
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &async));
         usleep(10000);
     }
     CHECK(async == ncclInvalidUsage);
-    finish(gpu);
-    expect(gpu, "\"report\":\"mismatch\"", "all-reduce #4 of 1,000 fp32, sum", "all-reduce #4 of 1,000 int32, sum");
-    ranks_barrier(gpu->ranks);
-    CHECK_NCCL(ncclCommAbort(gpu->comm));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    ranks_barrier(gpu->ranks); /* who leaves is no fault of its own */
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void other_call(gpu_t *gpu)
+{
+    float *x = (float *)gpu->pool;
+    begin(gpu);
+    CHECK_NCCL(
+        ncclAllReduce(x, x + 4096, COUNT, gpu->rank == 1 ? ncclInt32 : ncclFloat32, ncclSum, gpu->comm, gpu->stream));
+    abort_mismatch(gpu, gpu->comm, gpu->stream);
     gpu->comm = NULL;
+    expect(gpu, "\"report\":\"mismatch\"", "all-reduce #4 of 1,000 fp32, sum", "all-reduce #4 of 1,000 int32, sum");
+}
+
+/* ---- Faults in a drawn order, each on one of several communicators ----------------------- */
+
+enum { COMMS = 3, FAULTS = 50 };
+
+typedef enum fault {
+    SLEEPS,
+    COMPUTES,
+    STOPS,
+    OMITS_REPLAY,
+    ELSEWHERE, /* it calls on another communicator first */
+    OTHER_COUNT,
+    OTHER_TYPE,
+    OTHER_OPERATOR,
+    OTHER_ROOT,
+    SWAPS,
+    FAULT_KINDS
+} fault_t;
+
+typedef struct group {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t replay; /* of one sum */
+    int calls;              /* not captured */
+} group_t;
+
+static void sum_in(gpu_t *gpu, group_t *group)
+{
+    sum_on(gpu, group->comm, group->stream);
+    group->calls++;
+}
+
+static void open_group(gpu_t *gpu, group_t *group)
+{
+    *group = (group_t){.comm = ranks_init(gpu->ranks)};
+    CHECK_CUDA(cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking));
+    sum_in(gpu, group);
+    CHECK_CUDA(cudaStreamBeginCapture(group->stream, cudaStreamCaptureModeThreadLocal));
+    sum_on(gpu, group->comm, group->stream);
+    CHECK_CUDA(cudaStreamEndCapture(group->stream, &group->graph));
+    CHECK_CUDA(cudaGraphInstantiate(&group->replay, group->graph, 0));
+    CHECK_CUDA(cudaGraphLaunch(group->replay, group->stream));
+    CHECK_CUDA(cudaStreamSynchronize(group->stream));
+}
+
+static void close_group(group_t *group)
+{
+    CHECK_CUDA(cudaGraphExecDestroy(group->replay));
+    CHECK_CUDA(cudaGraphDestroy(group->graph));
+    CHECK_CUDA(cudaStreamDestroy(group->stream));
+    if (group->comm)
+        CHECK_NCCL(ncclCommDestroy(group->comm));
+}
+
+/* The rank `late` is late on one of the two groups, until that is reported. */
+static void be_late(gpu_t *gpu, fault_t fault, int late, group_t *group, group_t *other)
+{
+    const bool at_fault = gpu->rank == late;
+    char number[64], named[64], where[64];
+    static const char *const words[] = {
+        [SLEEPS] = "\"cause\":\"not-called\"",    [COMPUTES] = "\"cause\":\"not-begun\"",
+        [STOPS] = "\"cause\":\"stopped\"",        [OMITS_REPLAY] = "captured all-reduce #1 of 1,000 fp32",
+        [ELSEWHERE] = "it waits in all-reduce #",
+    };
+    if (fault == ELSEWHERE) {
+        sum_in(gpu, at_fault ? other : group);
+        wait_for_reports(2);
+        sum_in(gpu, at_fault ? group : other);
+    } else {
+        if (at_fault && fault == COMPUTES)
+            CHECK_CUDA(cudaLaunchHostFunc(group->stream, wait_for_report, NULL));
+        else if (at_fault && fault == STOPS)
+            stop_until_report();
+        else if (at_fault)
+            wait_for_report(NULL);
+        if (fault == OMITS_REPLAY)
+            CHECK_CUDA(cudaGraphLaunch(group->replay, group->stream));
+        else
+            sum_in(gpu, group);
+    }
+    CHECK_CUDA(cudaStreamSynchronize(group->stream));
+    CHECK_CUDA(cudaStreamSynchronize(other->stream));
+    ranks_barrier(gpu->ranks);
+    snprintf(number, sizeof number, "all-reduce #%d of 1,000 fp32", fault == OMITS_REPLAY ? 1 : group->calls);
+    snprintf(named, sizeof named, "for rank %d (pid ", late);
+    snprintf(where, sizeof where, "all-reduce #%d of 1,000 fp32", other->calls);
+    expect_parts(gpu, fault == ELSEWHERE ? 2 : 1,
+                 (const char *const[]){words[fault], number, named, fault == ELSEWHERE ? where : NULL, NULL});
+}
+
+/* The rank `other` makes another call than the rest, which is reported; the group is made anew. */
+static void call_differently(gpu_t *gpu, fault_t fault, int other, group_t *group)
+{
+    float *x = (float *)gpu->pool, *y = x + 4096;
+    const bool at_fault = gpu->rank == other;
+    char right[64], wrong[64], named[64];
+    static const char *const words[][2] = {
+        [OTHER_COUNT] = {"all-reduce #%d of 1,000 fp32, sum", "all-reduce #%d of 500 fp32, sum"},
+        [OTHER_TYPE] = {"all-reduce #%d of 1,000 fp32, sum", "all-reduce #%d of 1,000 int32, sum"},
+        [OTHER_OPERATOR] = {"all-reduce #%d of 1,000 fp32, sum", "all-reduce #%d of 1,000 fp32, maximum"},
+        [OTHER_ROOT] = {"broadcast #%d of 1,000 fp32, root 0", "broadcast #%d of 1,000 fp32, root 1"},
+        [SWAPS] = {"all-reduce #%d of 1,000 fp32, sum", "broadcast #%d of 1,000 fp32, root 0"},
+    };
+    if (fault == OTHER_ROOT || (fault == SWAPS && at_fault))
+        CHECK_NCCL(
+            ncclBroadcast(x, y, COUNT, ncclFloat32, fault == OTHER_ROOT && at_fault, group->comm, group->stream));
+    else
+        CHECK_NCCL(ncclAllReduce(x, y, fault == OTHER_COUNT && at_fault ? COUNT / 2 : COUNT,
+                                 fault == OTHER_TYPE && at_fault ? ncclInt32 : ncclFloat32,
+                                 fault == OTHER_OPERATOR && at_fault ? ncclMax : ncclSum, group->comm, group->stream));
+    if (fault == SWAPS) {
+        const ncclResult_t result = at_fault
+                                        ? ncclAllReduce(x, y, COUNT, ncclFloat32, ncclSum, group->comm, group->stream)
+                                        : ncclBroadcast(x, y, COUNT, ncclFloat32, 0, group->comm, group->stream);
+        CHECK(result == ncclSuccess || result == ncclInvalidUsage); /* it may have been seen already */
+    }
+    abort_mismatch(gpu, group->comm, group->stream);
+    snprintf(right, sizeof right, words[fault][0], group->calls + 1);
+    snprintf(wrong, sizeof wrong, words[fault][1], group->calls + 1);
+    snprintf(named, sizeof named, "rank %d (pid ", other);
+    expect_parts(gpu, 1, (const char *const[]){"\"report\":\"mismatch\"", right, wrong, named, NULL});
+    group->comm = NULL;
+    close_group(group);
+    open_group(gpu, group);
+}
+
+/* Every fault is named rightly, within a second of the limit. */
+static void draw_faults(gpu_t *gpu, bool processes)
+{
+    uint64_t seed = gpu->options->seed;
+    double longest = 0;
+    group_t groups[COMMS];
+    for (int i = 0; i < COMMS; i++)
+        open_group(gpu, &groups[i]);
+    for (int i = 0; i < FAULTS; i++) {
+        const int rank = (int)data_below(&seed, (uint64_t)gpu->nranks), at = (int)data_below(&seed, COMMS);
+        const fault_t drawn = (fault_t)data_below(&seed, FAULT_KINDS);
+        const fault_t fault = drawn == STOPS && !processes ? SLEEPS : drawn;
+        ranks_barrier(gpu->ranks);
+        if (gpu->rank == 0)
+            unlink(g_file);
+        ranks_barrier(gpu->ranks);
+        const double start = ranks_seconds();
+        if (fault < OTHER_COUNT)
+            be_late(gpu, fault, rank, &groups[at], &groups[(at + 1) % COMMS]);
+        else
+            call_differently(gpu, fault, rank, &groups[at]);
+        const double seconds = ranks_seconds() - start;
+        longest = seconds > longest ? seconds : longest;
+        CHECK(fault >= OTHER_COUNT || seconds > 0.001 * LIMIT_MS);
+        CHECK(seconds < 0.001 * LIMIT_MS + 1);
+    }
+    if (gpu->rank == 0)
+        printf("%d faults, the longest lasted %.1f s (limit: %.1f)\n", FAULTS, longest, 0.001 * LIMIT_MS);
+    for (int i = 0; i < COMMS; i++)
+        close_group(&groups[i]);
+}
+
+static void drawn(gpu_t *gpu)
+{
+    draw_faults(gpu, true);
+}
+
+static void drawn_threads(gpu_t *gpu)
+{
+    draw_faults(gpu, false);
 }
 
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"not-called", not_called, GPU_RANKS, 60}, {"list", list, GPU_RANKS, 60},
-        {"not-begun", not_begun, GPU_RANKS, 60},   {"stopped", stopped, GPU_PROCESSES, 60},
-        {"gone", gone, GPU_PROCESSES, 60},         {"replay", replay, GPU_RANKS, 60},
+        {"not-called", not_called, GPU_RANKS, 60},
+        {"list", list, GPU_RANKS, 60},
+        {"not-begun", not_begun, GPU_RANKS, 60},
+        {"stopped", stopped, GPU_PROCESSES, 60},
+        {"gone", gone, GPU_PROCESSES, 60},
+        {"replay", replay, GPU_RANKS, 60},
         {"other-call", other_call, GPU_RANKS, 60},
+        {"drawn", drawn, GPU_PROCESSES, 240},
+        {"drawn-threads", drawn_threads, GPU_THREADS, 240},
     };
+    char limit[16];
+    snprintf(limit, sizeof limit, "%d", LIMIT_MS);
     snprintf(g_file, sizeof g_file, "/tmp/shunt-hangs-%d", (int)getpid());
     setenv("SHUNT_HANG_FILE", g_file, 1);
-    setenv("SHUNT_HANG_WARN_MS", "2000", 1);
+    setenv("SHUNT_HANG_WARN_MS", limit, 1);
     setenv("SHUNT_MISMATCH_ERROR", "1", 1);
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
