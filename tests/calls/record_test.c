@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,13 +114,17 @@ static void a_reader_sees_whole_entries_or_none(void **state)
     shim_record_offer_t offer;
     assert_int_equal(pipe(pipes), 0);
     const pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also stopped: it would keep the test's output open */
         write_calls(pipes[1]);
+    }
     assert_int_equal(read(pipes[0], &offer, sizeof offer), sizeof offer);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)child, (int)offer.descriptor);
     const int fd = open(path, O_RDONLY);
     const record_book_t *book = record_book_map(fd, &slots);
     assert_non_null(book);
+    while (atomic_load(&record_slot_at(book, offer.slot)->made[RECORD_COLLECTIVE]) < RECORD_CALLS)
+        usleep(200);
     for (int stops = 0; stops < 500; stops++) {
         usleep(200);
         kill(child, stops < 499 ? SIGSTOP : SIGKILL);
@@ -499,6 +504,7 @@ static pid_t make_other_process(pair_t *pair)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)
             pause();
     }

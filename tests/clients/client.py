@@ -67,6 +67,8 @@ class Run:
         environment.pop("LD_PRELOAD", None)
         if preload:
             environment.update(LD_PRELOAD=str(preload), SHUNT_STATS="1")
+        else:
+            environment.pop("LD_AUDIT", None)
         if preload and audit:  # for clients that open NCCL by an absolute path
             environment.update(LD_AUDIT=str(preload.parent / "libshunt_audit.so"), SHUNT_LIB=str(preload))
         process = subprocess.Popen(

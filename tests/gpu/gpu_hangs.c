@@ -269,10 +269,12 @@ static void open_group(gpu_t *gpu, group_t *group)
     *group = (group_t){.comm = ranks_init(gpu->ranks)};
     CHECK_CUDA(cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking));
     sum_in(gpu, group);
+    CHECK_CUDA(cudaStreamSynchronize(group->stream)); /* a graph is not made beside a kernel that waits */
     CHECK_CUDA(cudaStreamBeginCapture(group->stream, cudaStreamCaptureModeThreadLocal));
     sum_on(gpu, group->comm, group->stream);
     CHECK_CUDA(cudaStreamEndCapture(group->stream, &group->graph));
     CHECK_CUDA(cudaGraphInstantiate(&group->replay, group->graph, 0));
+    ranks_barrier(gpu->ranks);
     CHECK_CUDA(cudaGraphLaunch(group->replay, group->stream));
     CHECK_CUDA(cudaStreamSynchronize(group->stream));
 }
