@@ -123,13 +123,14 @@ static void a_reader_sees_whole_entries_or_none(void **state)
     const int fd = open(path, O_RDONLY);
     const record_book_t *book = record_book_map(fd, &slots);
     assert_non_null(book);
-    while (atomic_load(&record_slot_at(book, offer.slot)->made[RECORD_COLLECTIVE]) < RECORD_CALLS)
+    const record_slot_t *slot = record_slot_at(book, offer.slot);
+    for (int naps = 0; naps < 100000 && atomic_load(&slot->made[RECORD_COLLECTIVE]) < RECORD_CALLS; naps++)
         usleep(200);
     for (int stops = 0; stops < 500; stops++) {
         usleep(200);
         kill(child, stops < 499 ? SIGSTOP : SIGKILL);
         assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
-        assert_true(check_entries(record_slot_at(book, offer.slot)) >= RECORD_CALLS - 1);
+        assert_true(check_entries(slot) >= RECORD_CALLS - 1);
         kill(child, SIGCONT);
     }
     close(fd);

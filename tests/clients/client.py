@@ -181,7 +181,8 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
         print(f"note: these fail with NCCL alone too: {', '.join(both)}")
     alone = before.keys() ^ after.keys()
     if alone:  # one run reached the time limit earlier; faults of ended runs are counted above
-        print(f"not compared, for one run alone came so far: {', '.join(sorted(alone))}")
+        listed = ", ".join(f"{name}: {(before | after)[name]}" for name in sorted(alone))
+        print(f"not compared, for one run alone came so far: {listed}")
     for who, run in (("Shunt", with_shunt),) if cpu else (("plain", plain), ("Shunt", with_shunt)):
         for line in run.lines("NOTE "):
             print(f"{who}: {line}")

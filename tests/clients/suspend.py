@@ -31,19 +31,19 @@ class Calls:
 
     def __init__(self, nccl, device, comm, ranks, buffers, count):
         self.nccl, self.device, self.comm, self.ranks = nccl, device, comm, ranks
-        self.input, self.output, self.count = *buffers, count
+        (self.input, *self.outputs), self.counts = buffers, (SHORT, count)
         self.graph, self.replay = ctypes.c_void_p(), ctypes.c_void_p()
         self.issue()
         if device.cuda:
-            device.get(self.output, 1)
+            device.get(self.outputs[0], 1)
             device.check(device.cuda.cudaStreamBeginCapture(device.stream, 2))
             self.issue()
             device.check(device.cuda.cudaStreamEndCapture(device.stream, ctypes.byref(self.graph)))
             device.check(device.cuda.cudaGraphInstantiate(ctypes.byref(self.replay), self.graph, ctypes.c_uint64(0)))
 
     def issue(self):
-        for count in (SHORT, self.count):
-            self.nccl.ncclAllReduce(self.input, self.output, ctypes.c_size_t(count), FLOAT32, SUM, self.comm, self.device.stream)
+        for output, count in zip(self.outputs, self.counts):
+            self.nccl.ncclAllReduce(self.input, output, ctypes.c_size_t(count), FLOAT32, SUM, self.comm, self.device.stream)
 
     def again(self):
         if self.device.cuda:
@@ -52,13 +52,15 @@ class Calls:
             self.issue()
 
     def poison(self):
-        if self.device.cuda:
-            self.device.check(self.device.cuda.cudaMemset(self.output, 0xa5, ctypes.c_size_t(4 * self.count)))
-        else:
-            ctypes.memset(self.output, 0xa5, 4 * self.count)
+        for output, count in zip(self.outputs, self.counts):
+            if self.device.cuda:
+                self.device.check(self.device.cuda.cudaMemset(output, 0xa5, ctypes.c_size_t(4 * count)))
+            else:
+                ctypes.memset(output, 0xa5, 4 * count)
 
     def right(self):
-        return set(self.device.get(self.output, self.count)) == {self.ranks * (self.ranks + 1) / 2}
+        sums = {sum for output, count in zip(self.outputs, self.counts) for sum in self.device.get(output, count)}
+        return sums == {self.ranks * (self.ranks + 1) / 2}
 
     def microseconds(self, barrier):
         """The time of a replay: the median of some turns."""
@@ -68,7 +70,7 @@ class Calls:
             begin = time.monotonic()
             for _ in range(LAUNCHES):
                 self.again()
-            self.device.get(self.output, 1)
+            self.device.get(self.outputs[0], 1)
             times.append((time.monotonic() - begin) / LAUNCHES * 1e6)
         return statistics.median(times)
 
@@ -80,7 +82,7 @@ def rank_main(rank, options, ids, results, barrier):
     device = Device(nccl, rank % gpus)
     comms = [nccl.init(ranks, UniqueId.of(data), rank) for data in ids]
     count = LONG_ON_CPU if nccl.cpu else LONG
-    buffers = device.put([rank + 1.0] * count), device.put([0.0] * count)
+    buffers = device.put([rank + 1.0] * count), device.put([0.0] * SHORT), device.put([0.0] * count)
     calls = [Calls(nccl, device, comm, ranks, buffers, count) for comm in comms]
 
     def used():
@@ -116,7 +118,7 @@ def rank_main(rank, options, ids, results, barrier):
         good = call.right() and good
     for comm in comms:
         nccl.ncclCommDestroy(comm)
-    results.put((good, suspends, resumes, given, grown, before, after))
+    results.put((rank, good, suspends, resumes, given, grown, before, after))
 
 
 class Results:
@@ -140,16 +142,16 @@ def worker(options):
     ranks = [context.Process(target=rank_main, args=(r, options, ids, results, barrier), daemon=True) for r in range(options.gpus)]
     for one in ranks:
         one.start()
-    every = [results.queue.get(timeout=options.seconds) for _ in ranks]
-    _, suspends, resumes, given, _, before, after = every[0]
+    every = sorted(results.queue.get(timeout=options.seconds) for _ in ranks)
+    _, _, suspends, resumes, given, _, before, after = every[0]
     for name, times in (("suspend", suspends), ("resume", resumes)):
         print(f"NOTE {name}: median {statistics.median(times):.1f} ms, longest {max(times):.1f}", flush=True)
     size, unit = (1, "mappings") if nccl.cpu else (1 << 20, "MiB")
     print(f"NOTE {len(given)} rounds, given back: {given[0] // size} {unit} in the first, {given[-1] // size} in the last", flush=True)
     print(f"NOTE both calls: {before:.1f} us before, {after:.1f} after", flush=True)
     slack = 0 if nccl.cpu else SLACK
-    client.report({"sums": all(one[0] for one in every), "memory is flat": all(one[4] <= slack for one in every),
-                   "memory is given back": all(value > 0 for one in every for value in one[3])})
+    client.report({"sums": all(one[1] for one in every), "memory is flat": all(one[5] <= slack for one in every),
+                   "memory is given back": all(value > 0 for one in every for value in one[4])})
     for one in ranks:  # the real NCCL may not end
         one.join(5)
 

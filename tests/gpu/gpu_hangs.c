@@ -288,9 +288,10 @@ static void close_group(group_t *group)
         CHECK_NCCL(ncclCommDestroy(group->comm));
 }
 
-/* The rank `late` is late on one of the two groups, until that is reported. */
-static void be_late(gpu_t *gpu, fault_t fault, int late, group_t *group, group_t *other)
+/* The rank `late` is late on one of the two groups, until that is reported. Returns the seconds that took. */
+static double be_late(gpu_t *gpu, fault_t fault, int late, group_t *group, group_t *other)
 {
+    const double start = ranks_seconds();
     const bool at_fault = gpu->rank == late;
     char number[64], named[64], where[64];
     static const char *const words[] = {
@@ -316,20 +317,24 @@ static void be_late(gpu_t *gpu, fault_t fault, int late, group_t *group, group_t
     }
     CHECK_CUDA(cudaStreamSynchronize(group->stream));
     CHECK_CUDA(cudaStreamSynchronize(other->stream));
+    const double seconds = ranks_seconds() - start;
     ranks_barrier(gpu->ranks);
     snprintf(number, sizeof number, "all-reduce #%d of 1,000 fp32", fault == OMITS_REPLAY ? 1 : group->calls);
     snprintf(named, sizeof named, "for rank %d (pid ", late);
     snprintf(where, sizeof where, "all-reduce #%d of 1,000 fp32", other->calls);
     expect_parts(gpu, fault == ELSEWHERE ? 2 : 1,
                  (const char *const[]){words[fault], number, named, fault == ELSEWHERE ? where : NULL, NULL});
+    return seconds;
 }
 
-/* The rank `other` makes another call than the rest, which is reported; the group is made anew. */
-static void call_differently(gpu_t *gpu, fault_t fault, int other, group_t *group)
+/* The rank `other` makes another call than the rest, which is reported; the group is made anew. Returns the seconds
+ * until the calls had failed. */
+static double call_differently(gpu_t *gpu, fault_t fault, int other, group_t *group)
 {
     float *x = (float *)gpu->pool, *y = x + 4096;
     const bool at_fault = gpu->rank == other;
-    char right[64], wrong[64], named[64];
+    const double start = ranks_seconds();
+    char right[64], wrong[64], first[128], second[128];
     static const char *const words[][2] = {
         [OTHER_COUNT] = {"all-reduce #%d of 1,000 fp32, sum", "all-reduce #%d of 500 fp32, sum"},
         [OTHER_TYPE] = {"all-reduce #%d of 1,000 fp32, sum", "all-reduce #%d of 1,000 int32, sum"},
@@ -351,13 +356,18 @@ static void call_differently(gpu_t *gpu, fault_t fault, int other, group_t *grou
         CHECK(result == ncclSuccess || result == ncclInvalidUsage); /* it may have been seen already */
     }
     abort_mismatch(gpu, group->comm, group->stream);
+    const double seconds = ranks_seconds() - start;
     snprintf(right, sizeof right, words[fault][0], group->calls + 1);
     snprintf(wrong, sizeof wrong, words[fault][1], group->calls + 1);
-    snprintf(named, sizeof named, "rank %d (pid ", other);
-    expect_parts(gpu, 1, (const char *const[]){"\"report\":\"mismatch\"", right, wrong, named, NULL});
+    /* the report is on rank 0 and the first rank that differs from it */
+    snprintf(first, sizeof first, ") has called %s, and rank %d (pid ", other == 0 ? wrong : right,
+             other == 0 ? 1 : other);
+    snprintf(second, sizeof second, ") has called %s; such calls", other == 0 ? right : wrong);
+    expect_parts(gpu, 1, (const char *const[]){"\"report\":\"mismatch\"", first, second, NULL});
     group->comm = NULL;
     close_group(group);
     open_group(gpu, group);
+    return seconds;
 }
 
 /* Every fault is named rightly, within a second of the limit. */
@@ -376,12 +386,8 @@ static void draw_faults(gpu_t *gpu, bool processes)
         if (gpu->rank == 0)
             unlink(g_file);
         ranks_barrier(gpu->ranks);
-        const double start = ranks_seconds();
-        if (fault < OTHER_COUNT)
-            be_late(gpu, fault, rank, &groups[at], &groups[(at + 1) % COMMS]);
-        else
-            call_differently(gpu, fault, rank, &groups[at]);
-        const double seconds = ranks_seconds() - start;
+        const double seconds = fault < OTHER_COUNT ? be_late(gpu, fault, rank, &groups[at], &groups[(at + 1) % COMMS])
+                                                   : call_differently(gpu, fault, rank, &groups[at]);
         longest = seconds > longest ? seconds : longest;
         CHECK(fault >= OTHER_COUNT || seconds > 0.001 * LIMIT_MS);
         CHECK(seconds < 0.001 * LIMIT_MS + 1);
