@@ -64,7 +64,7 @@ endfunction()
 
 # shunt_breaks(NAME PROGRAM ARGUMENT...): the test of a mutant; none if the mutant is left out (in `breaks_left_out`). One
 # whose name, behind "broken_", is in the variable `breaks_racy` does not fail like this in each run of its case, and has
-# ten. The others have `breaks_runs`, or one.
+# ten. The others have `breaks_runs`, or one. (In `breaks_times`, for shunt_twin.)
 function(shunt_breaks name program)
   shunt_leaves_out(left_out)
   set(breaks_left_out ${left_out} PARENT_SCOPE)
@@ -78,10 +78,27 @@ function(shunt_breaks name program)
   shunt_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/support/breaks.sh "${breaks_pattern}" $<TARGET_FILE:${program}> ${ARGN})
   set_tests_properties(${name} PROPERTIES LABELS unit)
   string(REGEX REPLACE ".*broken_" "" mutant ${name})
+  set(times 1)
   if(mutant IN_LIST breaks_racy)
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT BREAKS_RUNS=10)
+    set(times 10)
   elseif(DEFINED breaks_runs)
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT BREAKS_RUNS=${breaks_runs})
+    set(times ${breaks_runs})
+  endif()
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT BREAKS_RUNS=${times})
+  set(breaks_times ${times} PARENT_SCOPE)
+endfunction()
+
+# shunt_twin(NAME PROGRAM ARGUMENT...): the same test of an unbroken build, once. Where all mutants are made, it runs as often
+# as the last mutant may, under a name of its own.
+function(shunt_twin name program)
+  if(NOT TEST ${name})
+    shunt_test(NAME ${name} COMMAND ${program} ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS unit)
+  endif()
+  set(again ${name}.${breaks_times}_times)
+  if(SHUNT_MUTANTS STREQUAL "all" AND breaks_times GREATER 1 AND NOT TEST ${again})
+    shunt_test(NAME ${again} COMMAND ${CMAKE_SOURCE_DIR}/tests/support/passes.sh ${breaks_times} $<TARGET_FILE:${program}> ${ARGN})
+    set_tests_properties(${again} PROPERTIES LABELS unit)
   endif()
 endfunction()
 

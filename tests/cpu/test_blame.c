@@ -384,8 +384,9 @@ static bool is_right(const draw_t *draw, const char *text)
 
 /* ---- The ranks ------------------------------------------------------------------------------- */
 
-static void wait_for_report(const draw_t *draw)
+static void wait_for_report(const void *arg)
 {
+    const draw_t *draw = arg;
     char text[TEXT_BYTES] = "";
     hang_t hang;
     for (int naps = 0; naps < SECONDS * 100 && !has_right_hang(draw, text, &hang); naps++) {
@@ -394,20 +395,6 @@ static void wait_for_report(const draw_t *draw)
     }
     if (!has_right_hang(draw, text, &hang))
         check_failed(__FILE__, __LINE__, "there is a report", text);
-}
-
-/* Stop this process; a child continues it after the report. */
-static void stop_until_report(const draw_t *draw)
-{
-    const pid_t self = getpid(), child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        wait_for_report(draw);
-        kill(self, SIGCONT);
-        _exit(0);
-    }
-    raise(SIGSTOP);
-    CHECK(waitpid(child, NULL, 0) == child);
 }
 
 static ncclResult_t issue(const step_t *step, ncclComm_t comm)
@@ -435,7 +422,7 @@ static void misbehave(ranks_t *ranks, const draw_t *draw)
     if (draw->fault == LATE)
         wait_for_report(draw);
     if (draw->fault == STOPPED)
-        stop_until_report(draw);
+        ranks_stop_while(wait_for_report, draw);
     if (draw->fault == KILLED) {
         ranks_leave(ranks);
         raise(SIGKILL);

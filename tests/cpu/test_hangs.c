@@ -67,7 +67,7 @@ static void wait_for_reports(const char *const *parts)
     check_failed(__FILE__, __LINE__, "there is a report", text);
 }
 
-static void wait_for_report(const char *part)
+static void wait_for_report(const void *part)
 {
     wait_for_reports((const char *const[]){part, NULL});
 }
@@ -174,17 +174,8 @@ static void stopped_body(ranks_t *ranks)
     ncclComm_t comm = ranks_init(ranks);
     CHECK_NCCL(sum(comm));
     ranks_barrier(ranks); /* none but the rank at fault is late */
-    if (ranks->rank == 1) {
-        const pid_t self = getpid(), child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            wait_for_report(STOPPED_CALL);
-            kill(self, SIGCONT);
-            _exit(0);
-        }
-        raise(SIGSTOP);
-        CHECK(waitpid(child, NULL, 0) == child);
-    }
+    if (ranks->rank == 1)
+        ranks_stop_while(wait_for_report, STOPPED_CALL);
     CHECK_NCCL(sum(comm));
     CHECK_NCCL(ncclCommDestroy(comm));
 }

@@ -5,9 +5,7 @@
  */
 #include "gpu.h"
 
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 
 enum { TEXT_BYTES = 65536, SECONDS = 40, COUNT = 1000, LIMIT_MS = 2000 };
 
@@ -52,18 +50,10 @@ static void wait_for_report(void *unused)
     wait_for_reports(1);
 }
 
-/* Stop this process until there is a report. A child, which makes no CUDA call, continues it. */
-static void stop_until_report(void)
+static void wait_in_child(const void *unused)
 {
-    const pid_t self = getpid(), child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        wait_for_report(NULL);
-        kill(self, SIGCONT);
-        _exit(0);
-    }
-    raise(SIGSTOP);
-    CHECK(waitpid(child, NULL, 0) == child);
+    (void)unused;
+    wait_for_report(NULL);
 }
 
 static void sum_on(gpu_t *gpu, ncclComm_t comm, cudaStream_t stream)
@@ -161,7 +151,7 @@ static void stopped(gpu_t *gpu)
 {
     begin(gpu);
     if (gpu->rank == 1)
-        stop_until_report();
+        ranks_stop_while(wait_in_child, NULL);
     sum(gpu);
     finish(gpu);
     expect(gpu, "\"cause\":\"stopped\"", "all-reduce #4 of 1,000 fp32",
@@ -307,7 +297,7 @@ static double be_late(gpu_t *gpu, fault_t fault, int late, group_t *group, group
         if (at_fault && fault == COMPUTES)
             CHECK_CUDA(cudaLaunchHostFunc(group->stream, wait_for_report, NULL));
         else if (at_fault && fault == STOPS)
-            stop_until_report();
+            ranks_stop_while(wait_in_child, NULL);
         else if (at_fault)
             wait_for_report(NULL);
         if (fault == OMITS_REPLAY)

@@ -160,9 +160,7 @@ void call_finish(call_t *call, int shard, int shards, uint64_t *hash)
         CHECK(data_buffer_untouched(&call->output));
     if (call->in_place)
         CHECK(rest_hash(call) == call->input_hash);
-    if (call->k.collective == ALG_ALL_REDUCE)
-        *hash = data_hash_output(*hash, &call->k.c, call->recv);
-    else if (coll_alike(&call->k))
+    if (coll_alike(&call->k))
         *hash = data_hash(*hash, call->recv, output_bytes(call));
     free_buffers(call);
 }

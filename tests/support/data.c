@@ -3,7 +3,6 @@
 #include "data.h"
 
 #include <float.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -360,20 +359,6 @@ uint64_t data_hash(uint64_t hash, const void *bytes, size_t size)
     }
     for (; size; p++, size--)
         hash = mix(hash ^ *p) + 1;
-    return hash;
-}
-
-uint64_t data_hash_output(uint64_t hash, const data_case_t *c, const void *output)
-{
-    size_t bytes = ref_bytes(c->type);
-    const uint8_t *element = output;
-    uint64_t bits = 0;
-    if (!ref_is_float(c->type))
-        return data_hash(hash, output, c->count * bytes);
-    for (size_t i = 0; i < c->count; i++, element += bytes) {
-        memcpy(&bits, element, bytes);
-        hash = mix(hash ^ (isnan(ref_value(c->type, element)) ? ~0ull : bits)) + 1;
-    }
     return hash;
 }
 

@@ -58,9 +58,6 @@ bool data_right_on_nodes(const data_case_t *c, const void *output, size_t first,
                          size_t fault_bytes);
 /* Fold bytes into a hash. */
 uint64_t data_hash(uint64_t hash, const void *bytes, size_t size);
-/* Fold an output into a hash, so that ranks can compare whole outputs cheaply: all bits count, but all NaNs count as
- * one. (Which of two NaNs an addition returns depends on the order of its operands, which a compiler may swap.) */
-uint64_t data_hash_output(uint64_t hash, const data_case_t *c, const void *output);
 
 /* `size` bytes at `offset` (0 .. 64) from a 64-byte boundary, guards on both sides, all poisoned. */
 typedef struct data_buffer {

@@ -70,6 +70,8 @@ ncclComm_t ranks_init(ranks_t *ranks);
 /* Wait until word `index` is at least `value`. */
 void ranks_wait(ranks_t *ranks, int index, uint64_t value);
 double ranks_seconds(void);
+/* Stop this process (SIGSTOP). A child calls wait(arg), then continues it. */
+void ranks_stop_while(void (*wait)(const void *arg), const void *arg);
 
 /* Report and end this process with status 1. Never returns. */
 void check_failed(const char *file, int line, const char *what, const char *detail) __attribute__((noreturn));

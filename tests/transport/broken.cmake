@@ -45,10 +45,7 @@ function(add_broken name program file)
   if(NOT TARGET ${twin})
     add_one(${twin} ${program} ${file} ${path})
   endif()
-  if(NOT TEST transport.twin_${program}.${breaks_case})
-    shunt_test(NAME transport.twin_${program}.${breaks_case} COMMAND ${twin} ${breaks_case})
-    set_tests_properties(transport.twin_${program}.${breaks_case} PROPERTIES LABELS unit)
-  endif()
+  shunt_twin(transport.twin_${program}.${breaks_case} ${twin} ${breaks_case})
 endfunction()
 
 # A rank that comes again is taken for a second one while its first connection's end has not been heard.
