@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm.h - what an algorithm is and is given, as plain data for C17, C++17 and CUDA, without NCCL's API,
- * environment variables or communicators.
+ * algorithm.h - the interface of algorithms: plain data for C17, C++17 and CUDA, without NCCL's API, environment
+ * variables or communicators.
  */
 #ifndef SHUNT_ALGORITHM_H
 #define SHUNT_ALGORITHM_H
@@ -16,7 +16,7 @@ extern "C" {
 
 #define ALG_MAX_RANKS 8
 
-/* As ncclDataType_t; shim/ asserts it. */
+/* As ncclDataType_t (asserted in shim/). */
 typedef enum alg_type {
     ALG_INT8 = 0,
     ALG_UINT8 = 1,
@@ -33,14 +33,14 @@ typedef enum alg_type {
     ALG_TYPE_COUNT = 12
 } alg_type_t;
 
-/* The first five as ncclRedOp_t; shim/ asserts it. */
+/* The first five as ncclRedOp_t (asserted in shim/). */
 typedef enum alg_op {
     ALG_SUM = 0,
     ALG_PROD = 1,
     ALG_MAX = 2,
     ALG_MIN = 3,
     ALG_AVG = 4,
-    ALG_PREMUL_SUM = 5 /* of each rank's input times its scalar */
+    ALG_PREMUL_SUM = 5 /* each rank's input times its scalar */
 } alg_op_t;
 
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_CPU = 1 } alg_device_t;
@@ -49,63 +49,60 @@ typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_CPU = 1 } alg_device_t
 size_t alg_type_bytes(alg_type_t type);
 
 /*
- * The scratch of one rank, as one piece:
+ * The scratch of one rank. "Armed": all-ones between calls.
  *
- *   control  8-byte words: own counters (ALG_MEMORY_PINNED: in alg_team_t.own), and words that peers write
- *   halves   vectors behind a sentinel; all-ones ("armed") between calls
- *   places   short calls in turn (places.h); armed between calls
- *   rings    messages (sendrecv/ring.h), armed except where one is under way; then slots and flags of long messages
- *            (sendrecv/long.h), all-ones only at the start
- *   flags    staged, bulk: a word per channel and peer, which only grows
- *   counts   how far each ring has come
- *   staging  data behind flags: staged, and bulk where it gathers (bulk/move.h)
+ *   control  8-byte words: this rank's counters (ALG_MEMORY_PINNED: in alg_team_t.own), words that peers write
+ *   halves   vectors that show their own arrival (device/mark.h); armed
+ *   places   short calls in turn (device/places.h); armed
+ *   rings    messages (sendrecv/ring.h), armed unless one is under way; then long messages (sendrecv/long.h)
+ *   flags    a word per channel and peer, which only grows
+ *   counts   each ring's position
+ *   staging  data behind flags
  *
- * Messages have credits. Every other call ends on a rank only after that rank has heard from every rank in it, directly
- * or through others; a peer without data sends a notice (notice.h) or a flag. So when any rank begins call e+2, every
- * rank has ended call e. Call e uses half e & 1 and re-arms what peers wrote there; kernel boundaries order this before
- * the data of call e+2. A series of short rooted calls counts as one call (series.h).
+ * Messages have credits. Every other call e uses half e&1, and ends on a rank only after that rank has heard from every
+ * rank, directly or through others; a peer without data sends a notice (device/notice.h) or a flag. So when any rank
+ * begins call e+2, every rank has ended call e and re-armed its half; kernel boundaries order this before the data of
+ * call e+2. A series of short rooted calls counts as one call (device/series.h).
  *
- * A kernel that leaves early sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer may
- * still be in that call. Unless it was aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the CPU device
- * a rank or its process may end once its part is done: its stores stay, and a peer that needs more leaves its call.
+ * A kernel that gives up a call sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer
+ * may still be in that call. Unless aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the CPU device a
+ * rank or its process may end once its part is done: its stores stay.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
-    ALG_EPOCH_OFFSET = 0,     /* the call's number (epoch.h) */
-    ALG_SERIES_OFFSET = 8,    /* the last series (series.h) */
-    ALG_TAKEN_OFFSET = 128,   /* chunks taken, blocks finished; 0 between calls (bulk/roles.h) */
-    ALG_LOOK_OFFSET = 256,    /* CUDA: ns of the last look at the host's words, or LANE_STOP */
-    ALG_STOP_OFFSET = 512,    /* by rank: peer r stores 1 when it gives up a call */
+    ALG_EPOCH_OFFSET = 0,     /* epoch.h */
+    ALG_SERIES_OFFSET = 8,    /* series.h */
+    ALG_TAKEN_OFFSET = 128,   /* bulk/roles.h */
+    ALG_LOOK_OFFSET = 256,    /* device/lane_cuda.cuh */
+    ALG_STOP_OFFSET = 512,    /* by rank: peer r stores 1 when it gives up */
     ALG_ENDED_OFFSET = 1024,  /* CPU device: collectives ended, for peers */
-    ALG_CALLS_OFFSET = 1032,  /* the same, for this rank */
+    ALG_CALLS_OFFSET = 1032,  /* CPU device: the same, for this rank */
     ALG_MAILBOX_OFFSET = 2048 /* by peer: the attach proof */
 };
 
-/* A bit of the epoch: this rank left a call early. */
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
-/* Most channels of a staged call, a warp each: 64 blocks of 16, or 128 of 8. */
+/* Most channels (warps) of a staged call: 64 blocks of 16, or 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* In pinned memory, a block each. */
+/* The same in pinned memory, a block each. */
 enum { ALG_SHM_CHANNELS = 128 };
 
 typedef enum alg_memory {
     ALG_MEMORY_PEER = 0,   /* device memory; peers store */
-    ALG_MEMORY_PINNED = 1, /* pinned memory; ranks store into their own, peers load (pinned/outbox.h) */
+    ALG_MEMORY_PINNED = 1, /* pinned memory; a rank stores into its own, peers load */
     ALG_MEMORY_COUNT = 2,
-    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* as PEER; between nodes shared with the proxy (nodes/relay.h) */
+    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* between nodes (nodes/relay.h); within a node as PEER */
 } alg_memory_t;
 
-/* A scratch may come in pieces at reserved addresses: the first at the start, another when a call needs it. The first
- * has control, flags, counts, places, and two short halves, for calls of up to short_most bytes. A call's bytes alone
- * choose the pair of halves, so ranks agree. One epoch counts the calls of both pairs, so the half e & 1 of either is
- * armed when call e + 2 begins. */
+/* A scratch may come in pieces at reserved addresses, each made when a call needs it. The first, made at once, has
+ * control, flags, counts, places, and two short halves for calls of up to short_most bytes. A call's bytes alone choose
+ * the pair of halves, so ranks agree. One epoch counts both pairs' calls. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
 } alg_span_t;
 
-/* Four kinds of ring counts, 8 bytes per peer and channel; then a page for sendrecv/long.h. */
+/* Per peer and channel four 8-byte counts; then a page for sendrecv/long.h. */
 enum {
     ALG_PAIR_CHANNELS = 512,
     ALG_LONG_OFFSET = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8,
@@ -115,9 +112,9 @@ enum {
 typedef struct alg_map {
     alg_memory_t memory;
     size_t total_bytes;
-    size_t half_offset; /* half 1 follows half 0 */
+    size_t half_offset;
     size_t half_bytes;
-    size_t places_offset; /* after half 1 or short half 1 */
+    size_t places_offset;
     size_t places_bytes;
     size_t rings_offset;
     size_t rings_bytes;
@@ -127,52 +124,51 @@ typedef struct alg_map {
     size_t staging_offset;
     size_t staging_bytes;
     uint32_t pieces;
-    alg_span_t piece[ALG_PIECES]; /* multiples of 2 MiB, unless one */
-    size_t short_offset;          /* short half 0, if cut */
+    alg_span_t piece[ALG_PIECES];
+    size_t short_offset;
     size_t short_bytes;
-    uint64_t short_most; /* limit of a call in short halves */
+    uint64_t short_most; /* most bytes of a call in short halves */
     bool rings_first;
 } alg_map_t;
 
-/* A scratch of up to `bytes`, with the same map on every rank. False: under 1 MiB. */
+/* The map is equal on all ranks. False: under 1 MiB. */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* Cuts 32 MiB or more into pieces. rings_first: rings are in the first piece, for the CPU device, where a rank may
- * leave before its peers send their first message. */
+/* Cuts 32 MiB or more into pieces. rings_first (CPU device): rings are in the first, since a rank may leave before its
+ * peers send their first message. */
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
-/* Up to 2 spans of the piece are all-ones at the start, the rest is zero. */
+/* Up to 2 spans of a piece that are all-ones at first; the rest is zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
-/* alg_team_t.own of ALG_MEMORY_PINNED: control page, counts. */
+/* Of alg_team_t.own with ALG_MEMORY_PINNED: control page, ring counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
-/* For pinned memory, which is scarce: at most ALG_SHM_MOST_BYTES. Halves hold marked vectors, staging data behind
- * flags. Only the rings are all-ones at the start. */
+/* Pinned memory is scarce: at most ALG_SHM_MOST_BYTES. Only the rings are all-ones at first. */
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by a rank's kernels and its host; on CUDA pinned and mapped. */
+/* Shared by kernels and host; on CUDA pinned and mapped. */
 typedef struct alg_control {
     uint32_t abort;  /* to kernels: leave every wait now */
     uint32_t status; /* to the host: an alg_status_t */
-    uint32_t gone;   /* to kernels, CPU device: ranks (bits) that send nothing more */
+    uint32_t gone;   /* to kernels, CPU device: ranks (bits) that send no more */
     uint32_t reserved;
-    /* To the host: a kernel's wait. CUDA: after some 0.2 ms, then at most every 0.1 ms. */
+    /* Written by waiting kernels; CUDA: after some 0.2 ms, then at most every 0.1 ms. */
     uint64_t wait_id;    /* alg_call_t.id, or its low bits */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
-    uint64_t wait_beat;  /* changes each time */
+    uint64_t wait_beat;
     uint64_t reserved_too[3];
-    uint64_t stop_at[ALG_MAX_RANKS]; /* own word at ALG_STOP_OFFSET in peer r's scratch, or 0 */
-    uint64_t stop_here;              /* own scratch's words at ALG_STOP_OFFSET, or 0 */
+    uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET of peer r, or 0 */
+    uint64_t stop_here;              /* likewise of the peers' words here */
 } alg_control_t;
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,
-    ALG_STATUS_PEER_DEAD = 2, /* CPU device: a peer that the call needs is gone */
+    ALG_STATUS_PEER_DEAD = 2, /* CPU device: a needed peer is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_cpu: the host raised `abort`, or no thread started */
-    ALG_STATUS_PEER_LEFT = 4  /* a peer's wait timed out, or its connection ended */
+    ALG_STATUS_PEER_LEFT = 4  /* a peer gave up, or its connection ended */
 } alg_status_t;
 
-/* A wait's limit and the call's id in one kernel argument: ms, rounded up, above the id's low ALG_LIMIT_BITS; without
- * limit, ALG_LIMIT_NONE and 63 bits of the id. 0: neither. */
+/* alg_team_t.limit: a wait's limit in ms, rounded up, above the call id's low ALG_LIMIT_BITS; without limit,
+ * ALG_LIMIT_NONE and 63 bits of the id. 0: neither. */
 enum { ALG_LIMIT_BITS = 35 };
 #define ALG_LIMIT_NONE (UINT64_C(1) << 63)
 static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
@@ -183,17 +179,17 @@ static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
     return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | (id & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1));
 }
 
-/* Passed to kernels by value; pointers are as this process or CUDA device has them. */
+/* Passed to kernels by value, with addresses of this process or CUDA device. */
 typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS];
-    uint8_t *own;        /* control words, in this device's memory; scratch[rank] unless ALG_MEMORY_PINNED */
-    uint8_t *own_counts; /* ring counts, likewise */
+    uint8_t *own; /* control page in device memory; scratch[rank] unless ALG_MEMORY_PINNED */
+    uint8_t *own_counts;
     alg_control_t *control;
-    uint64_t limit;            /* alg_limit */
-    uint32_t dependent_launch; /* CUDA: kernels may use programmatic dependent launch */
-    int32_t priority;          /* CUDA: of launches, as for cudaStreamCreateWithPriority; 0: none */
+    uint64_t limit;
+    uint32_t dependent_launch;
+    int32_t priority; /* CUDA: of launches (cudaStreamCreateWithPriority); 0: none */
     uint64_t half_offset;
     uint64_t half_bytes;
     uint64_t places_offset;
@@ -204,8 +200,7 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Several nodes, with equal numbers of ranks: the team is one node's; the relay connects ranks of the same
-     * number. */
+    /* Several nodes have equally many ranks. The team is this node's; the relay connects ranks of equal number. */
     uint32_t node;
     uint32_t nodes;          /* 0: one node */
     uint8_t *relay;          /* nodes/relay.h */
@@ -221,7 +216,7 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_SEND_RECV = 8, /* messages: no collective, but a key like one */
+    ALG_SEND_RECV = 8, /* messages, in tables like a collective */
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
@@ -231,21 +226,21 @@ const char *alg_collective_name(alg_collective_t collective);
 alg_collective_t alg_collective_find(const char *name);
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* The number of `count`-element blocks in a rank's larger buffer, by which tables and limits count: nranks, or 1. */
+/* Blocks of `count` elements in a rank's larger buffer: nranks, or 1. Tables and limits mean its bytes. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
-/* A message of ALG_SEND_RECV: any alignment, never empty. */
+/* Any alignment, never empty; a send does not write the buffer. */
 typedef struct alg_message {
-    void *buffer; /* not written by a send */
+    void *buffer;
     uint64_t bytes;
     uint32_t peer; /* may be this rank */
     bool send;
-    bool bulk; /* by bulk copies (bulk_messages); equal at both ends */
+    bool bulk; /* served by bulk copies; equal at both ends */
 } alg_message_t;
 
-/* A kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
+/* Parts of a call. One kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
-/* A warp's step; a grid is sized by its parts' rows. */
+/* What a warp moves at once. A grid is sized by its parts' rows. */
 enum { ALG_ROW_BYTES = 512 };
 typedef struct alg_part {
     uint32_t root;
@@ -256,81 +251,81 @@ typedef struct alg_part {
 
 typedef struct alg_call {
     alg_collective_t collective;
-    uint64_t id; /* 63 bits, which waiting kernels report; the caller puts them into the team */
-    /* A collective. `count` is NCCL's: elements of a block where ranks have blocks, else of the message. Buffers are
-     * aligned to the type, disjoint or in place as NCCL defines it, and untouched on ranks that do not need them. */
+    uint64_t id; /* 63 bits, reported by waiting kernels through alg_team_t.limit, which the caller sets */
+    /* A collective. `count` is NCCL's: elements of a block where ranks have blocks, else of the buffer. Buffers are
+     * aligned to the type, disjoint or in place as in NCCL, and untouched on ranks that do not need them. */
     uint32_t root;
     const void *input;
     void *output;
     uint64_t count;
     alg_type_t type;
     alg_op_t op;
-    const void *scalar_pointer; /* ALG_PREMUL_SUM: an element in device memory, for the kernel; or NULL */
-    uint64_t scalar_bits;       /* otherwise: its bytes, low end first */
-    /* Up to ALG_MOST_PARTS calls in place of root, buffers and count, of a collective with part_bytes. They progress
-     * side by side but act like calls in sequence, which other ranks may make of them. None is empty or longer than
-     * part_bytes; roots rise. The caller may free the list after the launch. */
+    const void *scalar_pointer; /* ALG_PREMUL_SUM: the scalar in device memory, or NULL */
+    uint64_t scalar_bits;       /* if NULL: the scalar's bytes, low end first */
+    /* Up to ALG_MOST_PARTS calls in place of root, buffers and count, side by side, but with the result of calls in
+     * sequence, as other ranks may make them. None is empty or longer than part_bytes; roots rise. The list may be
+     * freed after the launch. */
     uint32_t part_count;
     const alg_part_t *parts;
-    /* ALG_SEND_RECV. Messages progress side by side; those of a pair in one direction arrive in list order, over all
+    /* ALG_SEND_RECV. Messages progress side by side; those from one rank to another arrive in list order, over all
      * launches. A rank's sends and receives to itself match in number, bytes and order. The launch copies the list. */
     uint32_t message_count;
     const alg_message_t *messages;
-    /* The grid; on the CPU device only `blocks` counts. Ranks agree on a collective's blocks and threads (the row's,
-     * lowered by `shape`), except with `parts` and, on `blocks`, unaligned_blocks. For messages both are upper limits.
-     * shim_share_grant reads aligned_blocks, sets the last three, and may change the grid if any_grid. */
+    /* The grid; the CPU device uses `blocks` alone. A collective has the row's, lowered by `shape`; ranks differ only
+     * with `parts` and unaligned_blocks. For messages it is an upper limit. shim_share_grant sets the last three, and
+     * may change the grid if any_grid. */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* without unaligned_blocks' minimum: the same in every capture */
+    uint32_t aligned_blocks; /* `blocks` without unaligned_blocks; equal in every capture */
     uint32_t threads;        /* of a block; a multiple of 32 */
-    uint32_t most_blocks;    /* that fit this rank's share of its GPU; 0: all */
-    uint32_t sure_blocks;    /* that surely fit, for spare_blocks; 0: all */
-    uint32_t early;          /* the stream's next kernel may be placed while this one runs */
+    uint32_t most_blocks;    /* limit of this rank's share of its GPU; 0: none */
+    uint32_t sure_blocks;    /* that surely find room (spare_blocks); 0: all */
+    uint32_t early;          /* the stream's next kernel may start beside this one */
 } alg_call_t;
 
 typedef struct alg_algorithm {
     const char *name;
     alg_collective_t collective;
-    /* Most bytes of a call (its larger buffer: alg_collective_blocks) or of a message; UINT64_MAX: any. Pure. */
+    /* Most bytes of a call's larger buffer, or of a message; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
-    /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
+    /* Lowers a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueues the kernels on `stream` (cudaStream_t) of the current device, without allocation; legal in capture. A
+    /* Enqueues the kernels on a cudaStream_t of the current device, without allocation; legal in capture. A
      * cudaError_t. NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Runs the call to its end, block 0 in this thread, each other block in its own. An alg_status_t; unless OK, the
+    /* Runs the call to its end: block 0 in this thread, each other one in its own. An alg_status_t; unless OK, the
      * output is undefined. */
     int (*launch_cpu)(const alg_team_t *team, const alg_call_t *call);
-    /* Loads this number of ranks' kernels into the current device; later, loading would block behind another rank's
-     * waiting kernel. A cudaError_t. NULL without CUDA. */
+    /* Loads the kernels for so many ranks: a load at launch would wait for another rank's waiting kernel. A
+     * cudaError_t. NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
     /* Most bytes of a part, whatever the call's count. NULL: no parts. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* Least blocks where unaligned buffers or ALG_PREMUL_SUM make blocks slower; 0: none. */
+    /* Least blocks of calls with unaligned buffers or ALG_PREMUL_SUM, which slow each block; 0: none. */
     uint32_t unaligned_blocks;
     /* Ranks may choose different grids. */
     bool any_grid;
     /* Blocks beyond sure_blocks leave if a rank has not begun the call. */
     bool spare_blocks;
-    /* ALG_SEND_RECV: `bulk` messages use bulk copies, others rings. */
+    /* `bulk` messages use bulk copies, others rings. */
     bool bulk_messages;
-    /* A block's share of a multiprocessor, of ALG_ROOM: a power of two. Shares up to ALG_ROOM fit, because the compiler
+    /* A block's share of a multiprocessor, of ALG_ROOM: a power of two. Shares up to ALG_ROOM fit, since the compiler
      * limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
-    uint32_t piece; /* needed by its calls, except short ones of ALG_PIECE_HALVES */
+    uint32_t piece; /* needed by its calls, except short ones (alg_piece_of) */
 } alg_algorithm_t;
 
-/* Lanes of 64 registers in a multiprocessor's 65,536 (CUDA C++ Programming Guide, compute capability 8.0 to 10.0). */
+/* Lanes of 64 registers that a multiprocessor holds (CUDA C++ Programming Guide, compute capability 8.0 to 10.0). */
 enum { ALG_ROOM = 1024 };
 
-/* All blocks of both buffers are aligned to 16 bytes. Ranks may differ. */
+/* All blocks of both buffers are aligned to 16. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* What a call of `bytes` (its larger buffer) needs beside the first piece; ALG_PIECE_FIRST: nothing. Pure. */
+/* The piece that a call of `bytes` needs beside the first; ALG_PIECE_FIRST: none. Pure. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {
     if (map->pieces == 1)
@@ -341,7 +336,7 @@ static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t 
     return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
 }
 
-/* A call's or its first part's; messages: 0. */
+/* Of the larger buffer, with parts of the first one's; messages: 0. */
 static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 {
     if (call->collective == ALG_SEND_RECV)
@@ -352,8 +347,7 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* CPU device, between nodes, by collective; all-reduce uses the exchange (nodes/network.cc). No table or policy
- * chooses them. */
+/* CPU device, several nodes: by collective, except all-reduce (nodes/network.cc). No table or policy chooses them. */
 extern const alg_algorithm_t alg_network[];
 /* Unknown: NULL. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

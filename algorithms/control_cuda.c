@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_cuda.c - control words on a CUDA device, in pinned memory that kernels read, so that the host can abort
- * kernels that occupy the device. The scratch owns the page.
- *
- * It is an mmap registered with CUDA. A page of CUDA's own would be unmapped at a device reset or the program's end,
- * while the proxy (nodes/proxy.c) may read it. MAP_SHARED keeps host and device on one page after a fork.
+ * control_cuda.c - control words in pinned memory, so that the host can abort kernels that occupy the device. The
+ * scratch owns the page, an mmap registered with CUDA: a page of CUDA's own would be unmapped at a device reset or the
+ * program's end, while the proxy (nodes/proxy.c) may read it. MAP_SHARED keeps host and device on one page after a
+ * fork.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

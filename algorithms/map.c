@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * map.c - the layout of a scratch: a pure function, on which all ranks must agree.
- */
+/* map.c - the layout of a scratch: a pure function, on which all ranks must agree. */
 #include "algorithms/algorithm.h"
 
 #include <assert.h>
@@ -11,7 +9,7 @@
 
 /* 8 bytes per phase, channel and peer. */
 #define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
-/* A line per channel, a word per peer. */
+/* 8 bytes per channel and peer. */
 #define SHM_FLAGS_BYTES ((size_t)ALG_SHM_CHANNELS * ALG_MAX_RANKS * 8)
 
 static_assert(ALG_EPOCH_OFFSET % 16 == 0 && ALG_SERIES_OFFSET == ALG_EPOCH_OFFSET + 8, "these two are read in one go");
@@ -24,7 +22,7 @@ static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mail
 static_assert(SHM_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
-/* Smaller ones stay whole. */
+/* Smaller scratches stay whole. */
 #define LEAST_CUT (32 * MIB)
 #define UNIT (2 * MIB)
 
@@ -44,7 +42,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     if (bytes < MIB)
         return false;
     *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
-    /* The shares at 80 MiB: docs/lab/proofs.md. alg_map_cut leaves 1 MiB for places. */
+    /* The shares: docs/lab/proofs.md. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
@@ -58,7 +56,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->counts_offset = map->flags_offset + map->flags_bytes;
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
-    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* half of it must be a multiple of 16 */
+    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* half of it: a multiple of 16 */
     map->total_bytes = bytes;
     make_whole(map);
     return true;
@@ -86,8 +84,8 @@ void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
     map->places_bytes = MIB;
     map->short_bytes = round_down((first - map->short_offset - map->places_bytes) / 2, 4 * KIB);
     map->places_offset = map->short_offset + 2 * map->short_bytes;
-    /* One-shot all-reduce, broadcast and reduce have a slot per peer, where four words of integers take five; notices
-     * take 4 KiB (push.h). Tested for all algorithms: map.short_calls_fit. */
+    /* One-shot all-reduce, broadcast and reduce have a slot per peer, in which four words of integers take five;
+     * notices take 4 KiB (push.h). Tested: map.short_calls_fit. */
     map->short_most = round_down((map->short_bytes - 4 * KIB) / 5 * 4 / peers, KIB);
     put_piece(map, ALG_PIECE_HALVES, 2 * map->half_bytes);
     map->half_offset = map->piece[ALG_PIECE_HALVES].offset;
@@ -123,7 +121,7 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     if (bytes > ALG_SHM_MOST_BYTES)
         bytes = ALG_SHM_MOST_BYTES;
     *map = (alg_map_t){.memory = ALG_MEMORY_PINNED};
-    /* Halves: messages of some 100 KiB. Staging: any length, in chunks (pinned/shm_staged.cu). */
+    /* Halves: messages of some 100 KiB. Staging: any length, in chunks. */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * probe.cu - the kernel of the attach proof: one word to each peer, stored as the algorithms do, since the driver's
- * copies may work where such stores do not. It reads nothing from peers and waits for none.
- */
+/* probe.cu - the kernel of the attach proof. It stores one word to each peer as the algorithms do, since the driver's
+ * copies may work where such stores do not. */
 #include <cuda_runtime.h>
 
 #include "algorithms/scratch_device.h"
 
-/* The host waits for its end before it tells the peers to check. */
+/* The host waits for its end, then tells the peers to check. */
 static __global__ void probe_store_words(alg_probe_t probe)
 {
     const unsigned peer = threadIdx.x;

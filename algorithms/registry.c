@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * registry.c - all algorithms (registry.def).
- */
+/* registry.c - all algorithms (registry.def). */
 #include "algorithms/algorithm.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.c - builds, proves and releases the memory of a team (steps: scratch.h). A scratch owns its memory, its
- * mappings of the peers', and its control words; a communicator or the pool owns it.
+ * scratch.c - builds and proves the memory of a team (steps: scratch.h). A scratch owns its memory, mappings and
+ * control words; a communicator or the pool owns it.
  *
- * The proof: drivers report access that containers and virtual machines then refuse, so each rank stores a word into
- * every peer's mailbox. Each pair has its own, which detects a mapping of another rank's memory.
+ * Drivers report access that containers and virtual machines then refuse. So in the proof each rank stores a word into
+ * every peer's mailbox. Each pair's differs, which shows a mapping of another rank's memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -337,7 +337,6 @@ int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece)
     return scratch->arming[piece] ? scratch->ops->armed(scratch, &scratch->arming[piece], false) : 1;
 }
 
-/* No kernel uses it. */
 static void drop_piece(alg_scratch_t *scratch, uint32_t piece)
 {
     for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
@@ -356,7 +355,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming)
-        scratch->proven = false; /* its memory is still being written */
+        scratch->proven = false; /* copies still write its memory */
     else
         drop_piece(scratch, piece);
 }

@@ -3,8 +3,8 @@
  * scratch.h - the memory of a team: its scratch, mappings of the peers', control words; and the pool that keeps them
  * between communicators.
  *
- * The set-up has steps, between which the caller exchanges offers, so that one thread can serve several ranks.
- * Functions return 0 or a negative errno, log nothing, and restore the current device.
+ * The caller exchanges offers between the set-up's steps: one thread can serve several ranks. Functions return 0 or a
+ * negative errno, log nothing, and restore the current device.
  */
 #ifndef SHUNT_SCRATCH_H
 #define SHUNT_SCRATCH_H
@@ -18,75 +18,73 @@ extern "C" {
 
 typedef struct alg_scratch alg_scratch_t;
 
-/* Hash of a scratch's ranks, in rank order, and their devices. Equal sets with equal maps share idle scratches. */
+/* Hash of the ranks, in order, and their devices. Communicators with equal sets and maps share idle scratches. */
 typedef struct alg_set {
     uint64_t hash[2];
 } alg_set_t;
 
-/* The id (not 0) of an idle scratch of this set, rank and map, now reserved; 0: none. Every rank posts its answer. If
- * all have the same id, all take it; else all leave it and create one. */
+/* Reserves an idle scratch of this set, rank and map. Returns its id; 0: none. If all ranks got one id, all take it;
+ * else all leave it and create one. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
-/* From the pool, armed, at epoch 0; complete on return. -ENOENT: not there. A rank may launch only after all ranks have
- * posted that they took it, since only then it is armed everywhere. */
+/* From the pool, armed, at epoch 0; complete on return. -ENOENT: not there. A rank may launch after all have posted
+ * that they took it: only then it is armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
-/* Step 1: allocate, arm (alg_map_armed), make the offer; complete on return. `id`: random, not 0, equal on all ranks.
- * -ENOSYS: try another kind. -ENOMEM, -ENOSPC: idle scratches were given up, too; on CUDA alg_scratch_reap frees them,
- * then try again. */
+/* Step 1: allocates, arms (alg_map_armed), makes the offer; complete on return. `id`: random, not 0, equal on all
+ * ranks. -ENOSYS: try another kind. -ENOMEM, -ENOSPC: the pool has given up its idle scratches, too; on CUDA try again
+ * after alg_scratch_reap. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
-/* Step 2: send descriptors to the peers, for kinds that need it. Offers are in rank order. */
+/* Step 2: sends descriptors, for kinds that need it. Offers are in rank order. */
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* Step 3: map the peers' memory. */
+/* Step 3: maps the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* The same for another piece. A rank opens it when all have armed it (alg_scratch_piece_armed: 1; 0: not yet; never
- * waits), and uses it when all have opened it. alg_scratch_piece_end ends the steps. If a rank failed, `grown` is
- * false: the piece is freed, or stays unused while it is being armed. */
+/* The same for another piece. A rank opens it when all have armed it (alg_scratch_piece_armed never waits; 0: not yet),
+ * and uses it when all have opened it. alg_scratch_piece_end ends the steps; `grown`: no rank failed. Otherwise the
+ * piece is freed or, while it is being armed, kept unused. */
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES]);
 int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece);
 int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
-/* Gives back memory and mappings, keeps the addresses; -ENOSYS for one piece. No kernel of this rank may use it until
- * all ranks have suspended it and made all alg_scratch_pieces again. */
+/* Gives back memory, keeps the addresses; -ENOSYS: not in pieces. No kernel may use it until all ranks have suspended
+ * it and remade all alg_scratch_pieces. */
 int alg_scratch_suspend(alg_scratch_t *scratch);
-/* Bits: pieces that calls may use, or could before alg_scratch_suspend. */
+/* Bits: pieces that calls may use, or could before a suspend. */
 uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
 void alg_scratch_resumed(alg_scratch_t *scratch);
 bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece);
 const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);
 net_memory_kind_t alg_scratch_kind(const alg_scratch_t *scratch);
-/* False: a peer's process is gone. */
 bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
 size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 
-/* Step 4: store a word into every peer's mailbox, on CUDA by a kernel; complete on return. Step 5, after all ranks'
- * step 4: check and clear own mailboxes; -EIO: missing or wrong. `token`: equal on all ranks. */
+/* Step 4: stores a word into every peer's mailbox, on CUDA by a kernel. Step 5, after all ranks' step 4: checks and
+ * clears this rank's; -EIO: missing or wrong. Complete on return. `token`: equal on all ranks. */
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
 /* The caller sets `limit`. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
-/* A copy for a call that needs this piece (alg_piece_of): with ALG_PIECE_FIRST the halves are the short ones. */
+/* A copy for a call that needs this piece (alg_piece_of); ALG_PIECE_FIRST: with the short halves. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
 /* As the host addresses it. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
-/* net_device_life at creation; CPU device: 0. */
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
-/* Never blocks, but makes CUDA calls: not in driver callbacks. NULL is allowed. No kernel of this rank may still use
- * it; a peer's may. reusable: all its kernels ended well on every rank. Then it goes to the pool if it was proven, is
- * not suspended, and abort and status are 0; else it is freed, on CUDA by alg_scratch_reap. Its memory lives until all
- * ranks of this process that mapped it have released it, in any order. */
+/* Makes CUDA calls, but never blocks: not in driver callbacks. NULL is allowed. This rank's kernels must have ended; a
+ * peer's may run. reusable: all kernels ended well on every rank. Then the pool takes it if it is proven, not
+ * suspended, not aborted and without error; else it is freed, on CUDA by alg_scratch_reap. Its memory lives until all
+ * ranks of this process that mapped it have released it. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
-/* CUDA: frees what was released and not pooled. Waits for every kernel of the devices: none may wait forever. Memory
- * that a living peer has mapped stays for a later call. */
+/* CUDA: frees what was released and not pooled. Waits for every kernel of the devices: none may wait forever. What a
+ * living peer has mapped stays for a later call. */
 void alg_scratch_reap(void);
-/* How many scratches and relays' memories wait for alg_scratch_reap, except those that it last kept for peers. */
+/* Number of scratches and relays' memories that wait for alg_scratch_reap, without those that it kept for peers. */
 uint32_t alg_scratch_retired(void);
-/* Releases the idle scratches that are not reserved. */
+/* Releases idle scratches, unless reserved. */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scratch_cuda.c - a scratch on a CUDA device. Its stream does not synchronize with the program's default stream.
- */
+/* scratch_cuda.c - a scratch on a CUDA device. Its streams do not synchronize with the program's default stream. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -26,7 +24,7 @@ static int task_begin(cuda_task_t *task, int ordinal)
     return error;
 }
 
-/* Waits for the stream's work. `result`: of enqueueing it. */
+/* `result`: of enqueueing the work. */
 static int task_end(cuda_task_t *task, int result)
 {
     cudaError_t waited = cudaStreamSynchronize(task->stream);
@@ -86,18 +84,16 @@ static int cuda_priority(int ordinal)
 
 /* ---- Arming */
 
-/*
- * Memory is set by copies from the host, which copy engines make. A memset of 256 KB is a kernel: it did not begin
- * while waiting kernels filled an H200, nor did a copy on the device. A first long call must not wait for others' calls
- * (transport.arming).
- */
+/* Copy engines set the memory, by copies from the host. A memset of 256 KB is a kernel: it did not begin while waiting
+ * kernels filled an H200, nor did a copy within the device. A first long call must not wait for others
+ * (transport.arming). */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {
     uint8_t zeros[FILL_BYTES], ones[FILL_BYTES];
 } g_fill __attribute__((aligned(FILL_ALIGNMENT)));
 static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
 
-/* Copies from unregistered pages, also after a device reset, work but are slower. */
+/* Unregistered, as after a device reset, it is only slower. */
 static void prepare_fill(void)
 {
     memset(g_fill.ones, 0xff, sizeof g_fill.ones);
@@ -105,7 +101,6 @@ static void prepare_fill(void)
         (void)cudaGetLastError();
 }
 
-/* `with`: of g_fill. */
 static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, cudaStream_t stream)
 {
     cudaError_t result = cudaSuccess;
@@ -117,7 +112,7 @@ static cudaError_t enqueue_fill(uint8_t *at, size_t bytes, const uint8_t *with, 
     return result;
 }
 
-/* Ones into the armed spans, which ascend and are disjoint; zeros elsewhere. */
+/* Armed spans ascend and are disjoint. */
 static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, cudaStream_t stream)
 {
     uint8_t *at = scratch->team.scratch[scratch->rank];
@@ -164,7 +159,6 @@ static int cuda_arm(const alg_scratch_t *scratch)
     return task_end(&task, result);
 }
 
-/* *arming becomes the stream. */
 static int cuda_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
 {
     cuda_task_t task;

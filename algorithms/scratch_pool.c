@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_pool.c - idle scratches for the next communicator of the same ranks, since allocation and mapping are most of
- * a set-up. The pool, a list, newest first, owns them. Frees are slow and happen outside its lock.
+ * scratch_pool.c - idle scratches for the next communicator of the same ranks: allocation and mapping are most of a
+ * set-up. The pool, a list, newest first, owns them. Frees are slow, so they happen outside its lock.
  *
- * All ranks must choose the same one. They make a set's communicators in the same order, so the newest that fits is
- * common, even where a rank has dropped an older one. An offered one stays reserved until taken or left, since another
- * set-up may come.
+ * All ranks must choose the same one. They make a set's communicators in one order, so the newest that fits is common,
+ * even if a rank has dropped an older one. An offered one stays reserved: another set-up may begin.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -50,7 +49,7 @@ static void move(alg_scratch_t **at, alg_scratch_t **list)
     *list = moved;
 }
 
-/* With the lock: moves the oldest beyond the limit of the device of `added`, the list's first, to `victims`. */
+/* Under the lock: moves the oldest beyond the limit of the device of `added`, the list's first, to `victims`. */
 static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
 {
     uint32_t kept = 0;

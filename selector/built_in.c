@@ -12,10 +12,10 @@
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* Three and four ranks: few blocks where they suffice. Long calls go by bulk copies, except all-reduces, for which
- * NCCL's ring is faster, and calls with a root. Push loads the root's link n - 1 times. Two-shot calls with a root end
- * where NCCL's are faster: alone (broadcasts of three ranks), or in a group (selector/measured/roots-34-h200.csv).
- * Two-shot all-reduces that do not fit a half (of four ranks: 12 MB of floats) go in segments. */
+/* Three and four ranks: as few blocks as suffice. Long calls use bulk copies, except all-reduces, for which NCCL's ring
+ * is faster, and calls with a root. These use push while short (it loads the root's link n-1 times), then two-shot
+ * until NCCL is faster, alone or in a group (selector/measured/roots-34-h200.csv). Two-shot all-reduces that do not fit
+ * a half (of four ranks: 12 MB of floats) go in segments. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \
@@ -30,9 +30,9 @@
         ALG_##collective, "host", UINT64_MAX, "push", 1, 1, CPU \
     }
 
-/* Two ranks. Many small blocks are as fast as large ones with twice the registers. Beside matrix products few blocks
- * help, so each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and all-to-alls of 16 MB: 3 to
- * 6%); from about 20 MB on, 40 and 48 help there too. */
+/* Two ranks. Many small blocks are as fast as few large ones, which hold twice the registers. Beside matrix products
+ * few blocks help, so each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and all-to-alls of
+ * 16 MB: 3 to 6%); from about 20 MB on, 40 and 48 help there, too. */
 #define GRIDS "selector/measured/grids-2-h100.csv"
 #define SLIM "selector/measured/slim-2-h100.csv"
 #define SLIM_H200 "selector/measured/slim-2-h200.csv"
@@ -44,8 +44,8 @@
 /* Longer calls use bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 
-/* Two GPUs through pinned memory: one crossing to `once`, chunks to `most`. Few blocks suffice where crossing
- * dominates. */
+/* Two GPUs through pinned memory: one crossing up to `once`, chunks up to `most`. Where the crossing dominates, few
+ * blocks suffice. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
@@ -61,7 +61,7 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Calls with a root, two ranks. Long broadcasts and reduces of a group cannot share a kernel; NCCL's can. */
+/* Calls with a root, two ranks. NCCL's long broadcasts and reduces of a group can share a kernel, Shunt's cannot. */
 #define PUSH_TWO(collective, most)                                                    \
     {ALG_##collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
     {                                                                                 \

@@ -140,9 +140,9 @@ static double load_of(load_t load, double nranks)
     return 0;
 }
 
-/* Enters a kernel, notifies every peer, and waits for theirs. Fitted on sm_90, whose dependent launch saves 0.25 us
- * (docs/lab/kernels.md, "no early trigger"), and early trigger 0.3 us (selector/measured/early-h200.csv). PCIe's
- * figures include this. */
+/* Time to enter a kernel, notify every peer, and wait for their notices. Fitted on sm_90, where dependent launch saves
+ * 0.25 us (docs/lab/kernels.md, "no early trigger"), and the early trigger 0.3 us (selector/measured/early-h200.csv).
+ * PCIe's figures include both. */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
@@ -172,7 +172,7 @@ typedef struct nccl_cost {
     load_t load;
     double soon, soon_a_rank, soon_part;
     double full, full_part;
-    int crossings; /* for two ranks; more ranks only start later */
+    int crossings; /* for two ranks; more ranks only raise the start */
 } nccl_cost_t;
 
 enum { MOST_OWN = 3 };
@@ -182,8 +182,8 @@ typedef struct cost {
     nccl_cost_t nccl;
 } cost_t;
 
-/* Other collectives: Shunt's costs are those of the similar all-reduce algorithm; NCCL's are fitted below its times on
- * 2 and 4 H200, 1 KB to 256 MB. */
+/* Collectives but all-reduce: Shunt's costs are those of the similar all-reduce algorithm; NCCL's are fitted below its
+ * times on 2 and 4 H200, 1 KB to 256 MB. */
 static const cost_t ALL_REDUCE = {
     .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
     .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
@@ -222,7 +222,7 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
 }
 
 /* Over PCIe: below the shortest published times of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
- * selector/measured/published-pcie.csv). 0: none for calls with a root and messages. */
+ * selector/measured/published-pcie.csv). 0: none published. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
@@ -255,7 +255,7 @@ uint64_t sel_usual_few(alg_collective_t collective)
     return collective == ALG_SEND_RECV ? 64 * KIB : MIB;
 }
 
-/* Few blocks leave room for the program's kernels. */
+/* Few blocks leave room for the program's. */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_CPU)
@@ -265,7 +265,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t col
     return (sel_choice_t){.blocks = bytes <= sel_usual_few(collective) ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest algorithm, or `only`, if faster than *time. One that has not run counts unless calls may be forwarded. */
+/* The fastest algorithm, or `only`, if faster than *time. If calls may be forwarded, it must have run (has_run). */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)

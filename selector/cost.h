@@ -14,9 +14,9 @@ uint64_t sel_cost_bound(uint32_t index);
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
 
-/* ---- Parts of the model; times in us ---- */
+/* Parts of the model. Times in us. */
 
-/* An algorithm that takes less than *time, which becomes its time; else NULL. */
+/* The fastest that takes less than *time, which becomes its time; NULL: none. */
 const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                         alg_collective_t collective, uint64_t bytes, double *time);
 /* The real NCCL's time divided by the required lead; 0: unknown. */

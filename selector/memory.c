@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - selects GPU memory or pinned memory for a communicator over PCIe. Below one switch, stores to a peer are
- * the shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to pinned memory: the cost
- * model decides. The plan, and so the result, is the same on all ranks. */
+ * the shortest path. Through a CPU's host bridge they may have a tenth of the rate of stores to pinned memory, so the
+ * cost model decides. The plan, and so the result, is equal on all ranks. */
 #include "selector/memory.h"
 
 #include "selector/cost.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md explains it.
+/* policy.h - the user's policy (SHUNT_ALGO), parsed (docs/tuning.md).
  * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") applies to the items
  * after it, and an item is
  *   [from-to=]what      for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers

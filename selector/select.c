@@ -28,8 +28,9 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
     return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
-/* If the message does not fit the band's algorithm (one-shot and two-shot need a quarter more room for integers), uses
- * larger bands' rule. NULL: no rule fits, or the real NCCL gets the size. */
+/* The rule of the message's band. If the message does not fit its algorithm (one-shot and two-shot need a quarter more
+ * room for integers), that of the next larger band with another one. NULL: neither fits, or the real NCCL gets the
+ * size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -43,7 +44,7 @@ static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, u
     return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
-/* If nothing may be forwarded: the first that fits; those for small messages are first. */
+/* For plans that never forward: the first that fits. The registry lists those for short messages first. */
 static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {
@@ -60,7 +61,7 @@ static sel_choice_t forward(sel_reason_t reason)
     return (sel_choice_t){.reason = reason};
 }
 
-/* Within the user's limit. */
+/* The row's blocks, within the user's limit. */
 static uint32_t shaped(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint64_t bytes,
                        uint32_t *threads)
 {

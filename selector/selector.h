@@ -11,16 +11,14 @@
 extern "C" {
 #endif
 
-/* ---- Rows of a table ------------------------------------------------------------ */
-
-/* Times differ between types: floats travel with a sentinel, integers with escape words, and the width sets the
- * arithmetic per byte. So a row applies to kinds of types, one bit each. */
+/* A row applies to kinds of types, a bit each, since times differ: floats travel with a sentinel, integers with escape
+ * words, and the width sets the arithmetic per byte. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
 uint32_t sel_kind(alg_type_t type);
 
-/* Everywhere, a call's size is that of a rank's larger buffer: count * size of the type * alg_collective_blocks. */
+/* In this folder a call's size is that of a rank's larger buffer: count * size of the type * alg_collective_blocks. */
 enum {
     SEL_POLICY_BYTES = 256,
     SEL_TUNED_ROWS = 96,      /* per number of ranks; more are dropped */
@@ -34,7 +32,7 @@ typedef struct sel_tuned_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
     uint32_t class_hash;           /* of the class on which it was measured */
     uint16_t blocks, threads;      /* at most */
-    uint8_t collective;            /* an alg_collective_t */
+    uint8_t collective;
     uint8_t kinds;
     uint8_t algorithm; /* index in alg_registry, or SEL_NCCL */
     uint8_t unused[5];
@@ -67,8 +65,8 @@ typedef struct sel_settings {
 /* algorithm NULL: the real NCCL */
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
-    uint16_t blocks;  /* the most; the algorithm's shape may lower it */
-    uint16_t threads; /* likewise, per block */
+    uint16_t blocks; /* at most; `shape` may lower both */
+    uint16_t threads;
     sel_reason_t reason;
     const char *source; /* the benchmark that set it; static */
 } sel_rule_t;
@@ -132,11 +130,11 @@ typedef enum sel_measurement {
     SEL_MEASURED
 } sel_measurement_t;
 sel_measurement_t sel_plan_measurement(const sel_plan_t *plan);
-/* Whether the plan takes any call, or SHUNT_ALGO is set; otherwise one that does may replace it. */
+/* Whether the plan takes any call, or SHUNT_ALGO is set. If not, the set-up declines. */
 bool sel_plan_serves(const sel_plan_t *plan);
 /* Rows in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
-/* For an algorithm without a measured grid; `algorithm` is NULL. */
+/* For an algorithm without a measured grid; the result's `algorithm` is NULL. */
 uint64_t sel_usual_few(alg_collective_t collective); /* size up to which the grid has few blocks */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* Pure, no allocation, tens of ns. */

@@ -15,8 +15,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* Measured without multicast, by which NCCL moves large messages faster; how much was not measured. Only a tuned table
- * or SHUNT_ALGO overrides it. */
+/* The built-in rows were measured without multicast, with which NCCL moves large messages faster. How much was not
+ * measured: above this size only a tuned table or SHUNT_ALGO selects Shunt. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static void find_built_in(sources_t *sources)
         snprintf(name, sizeof name, "network-%ux%u", topology.nodes, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_CPU ? "host" : name;
     sources->built_in_rows = 0;
-    if (topology.peers) /* the rows were faster than an NCCL without peer access */
+    if (topology.peers) /* the rows were measured against NCCL without peer access */
         return;
     for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
         const sel_built_in_t *row = &sel_built_in[i];
@@ -192,7 +192,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->threads = row->threads;
     rule->source = row->source;
     if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
-        return false; /* a row of the CPU device */
+        return false; /* a row for the CPU device */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
@@ -210,7 +210,7 @@ static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rul
     return choice.algorithm != NULL;
 }
 
-/* If nothing may be forwarded: the model's fastest algorithm, with the grid of its last built-in row for smaller
+/* For plans that never forward: the model's fastest algorithm, with the grid of its last built-in row for smaller
  * messages, else the usual grid. */
 static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {

@@ -23,7 +23,7 @@
  * "# shunt table 1" is read too. There a column before the types is "eager", "captured" or "any": rows with "eager" are
  * skipped, the others apply to all calls.
  *
- * This file allocates nothing and opens no files, so that the command can read tables with the same code.
+ * No allocation and no file access, so that the command can use the same code.
  */
 #ifndef SHUNT_TABLE_FILE_H
 #define SHUNT_TABLE_FILE_H
@@ -75,7 +75,7 @@ typedef struct sel_file {
     uint64_t machine;
     sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_pinned_measured_t pinned;
-    uint32_t measured; /* number of `of`, valid likewise */
+    uint32_t measured; /* entries in `of`; valid likewise */
     sel_file_measured_t of[SEL_FILE_CLASSES];
 } sel_file_t;
 
@@ -89,8 +89,8 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* Write lines: the first two, the link's, the host's, a measured class's and a row's. The link's and the host's are
- * empty if not measured, or out of the reader's range. */
+/* Write the first two lines, the link's, the host's, a class's and a row's. The link's and the host's are empty if not
+ * measured or out of the reader's range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_pinned(const sel_pinned_measured_t *pinned, char text[SEL_FILE_LINE_BYTES]);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_scope.c - CUDA calls that leave the program's state unchanged. The driver saves and restores the context:
- * cudaSetDevice cannot restore none, or one unknown to the runtime. The capture mode is relaxed: an allocation in the
- * stricter modes breaks another thread's capture. The device is set before any runtime call, which else creates a
- * context on device 0. Contexts are compared, not devices: no kernel launches in a context of cuCtxCreate, whose device
- * the runtime reports as current. */
+/* cuda_scope.c - CUDA calls that leave the program's state unchanged. Driver calls save and restore the context:
+ * cudaSetDevice can restore neither no context nor one unknown to the runtime. The capture mode is relaxed: in the
+ * stricter modes an allocation breaks another thread's capture. The device is set before any other runtime call, which
+ * would create a context on device 0. Contexts are compared, not devices: the runtime reports a cuCtxCreate context's
+ * device as current, but no kernel launches there. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

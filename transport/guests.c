@@ -37,7 +37,7 @@ int net_guests_open(net_guest_book_t *book, net_shared_place_t *place)
     return 0;
 }
 
-/* Guests open the owner's /proc/<pid>, so a seat without a namespace yet counts as in the owner's. */
+/* A guest opens the owner's /proc/<pid>, so without a namespace its seat counts as in the owner's. */
 static bool is_taken(seat_t *seat, uint32_t pid_namespace)
 {
     int64_t pid = atomic_load(&seat->pid);

@@ -75,7 +75,7 @@ struct net_memory {
 };
 
 struct net_mapping {
-    int device; /* whose kernels use it */
+    int device; /* whose kernels use the mapping */
     uint64_t life;
     size_t bytes;
     net_range_t *range;

@@ -147,7 +147,7 @@ static bool all_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
     return true;
 }
 
-/* All joiners have posted, so each has its rank. */
+/* Whether all joiners have posted; then each has its rank. */
 static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);

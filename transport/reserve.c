@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reserve.c - above the limit on file sizes (ulimit -f), also of files in memory, a signal would end the program. */
+/* reserve.c - a file above the limit on file sizes (ulimit -f), also one in memory, would end the program by
+ * SIGXFSZ. */
 #define _GNU_SOURCE
 #include "transport/reserve.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segment.c - named segments in /dev/shm: open, create, replace, remove.
  * A segment is filled, judged dead and removed under the file's lock (flock). The kernel drops a dead process's lock,
- * so the next process completes what a killed creator left. Who waited for the lock starts over if the file has lost
- * its name, so nobody removes another's segment.
+ * so the next process completes what a killed creator left. A process that waited for the lock starts over if the file
+ * has lost its name, so none removes another's segment.
  * A joiner is dead if its process is; in another pid namespace, if the lock on its slot's byte is free (an open-file
- * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's, before
- * its slot counts, so no living joiner is judged dead.
+ * lock: a forked child may hold it longer, and each thread has its own). A joiner takes that lock under the file's,
+ * before its slot counts, so no living joiner is judged dead.
  * Another owner or mode than 0600 is refused, except for rights that a umask removed. The owner is checked before
  * opening: another user's lease can delay an open by 45 s. */
 #define _GNU_SOURCE

@@ -46,7 +46,6 @@ void net_write(int descriptor, const void *bytes, size_t size);
 /* ---- Threads -------------------------------------------------------------------
  * A thread with all signals blocked: the program's own threads handle its signals. `thread` NULL: detached. */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
-/* The kernel's id. */
 int net_thread_id(void);
 /* The kernel's CLOCK_MONOTONIC: libfaketime may stop the C library's. */
 uint64_t net_now_ns(void);
@@ -136,7 +135,7 @@ const char *net_reason(const net_rendezvous_t *rendezvous);
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* True once the rank has left or died; false before it joins. Takes a few µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Removes the name: all have posted the first stage after the real init, so no rank can join any more. Idempotent. */
+/* Removes the name. Call once all have posted: no rank can join any more. Idempotent. */
 void net_unlink(net_rendezvous_t *rendezvous);
 /* Unmaps; removes the name if this joiner still may and is the last one alive. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);

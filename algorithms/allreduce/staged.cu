@@ -2,19 +2,19 @@
 /*
  * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
- * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o adds in rank order -> output, and
- * every peer's gather staging -> flag -> output. Data is raw: nothing is re-armed, and a few MB of staging serve any
+ * Data path: chunk of input slice o -> scatter staging at rank o -> flag -> rank o adds in rank order -> output, and
+ * gather staging at every peer -> flag -> output. Data is raw: nothing is re-armed, and a few MB of staging serve any
  * length.
  *
- * A channel is a warp's work, independent of the others. Staging holds one chunk per channel and peer, without credit:
- * gather flag c shows that scatter chunk c has been read, scatter flag c + 1 that gather chunk c has. Calls may follow
- * each other with any grids (docs/lab/proofs.md).
+ * A channel is an independent share of the message, served by one warp. Staging holds one chunk per channel and peer.
+ * It needs no credit: the next flag of the other phase tells that the chunk was read. Calls may follow each other with
+ * any grids (both: docs/lab/proofs.md).
  *
- * Flags hold the chunk's number over all calls, in 8 bytes, never cleared. A flag counts as new if it is at most two
- * calls ahead of the awaited number.
+ * A flag is 8 bytes, never cleared: the call's number above the chunk's. It counts as raised up to two calls ahead of
+ * the awaited number: peers may be in the next call, and numbers wrap.
  *
- * Ranks have equally many channels, but maybe not warps. A warp serves its channels in increasing order, so the lowest
- * unfinished channel advances on every rank.
+ * Ranks agree on channels, not on warps. A warp serves channels in increasing order, so the lowest unfinished one
+ * advances everywhere.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -23,14 +23,14 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp; two ranks have room for 1024 channels */
+    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp; 1024 channels fit two ranks' staging */
     STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer messages get larger chunks */
 };
 
 /* Vectors are counted in 32 bits, with room for sums of positions. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
-/* A row is one vector of every lane of a channel. */
+/* A row: a vector of every lane of a channel. */
 typedef struct staged_plan {
     uint32_t slice;
     uint32_t channels; /* of the call */
@@ -38,6 +38,7 @@ typedef struct staged_plan {
     uint32_t rows;     /* of a chunk; a slice's last may be shorter */
 } staged_plan_t;
 
+/* Bytes of one row of all channels, in both phases. */
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
@@ -63,7 +64,7 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
 typedef struct span {
-    uint32_t first; /* vector of the buffers; the next row is `lanes` further */
+    uint32_t first; /* in the buffers; the next row is `lanes` vectors further */
     uint32_t rows;
 } span_t;
 
@@ -140,7 +141,7 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        /* The warp leaves together: its flags cover all lanes' stores. */
+        /* The whole warp leaves or stays: its flags stand for all lanes. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
 
@@ -263,8 +264,8 @@ struct staged {
     }
 };
 
-/* 64 registers: two blocks a multiprocessor, 64 MB beside matrix products end 5% sooner
- * (docs/lab/results/few-blocks-2-h200.csv). More ranks would spill. */
+/* 64 registers, for two blocks a multiprocessor: 64 MB beside matrix products end 5% sooner
+ * (docs/lab/results/few-blocks-2-h200.csv). Kernels of more ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;
 

@@ -2,11 +2,11 @@
 /*
  * twoshot.cu - all-reduce, two-shot push (docs/kernels.md).
  *
- * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output slice o, and
- * rank o's gather slot at every peer -> output.
+ * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output, and rank o's
+ * gather slot at every peer -> output. In place is safe: at each position a lane sends before it stores.
  *
- * In place needs no copy: a lane writes a vector of the output after it has sent that of the input. Slice 0 is never
- * empty, so in the shortest message, too, every rank hears from every rank (algorithm.h).
+ * Slice 0 is never empty, so even in the shortest message every rank hears from all, if only through rank 0
+ * (algorithm.h).
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -56,7 +56,7 @@ struct twoshot {
         return twoshot_room(team->half_bytes, team->nranks, call->type);
     }
 
-    /* Each segment costs a start. */
+    /* Up to four segments, a kernel each. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         return 4 * twoshot_room(map->half_bytes, nranks, type);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.h - one lane's two crossings: slices to their owners, and results from them. For twoshot.cu, and
- * nodes/exchange.cu, which visits the other nodes in between.
+ * twoshot.h - a lane's part of a two-shot all-reduce: it sends slices to their owners, and takes results from them.
+ * nodes/exchange.cu exchanges with other nodes in between.
  */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H
@@ -14,23 +14,23 @@ LANE_HOST_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
     return (vectors + nranks - 1) / nranks;
 }
 
-/* Bytes that fit a half. */
+/* Most bytes of a message in a half. */
 static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_type_t type)
 {
-    const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* of a slice */
+    const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* bytes for one vector of a slice */
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k: position after the lane's first vector of a slice; reduce and take need first + k < slice. ROWS vectors, `stride`
- * apart, go together. */
+/* k counts vectors from the lane's first one in a slice. reduce and take handle ROWS vectors, `stride` apart; first + k
+ * < slice. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
 
     R r;
-    slots_t s; /* sets: scatter, gather */
+    slots_t s; /* two sets: scatter, gather */
     uint32_t vectors, slice, first;
-    uint32_t at[N]; /* first vector in the slice of the rank i places after us */
+    uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after this one */
 
     LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
     {
@@ -57,7 +57,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return all;
     }
 
-    /* From every other slice; all loads in flight at once. */
     LANE_FN void load(bool exists, uint32_t k, vec16_t x[N]) const
     {
         LANE_UNROLL

@@ -3,16 +3,11 @@
  * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
- * output. Beside the roles of roles.h there are the collector and the adder. No deadlock: move.h.
+ * output. No deadlock: move.h.
  *
- * Two ranks all-reduce in one step, exchanging whole inputs. More ranks reduce-scatter into slices of the output, and a
- * second kernel gathers them.
- *
- * All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless the order does
- * not matter (reduce.h).
- *
- * In place, an all-reduce of two ranks overwrites what it sends, so an adder waits until the sender of its block
- * reports the chunk complete at the peer. That sender waits only for credit, which lower chunks give.
+ * Two ranks exchange inputs to all-reduce. More ranks reduce-scatter into slices of the output, which a second kernel
+ * gathers. All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless order
+ * does not matter (reduce.h).
  */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
@@ -36,7 +31,7 @@ template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
     return N <= EXACT_RANKS ? N : team.nranks;
 }
 
-/* Into one stage: each peer's chunk, in rank order, then the own input. */
+/* Loads all peers' chunks, in rank order, then this rank's, into one stage. */
 template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -70,12 +65,12 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Groups of warps in turn add a stage's chunks into the first one's place. */
+/* Adds a stage's chunks, in the first one's place. Groups of warps take stages in turn. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     const R &r;
-    buffer_t input; /* own */
+    buffer_t input; /* this rank's */
     walk w;
     bulk_at_t at;
     uint32_t thread;
@@ -113,7 +108,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
                 vec16_t x[N - 1];
                 LANE_UNROLL
                 for (uint32_t place = 0; place < N - 1; place++) {
-                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* no branch between loads */
+                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* surplus loads repeat the last: no branch */
                     x[place] = bulk_vector(*j.in, at, (place < last ? place : last) * j.unit + i * VEC);
                 }
                 bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, own(g, i)));
@@ -138,8 +133,8 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* Only an all-reduce (of two ranks) may store where it sends from. Its chunks are one piece: BULK_SENT counts
-     * them. */
+    /* In place, an all-reduce of two ranks overwrites what it sends. So an adder waits until its block has sent the
+     * chunk (one piece, so BULK_SENT counts chunks). The sender waits only for credit, which lower chunks give. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
@@ -155,7 +150,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* The sender's copies in flight behind the newest; shorter pieces need more. */
+/* Copies that the sender leaves in flight behind its newest. More ranks have shorter pieces. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -185,7 +180,7 @@ struct bulk_add {
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team); /* its lane_sync also publishes bulk_init's barriers */
-        /* The warp leaves together, since one lane arrives for all. */
+        /* The whole warp leaves or stays: one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);
@@ -233,8 +228,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). An input that is multiplied takes the kernel for buffers that are not whole: bulk copies
- * send it unchanged. Ranks may differ in that. */
+/* A reducer (device/launch.h). ALG_PREMUL_SUM takes the kernel for buffers that are not whole: bulk copies do not
+ * multiply. Ranks may differ. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -261,8 +256,7 @@ struct bulk_reducer {
         });
     }
 
-    /* A reduce-scatter into slices of the output, then an all-gather. Slices are equal whole lines; the last may be
-     * shorter or empty. */
+    /* Slices are whole lines; the last may be short or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Beside the members for
- * device/launch.h their algorithm has:
+ * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Their algorithm also has:
  *   WHOLE_THREADS   threads of a block if buffers are whole
- *   DEPTH           stages of each ring
+ *   DEPTH           stages of a ring
  *   IN_CHUNKS       longest chunks that a stage of the second ring holds
  *   PARTS           most parts of the first ring's stages (bulk_make)
  */
@@ -13,15 +12,15 @@
 #include "algorithms/bulk/walk.h"
 #include "algorithms/device/launch.h"
 
-/* Threads of the largest block on a GPU; host compilers need the same value. */
+/* Threads of the largest block on a GPU. Host compilers with other BULK_WARPS need them. */
 enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
 
-/* Every GPU has so many bytes for a block. */
+/* Bytes of shared memory that every GPU has for a block. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* For a block on the current device: 99 to 227 KiB. A cudaError_t. */
+/* Shared memory of a block on the current device: 99 to 227 KiB. A cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;
@@ -75,17 +74,17 @@ template <class P> static int bulk_preload(kernel_t<P>)
 
 #endif
 
-/* Bulk copies reach all but the buffers' last bytes. Ranks may differ. */
+/* Bulk copies can move all but the buffers' last bytes. Ranks may differ. */
 static inline bool bulk_is_whole(const kernel_call_t &call)
 {
     const bool blocks = alg_collective_blocks(call.collective, 2) > 1;
     return ((uintptr_t)call.input | (uintptr_t)call.output | (blocks ? call.stride : 0)) % VEC == 0;
 }
 
-/* Source: docs/lab/beside.md. */
+/* Least blocks for other buffers (docs/lab/beside.md). */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* At most one block per KiB of one rank's data; a GPU's chunks have at least 2 KiB. */
+/* At most one block per KiB of a rank's data; chunks have 2 KiB or more. */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
     const uint64_t most = rank_bytes / 1024 + 1;
@@ -95,12 +94,12 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* A full ring holds what the link carries until a chunk's credit returns (some 10 us): sending never stalls. The least
- * ring has a slot. */
+/* FULL: what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. LEAST: some slots.
+ */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
-/* Of one rank's data: a ring that is not full must hold the whole message. */
+/* Most bytes of a rank's data: a ring that is not full must hold them all. */
 static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 {
     const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);

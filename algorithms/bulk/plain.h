@@ -3,26 +3,26 @@
  * plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
  * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
- * shifter moves the chunk to its stage's beginning, and loads by words what no granule holds. The output is written in
- * granules, and in bytes at a chunk's ends.
+ * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds. The keeper stores
+ * granules, and a chunk's ends in bytes.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
 
-/* A group sees every filling of its stages, so it cannot mistake one for another. */
+/* A stage belongs to one group, which sees its every filling: parity alone cannot tell them apart. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
-/* Of a group. */
+/* Threads of a group. */
 LANE_FN uint32_t bulk_threads()
 {
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and bytes a multiple of 16 away. Its
- * shift is a template constant: found for each vector, it took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte`, plus any multiple of 16. Its shift is a
+ * template constant: found for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -94,7 +94,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* Warp-wide. Reads a batch before storing it: vectors move to where earlier ones were. */
+/* By a whole warp. Reads a batch before storing it: a vector's new place overlaps its neighbour's old one. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)
@@ -119,7 +119,7 @@ LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gr
     });
 }
 
-/* The vectors, at most three, that no bulk copy brings. begin: the chunk's place in its buffer. */
+/* The vectors, at most three, that no bulk copy brings. begin: the chunk's offset in its buffer. */
 template <class MAKE>
 LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, const buffer_t &block,
                        uint64_t begin, uint32_t bytes, uint32_t lane, const MAKE &make_vector)
@@ -131,8 +131,7 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Moves each chunk to its stage's beginning, through make_vector; copies the own block to the output. Warps take stages
- * in turn. */
+/* Shifts chunks through make_vector, and copies this rank's block to the output. Warps take stages in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -190,7 +189,7 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     }
 };
 
-/* Warp-wide, after the lanes' reads. */
+/* Releases the stage once all lanes of the warp have read it. */
 LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     lane_warp_sync();
@@ -239,7 +238,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* Stages are refilled in order, after all readers' release: chunks `depth` stages back are stored. */
+        /* Stages are filled in order, each after its own group's release. So chunks `depth` stages back are stored,
+         * also the other group's. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.list.tell(BULK_KEPT, w.n - behind);

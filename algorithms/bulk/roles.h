@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - the roles of a block's warps (bulk.h), each with its own walk through the block's chunks. In the
- * order in which a chunk passes them (what each waits for: walk.h):
- *   lister           fetches the next chunk's number
- *   loader           input -> stage of `out`
- *   shifter          if buffers are not whole (plain.h): to the stage's beginning
- *   credit watcher   polls CREDIT of all peers
- *   sender           stage -> slot at each peer (this rank's own block -> output)
- *   herald           raises DATA; apart, since its fence takes microseconds
- *   data watcher     polls DATA of all peers
- *   taker            slot -> stage of `in`; in a sum the collector replaces it (bulk_add.cu): all peers' slots -> one
- *                    stage
- *   adder            in a sum (bulk_add.cu): stage -> the same stage
- *   keeper           gives CREDIT, stage -> output
+ * roles.h - the roles of a block's warps (bulk.h), in the order in which a chunk passes them. Each walks the block's
+ * chunks by itself.
+ *
+ *   role            waits for              work                                           tells (walk.h)
+ *   lister          KEPT ANNOUNCED stage   fetches the next chunk's number                TAKEN ENTRY LISTED
+ *   loader          LISTED stage           input -> stage of `out`
+ *   shifter         stage                  if buffers are not whole (plain.h)
+ *   credit watcher  CREDIT ENTRY           polls all peers                                CREDITED
+ *   sender          stage CREDITED         stage -> slots at peers (own block -> output)  SENT
+ *   herald          SENT                   fences, which takes microseconds               DATA ANNOUNCED
+ *   data watcher    DATA                   polls all peers                                ARRIVED
+ *   taker           ARRIVED stage          slot -> stage of `in` (sums: collector)
+ *   adder           stage SENT             sums in the stage (bulk_add.cu)
+ *   keeper          stage                  stage -> output                                CREDIT KEPT
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
 
 #include "algorithms/bulk/walk.h"
 
-/* Lists a chunk when its first stage is free (with more pieces than stages, maybe two rounds early), so slow blocks
- * take fewer. Takes a number one chunk ahead: that is as slow as a load. */
+/* Lists a chunk when the stage of its first piece is free, so slow blocks take fewer. With more pieces than stages it
+ * may seem free two rounds early. Takes a number one chunk ahead: that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -47,8 +48,8 @@ template <int N> struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* The block that takes chunk 0, always a sure one, raises ENTRY. A spare block takes no chunk before all ranks are
-     * in the call. If they are late it leaves: another communicator's call may wait for its place on the GPU. */
+    /* The block that takes chunk 0 raises ENTRY. A spare block takes no chunk before all peers are in the call. If they
+     * are late it leaves, as another communicator's call may need its place. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -75,14 +76,14 @@ template <int N> struct bulk_lister {
 };
 
 /* A chunk's granules (16 aligned bytes) inside its buffer; bulk copies reach no others. The chunk begins at byte
- * `shift` of its stage; granules hold its vectors first .. end - 1. */
+ * `shift` of its stage; granules hold its vectors first to end-1. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* offset: in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 
-/* For bytes at .. at + bytes - 1 of a buffer of `all` bytes. */
+/* Of bytes [at, at + bytes) of a buffer of `all` bytes. */
 LANE_FN bulk_granules_t bulk_granules_of(const uint8_t *block, uint64_t all, uint64_t at, uint32_t bytes)
 {
     const uint32_t vectors = (bytes + VEC - 1) / VEC;
@@ -108,7 +109,7 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* Loads these bytes to byte `offset` of a stage. */
+/* Loads those granules to byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
@@ -165,7 +166,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Tells how many of the block's chunks have flags from all peers; each lane polls another chunk. */
+/* Counts the chunks for which all peers have raised the flag. Each lane polls another chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -198,7 +199,7 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* WHOLE: also stores the own block, else the shifter's work. LAG: most copies in flight behind the newest. */
+/* WHOLE: also stores this rank's block; otherwise the shifter does. LAG: most copies in flight behind the newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -252,7 +253,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.list.tell(BULK_SENT, done);
     }
 
-    /* Publishes complete copies before idling; else ranks could wait for each other's last chunks. */
+    /* Reports complete copies before idling. Otherwise ranks could wait for each other's last chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -268,7 +269,6 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 };
 
-/* Each lane raises DATA for another chunk. */
 struct bulk_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -296,7 +296,7 @@ struct bulk_herald {
     }
 };
 
-/* `arrived`: as last read. */
+/* `arrived`: BULK_ARRIVED as last read. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -350,8 +350,8 @@ template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* The chunk has left its slot: tells `peer`, or (SUM) all. No fence, as the load has ended. Nobody awaits the last
- * slots' credit. */
+/* The chunk has left its slot: tells `peer`, or (SUM) all. No fence, as the load has ended. Nobody awaits credit for
+ * the last slots. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)

@@ -2,30 +2,25 @@
 /*
  * walk.h - the chunks of a call: their blocks, their slots in staging, and all words that ranks and roles share.
  *
- * Only the block that serves a chunk differs between ranks. A block takes the next chunk when it has room, since
+ * Only the block that serves a chunk differs between ranks. A block takes a chunk when it has room, since
  * multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * One role writes a word (TAKEN: the listers of all blocks). Words of a block count its chunks, in its list's order.
+ * A word has one writer (TAKEN: all listers; roles.h). A block's words count its chunks, in the order of its list.
  *
- *   word            of         writer          readers                       meaning
- *   TAKEN           rank       listers         listers                       chunks taken, blocks finished
- *   ENTRY           pair       lister          credit watcher, spare lister  the writer's rank is in this call
- *   CREDIT          pair, slot keeper          credit watcher                the chunk may be stored into its slot
- *   DATA            pair, slot herald          data watcher                  the chunk is in its slot
- *   BULK_LIST...    block      lister          all roles                     its chunks' numbers, then BULK_NONE
- *   BULK_LISTED     block      lister          all roles                     chunks in the list
- *   BULK_CREDITED   block      credit watcher  sender                        chunks with CREDIT from all peers
- *   BULK_SENT       block      sender          herald, adder                 pieces complete at their destination
- *   BULK_ANNOUNCED  block      herald          lister                        chunks with DATA raised at all peers
- *   BULK_ARRIVED    block      data watcher    taker, collector              chunks with DATA from all peers
- *   BULK_KEPT       block      keeper          lister                        chunks that the keeper is done with
+ *   TAKEN           rank: chunks taken, blocks finished
+ *   ENTRY           pair of ranks: the writer is in this call
+ *   CREDIT          pair, slot: the chunk may be stored
+ *   DATA            pair, slot: the chunk has arrived
+ *   BULK_LIST...    block: chunks' numbers, then BULK_NONE
+ *   BULK_LISTED     chunks in the list
+ *   BULK_CREDITED   chunks with CREDIT from all peers
+ *   BULK_SENT       pieces complete at their destination
+ *   BULK_ANNOUNCED  chunks with DATA raised at all peers
+ *   BULK_ARRIVED    chunks with DATA from all peers
+ *   BULK_KEPT       chunks that the keeper is done with
  *
- * Flags (ENTRY, CREDIT, DATA) and words of a block are written by release and read by acquire. TAKEN is atomic, and
- * guards no data. Bulk copies need more (bulk_ptx.cuh):
- *   chunk before DATA    the sender waits for its copies (bulk_done) and tells SENT; the herald fences, then raises
- *   DATA before load     the data watcher tells ARRIVED; the taker calls bulk_seen, then loads
- *   load before CREDIT   the keeper sees the load complete (bulk_filled, in a sum bulk_changed), then raises; no fence
- *   CREDIT before store  the credit watcher tells CREDITED; the sender calls bulk_seen, then stores
+ * Writers release, readers acquire (TAKEN, which guards no data: atomic). Bulk copies need bulk_done and bulk_seen, too
+ * (docs/lab/proofs.md).
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
@@ -35,16 +30,16 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/peers.h"
 
-/* Sizes; bytes unless said otherwise.
- *   BULK_CHUNK       a slot, and the longest chunk between two ranks (more ranks: bulk_parts)
- *   BULK_STAGE       a stage, in which a chunk may begin inside a granule (roles.h)
- *   BULK_SHORT       least chunk of messages shorter than BULK_SHARE longest chunks
+/* Sizes:
+ *   BULK_CHUNK       bytes of a slot and of the longest chunk between two ranks (more: bulk_parts)
+ *   BULK_STAGE       bytes of a stage, where a chunk may begin inside a granule
+ *   BULK_SHARE       about the least chunks of a message, if they have BULK_SHORT bytes
  *   BULK_BATCH       vectors that a thread reads at once
- *   BULK_WARPS       warps of a group; BULK_TURNS: groups that take chunks in turn
- *   BULK_DEPTH       stages of each ring of a block (BULK_ADD_DEPTH: in bulk_add.cu)
- *   BULK_MOST_SLOTS  slots between two ranks; one slow block holds up the ring (docs/lab/beside.md)
- *   BULK_PLACES      places of a block's list: its most chunks in flight
- *   BULK_PATIENCE    a spare block's polls of ENTRY, an estimated 1 ms */
+ *   BULK_TURNS       groups of BULK_WARPS warps, which take chunks in turn
+ *   BULK_DEPTH       stages of a ring (sums: BULK_ADD_DEPTH)
+ *   BULK_MOST_SLOTS  many, as one slow block holds up the ring (docs/lab/beside.md)
+ *   BULK_PLACES      of a block's list: most chunks in flight
+ *   BULK_PATIENCE    a spare block's polls of ENTRY: some 1 ms */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,
@@ -78,13 +73,13 @@ enum {
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
-/* Bulk shares staged's flag words: scatter's for CREDIT (the last one for ENTRY), gather's for DATA, with slots as
- * channels. A peer's flags of a staged call that follows do no harm (docs/lab/proofs.md). */
+/* Staged's flag words, with slots as channels: scatter's for CREDIT (the last: ENTRY), gather's for DATA. A following
+ * staged call does no harm (docs/lab/proofs.md). */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Parts of a slot, and of a stage on the way to peers: a sum's stage holds a chunk of every rank. */
+/* Parts of a slot and of an outgoing stage: a sum's incoming stage holds a chunk of every rank. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -117,10 +112,10 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
 /* Words of a block (bulk_word). */
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
-/* Ends the list, once for each group of warps. */
+/* Ends the list: one for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
-/* The chunks that a block has taken, the n-th at place n % BULK_PLACES, and its roles' progress. */
+/* A block's chunks, the n-th at place n % BULK_PLACES, and its roles' progress. */
 typedef struct bulk_list {
     bulk_word_t words;
 
@@ -134,7 +129,7 @@ typedef struct bulk_list {
         bulk_tell(bulk_word(words, word), value);
     }
 
-    /* Chunk n < told(BULK_LISTED) of the block, as numbered in the call. */
+    /* Number in the call of the block's chunk n. Needs n < told(BULK_LISTED). */
     LANE_FN uint32_t chunk(uint32_t n) const
     {
         return told(BULK_LIST + n % BULK_PLACES);
@@ -145,8 +140,8 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether every role has passed the place of chunk n, or those of the BULK_TURNS ends in its stead. The herald is
-     * the last role that sends, the keeper the last that receives. */
+    /* Whether all roles have left the place of chunk n, or those of the BULK_TURNS ends in its stead. Herald and keeper
+     * are the last roles. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
@@ -169,14 +164,14 @@ typedef struct bulk_job {
     const bulk_ring_t *out, *in; /* stages to peers, from peers */
     bulk_list_t list;
     const uint8_t *input;
-    const uint8_t *own; /* bulk_add.cu: what this rank adds itself */
+    const uint8_t *own; /* bulk_add.cu: this rank's summand */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t full; /* ranks with plan.bytes of data; rank `full` has `rest` bytes, later ranks none */
     uint64_t rest;
-    uint32_t unit;   /* bytes of a stage on the way out, and of a chunk in a sum's stage */
-    uint32_t pieces; /* stages of a chunk on the way out: one per destination, or one */
-    bool keep;       /* the own block must be copied to the output */
+    uint32_t unit;   /* bytes of an outgoing stage, and of a chunk in a sum's stage */
+    uint32_t pieces; /* outgoing stages of a chunk: one per destination, or one */
+    bool keep;       /* this rank's block must be copied to its output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
     {
@@ -219,7 +214,6 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     return j;
 }
 
-/* A role's walk through its block's list. */
 struct walk {
     uint32_t n;     /* next chunk's number in the block */
     uint32_t known; /* chunks listed, as last read */
@@ -235,7 +229,7 @@ struct walk {
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* Warp-wide. */
+    /* By a whole warp. */
     LANE_FN bulk_step_t look_together(const bulk_job_t &j)
     {
         const bulk_step_t found = look(j);
@@ -243,7 +237,7 @@ struct walk {
     }
 };
 
-/* TAKEN: chunks taken, and BULK_FINISHED times the blocks that have finished; 0 between calls. */
+/* A finished block in TAKEN, above the chunks taken. TAKEN is 0 between calls. */
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
@@ -251,7 +245,7 @@ LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
     return (uint64_t *)(team.own + ALG_TAKEN_OFFSET);
 }
 
-/* The next chunk; plan.chunks or more: none is left. */
+/* The next chunk's number; plan.chunks or more: none is left. */
 LANE_FN uint32_t bulk_take(const alg_team_t &team)
 {
     return (uint32_t)lane_take_own(bulk_taken(team), 1);
@@ -282,20 +276,18 @@ LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint
     return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * j.plan.slot;
 }
 
-/* A flag holds the chunk's number + 1, above the call's base. */
 LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t chunk)
 {
     lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
 }
 
-/* All the peer's slots at this rank are free (move.h). */
 LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 {
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag (CREDIT of the first round: ENTRY), in this call or the next: its rank
- * has then ended this one. */
+/* Whether every peer has raised the chunk's flag (CREDIT's first round: ENTRY). A flag of the next call counts, too:
+ * that peer has ended this one. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

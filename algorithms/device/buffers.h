@@ -2,8 +2,8 @@
 /*
  * buffers.h - the caller's buffers as vectors of 16 bytes, of any alignment and length.
  *
- * Vector v is bytes 16v to 16v+15 of the buffer, so ranks agree. The rest of a short last vector reads as zero and is
- * never written. A buffer has fewer than 2^32 vectors (64 GiB).
+ * Vector v is bytes 16v to 16v+15 of a buffer, so ranks cut buffers alike. A short last vector reads as if zeros
+ * followed; nothing is written behind it. A buffer has fewer than 2^32 vectors (64 GiB).
  */
 #ifndef SHUNT_BUFFERS_H
 #define SHUNT_BUFFERS_H
@@ -13,7 +13,7 @@
 typedef struct buffer {
     uint8_t *base;
     uint64_t bytes;
-    uint32_t whole; /* leading vectors that move in one access; 0: base is not aligned */
+    uint32_t whole; /* leading vectors that are complete and aligned */
 } buffer_t;
 
 LANE_FN buffer_t buffer_make(const void *base, uint64_t bytes)
@@ -26,19 +26,18 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }
 
-/* ---- Short or unaligned vectors. E: an unsigned integer of the type's width; buffers are aligned to it */
+/* ---- Short or unaligned vectors. E: unsigned, with an element's width and alignment */
 
-/* The 4 bytes from byte `bytes` (0 to 3) of lo, hi. */
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 {
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
 }
 
-/* If a word follows the vector in the buffer, the aligned words around it do not pass the buffer's end. */
+/* Aligned words around a vector stay in the buffer if a word follows the vector. */
 enum { BUFFER_WORD = 4 };
 
-/* Loads the aligned words around the vector. Their other bytes are ignored: other lanes may be storing them (in place),
- * or they are up to 3 before the buffer. */
+/* Loads the aligned words around the vector, up to 3 bytes before the buffer, and ignores the other bytes: in place,
+ * other lanes may be storing these. */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
     constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
@@ -54,7 +53,7 @@ template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
     return x;
 }
 
-/* Stores words where aligned, elements at both ends: bytes beyond are other lanes'. */
+/* Stores aligned words, and elements at both ends: bytes beside the vector are other lanes'. */
 template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
 {
     if constexpr (sizeof(E) >= BUFFER_WORD) {

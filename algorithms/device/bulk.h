@@ -5,23 +5,22 @@
  *
  * One role fills a ring's stages in order, another empties them. A role is a struct:
  *   WARPS, LANES   its warps; the lanes of each that work: 1 or BULK_ALL
- *   step()         a piece of work, or none; never waits for another role or rank
- *   end()          waits, even after a failed call, until none of its copies is under way
- * bulk_roles runs a block's roles, on the CPU device in turn, until all are done or the wait is broken.
+ *   step()         does one piece of work or none; never waits for another role or rank
+ *   end()          waits, even after a failed call, until none of the role's copies is under way
+ * bulk_roles runs a block's roles, on the CPU device in turn, until all have ended or the wait is broken.
  *
  *   bulk_make        the block's words and two rings: the second of as many stages as fit, at most `depth`; the first
  *                    of `parts` times as many, each a `parts`-th. Then bulk_init and lane_sync
  *   bulk_free, bulk_filled    the stage may be filled; its data has arrived
- *   bulk_load        fill a stage from `offset` on, from global memory, in multiples of 16 bytes; 0 bytes count, too
+ *   bulk_load        fill a stage from `offset` on with 0 or more times 16 bytes of global memory
  *   bulk_store       copy a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
  *   bulk_read<N>     wait until all but the last N groups have read their stages
  *   bulk_done<N>     until their data is written, too; other GPUs see it after a lane_fence
- *   bulk_release     the stage is free: by each warp that empties it, after its last use and lane_warp_sync
- *   bulk_stage_store    a lane's store of 16 bytes into a stage
- *   bulk_stored      after such stores, then lane_warp_sync: copies by the warp's lanes read them
+ *   bulk_release     by each warp that empties the stage, after its last use and lane_warp_sync
+ *   bulk_stored      after bulk_stage_store, before lane_warp_sync: the warp's copies then read what was stored
  *   bulk_change, bulk_changed    by each warp after its stores into a filled stage; whether all did
- *   bulk_vector, bulk_byte    of a stage: 16 bytes from a multiple of 16 on; one byte
- *   bulk_vector_from<W>    16 bytes from any byte of word W after a multiple of 16 on
+ *   bulk_vector      16 bytes of a stage, from a multiple of 16 on
+ *   bulk_vector_from<W>    the same, from any byte of word W after a multiple of 16
  *   bulk_settle      wait until all loads before that place have arrived; waits for no rank
  *   bulk_tell, bulk_told    release, acquire a word, between roles of the block
  *   bulk_seen        between a lane_flag and copies of its data

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_cpu.h - bulk.h on the CPU device: plain copies, as late as the contract allows, so that a missing wait always
- * shows. A load copies at the second bulk_filled; a store reads its stage in bulk_read and writes in bulk_done.
+ * bulk_cpu.h - bulk.h on the CPU device: plain copies, as late as the contract allows, so that a missing wait shows. A
+ * load copies at the second bulk_filled; a store reads its stage in bulk_read and writes in bulk_done.
  */
 #ifndef SHUNT_BULK_CPU_H
 #define SHUNT_BULK_CPU_H
 
 enum { BULK_CPU_DEPTH = 4, BULK_CPU_STAGE = 512, BULK_CPU_STORES = 32 };
 
-enum { BULK_CPU_ROOM = 2 * (BULK_CPU_STAGE + 128) }; /* two ranks' chunks, each up to a granule longer */
+enum { BULK_CPU_ROOM = 2 * (BULK_CPU_STAGE + 128) }; /* two BULK_STAGE, for a sum (bulk_add.cu) */
 
 typedef struct bulk_stage {
-    const uint8_t *from[ALG_MAX_RANKS]; /* sources of pending loads */
+    const uint8_t *from[ALG_MAX_RANKS];
     uint32_t to[ALG_MAX_RANKS], bytes[ALG_MAX_RANKS], loads, asked;
     uint32_t filled, changed, released;
     alignas(VEC) uint8_t data[BULK_CPU_ROOM];
@@ -26,7 +26,7 @@ typedef struct bulk_pending {
 
 typedef struct bulk_ring {
     uint32_t depth, bytes;
-    mutable uint32_t group, begin, end; /* stores: the open group; range of those not yet written */
+    mutable uint32_t group, begin, end; /* the open group; stores begin .. end - 1 are not yet written */
     mutable bulk_stage_t stage[BULK_CPU_DEPTH * BULK_MOST_PARTS];
     mutable bulk_pending_t store[BULK_CPU_STORES];
 } bulk_ring_t;
@@ -55,8 +55,7 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
     return r.stage[at.stage].released >= at.round;
 }
 
-/* Other blocks may be storing neighbouring chunks in the first and last 16 bytes, hence the atomics; readers ignore
- * those bytes. */
+/* Atomic at both ends, where other blocks may be storing neighbouring chunks; readers ignore those bytes. */
 LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     const uint32_t ends = bytes < 2 * VEC ? bytes : (uint32_t)VEC;
@@ -68,8 +67,8 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Atomic for the thread sanitizer: two blocks may store into one slot in turn, ordered by a credit that may come from
- * another process. */
+/* Atomic for the thread sanitizer: two blocks may store into a slot in turn, ordered by a credit, maybe of another
+ * process. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {

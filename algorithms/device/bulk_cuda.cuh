@@ -8,11 +8,10 @@
 #include "algorithms/device/bulk_ptx.cuh"
 
 typedef struct bulk_ring {
-    uint32_t stages, full, changed, free; /* addresses in shared memory */
+    uint32_t stages, full, changed, free;
     uint32_t depth, bytes;
 } bulk_ring_t;
 
-/* round: rounds through the ring, modulo 2. */
 typedef struct bulk_at {
     uint32_t stage, round;
 } bulk_at_t;
@@ -100,7 +99,7 @@ LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t 
     return bulk_shared_vector(bulk_stage(r, at) + byte);
 }
 
-/* Two aligned vectors: loads of words would have bank conflicts. */
+/* Loads two aligned vectors, since loads of words would have bank conflicts. */
 template <int WORD> LANE_FN vec16_t bulk_vector_from(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
     const vec16_t low = bulk_vector(r, at, byte / VEC * VEC), high = bulk_vector(r, at, byte / VEC * VEC + VEC);
@@ -118,7 +117,7 @@ LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t by
     return (uint8_t)(bulk_shared_word(from / 4 * 4) >> 8 * (from % 4));
 }
 
-/* Loads under way after the block's exit would overwrite its successor's shared memory. */
+/* A load under way when the block exits would overwrite the next block's shared memory. */
 LANE_FN void bulk_settle(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
 {
     for (uint32_t i = 0; i < r.depth && i < issued; i++) {
@@ -137,14 +136,14 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 768 }; /* words, then barriers */
+enum { BULK_HEAD = 768 };
 
 LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
 {
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
 }
 
-/* first, second: bytes of a stage, before bulk_make cuts the first ring's into parts. */
+/* first, second: as for bulk_make. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);
@@ -165,8 +164,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Arrivals per stage of the second ring: loads that fill, warps that change, warps that release it. First ring: one
- * each. */
+/* Arrivals per stage of the second ring: loads that fill it, warps that change it, warps that release it. First ring:
+ * 1. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

@@ -75,7 +75,6 @@ LANE_FN void bulk_barrier_make(uint32_t barrier, uint32_t arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* Makes them visible to copies; after this lane's bulk_barrier_make, before lane_sync. */
 LANE_FN void bulk_barriers_made()
 {
 #if __CUDA_ARCH__ >= 900
@@ -84,14 +83,14 @@ LANE_FN void bulk_barriers_made()
 #endif
 }
 
-/* Releases within the block. */
+/* Release within the block. */
 LANE_FN void bulk_arrive(uint32_t barrier)
 {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether this parity's phase is over; acquires. try_wait may suspend the lane briefly; a time hint would make it wait
- * that long. */
+/* Whether the phase of this parity is over; acquire. try_wait may suspend the lane briefly; a time hint would prolong
+ * it. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;
@@ -111,7 +110,6 @@ LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 
 /* ---- Copies: addresses and bytes are multiples of 16 */
 
-/* Arrives, and announces the bytes. */
 LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900

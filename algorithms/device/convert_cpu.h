@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convert_cpu.h - 8- and 16-bit floats to fp32 and back on the CPU device, with the bits of CUDA's conversions: to
- * nearest even; 8-bit types saturate, 16-bit types overflow to infinity; one NaN.
+ * nearest even; 8-bit types saturate, 16-bit types overflow to infinity; all NaN become one.
  */
 #ifndef SHUNT_CONVERT_CPU_H
 #define SHUNT_CONVERT_CPU_H
@@ -23,13 +23,12 @@ static inline uint32_t convert_to_bits(float f)
     return bits;
 }
 
-/* A format of at most 16 bits: sign, exponent, mantissa. */
 typedef struct small_float {
     int exponent, mantissa, bias;
-    uint32_t nan;              /* as written, without sign */
-    uint32_t largest;          /* finite value, without sign */
-    bool infinity;             /* follows `largest`; false: saturates */
-    bool all_ones_is_nan_only; /* e4m3: the top exponent has finite values, too */
+    uint32_t nan; /* what a NaN becomes */
+    uint32_t largest;
+    bool infinity; /* follows `largest`; false: saturates */
+    bool all_ones_is_nan_only;
 } small_float_t;
 
 inline constexpr small_float_t FORMAT_F16 = {5, 10, 15, 0x7fff, 0x7bff, true, false};
@@ -68,7 +67,6 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const int exponent = (int)(magnitude >> 23) - 127 + format.bias;
     if (exponent > (1 << format.exponent))
         return sign | (format.infinity ? format.largest + 1 : format.largest);
-    /* Fewer bits are kept below the normal range. */
     const uint32_t significand = (magnitude & 0x7fffff) | (magnitude >= 0x800000 ? 0x800000 : 0);
     const int drop = 23 - format.mantissa + (exponent > 0 ? 0 : 1 - exponent);
     if (drop > 25)

@@ -2,9 +2,9 @@
 /*
  * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
- * To fetch little code, kernels differ by ranks (2, 3, 4, up to 8; lists and parts that reduce: 2, up to 8), by whole
- * or other buffers, and to reduce by ops_kind and type, where signed and unsigned share. The CPU device has fewer,
- * enough to test all code.
+ * Fetching code takes time, so there are kernels for 2, 3, 4 or up to 8 ranks (lists and parts that reduce: 2 or up to
+ * 8), for whole or other buffers, and to reduce for each ops_kind and type. The CPU device has fewer, enough to test
+ * all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
@@ -19,7 +19,7 @@
 
 /* The only number of ranks of A's kernels; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
-/* Most bytes of a block in A's kernels. */
+/* Most bytes of a rank's block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
 
 template <class A> constexpr int move_kernel_ranks(int nranks)
@@ -48,14 +48,13 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* Calls load(kernel) for each kernel of this number of ranks, until an error (not 0). */
 template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
     const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
     return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
 
-/* Most ranks for which A has kernels of the exact number, with argument type P. */
+/* Most ranks for which A, with argument type P, has kernels of the exact number. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
@@ -86,12 +85,11 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 }
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
-/* One compilation of all would take minutes. So a file that reduces is compiled without ALG_ONE_TYPE, and with it for
- * each type, which defines this function for that type. The preset quick compiles it once, for bfloat16 alone
- * (ALG_FEW_KERNELS), and one file for every type (ALG_EVERY_TYPE). */
+/* A file that reduces is compiled once per type, with ALG_ONE_TYPE, and once without, since all types at once would
+ * take minutes. The preset quick compiles it for bfloat16 alone (ALG_FEW_KERNELS), one file for all types
+ * (ALG_EVERY_TYPE). */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
-/* Whether this file has kernels of the type. */
 #if defined(ALG_FEW_KERNELS) && !defined(ALG_EVERY_TYPE)
 template <int TYPE> constexpr bool COMPILED = TYPE == ALG_BFLOAT16;
 #else

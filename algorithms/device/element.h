@@ -2,8 +2,8 @@
 /*
  * element.h - a vector's elements as numbers, and their arithmetic.
  *
- * element<TYPE>: `acc` is the type reduced in, COUNT their number in a vector, BYTES a value's size. Types below 32
- * bits are reduced as floats, 8-bit integers as four in a word.
+ * element<TYPE>: `acc` is the type reduced in, COUNT the number of `acc` in a vector, BYTES a value's size. Shorter
+ * floats are reduced as fp32, 8-bit integers as four in a word.
  */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
@@ -164,7 +164,7 @@ template <> struct element<ALG_FLOAT8_E4M3> : element_quad<pair_e4m3> {
 template <> struct element<ALG_FLOAT8_E5M2> : element_quad<pair_e5m2> {
 };
 
-/* ---- Operators. Integers wrap: they add and multiply as unsigned */
+/* ---- Operators. Integers wrap, so they add and multiply as unsigned */
 
 template <class T> struct wrapping {
     typedef T type;
@@ -193,7 +193,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* In each byte: the sign bit; the other bits, whose sums do not carry out; the value 1. */
+/* Of each byte: the sign bit; the others, whose sums do not carry out; the value 1. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
@@ -212,7 +212,7 @@ LANE_FN bytes4_t op_max(bytes4_t a, bytes4_t b)
 {
     const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: a's lower bits >= b's */
     const uint32_t first = ((b.w & ~a.w) | (~(a.w ^ b.w) & low)) & BYTES_TOP;
-    const uint32_t mask = (first << 1) - (first >> 7); /* 0xff where the top bit is set */
+    const uint32_t mask = (first << 1) - (first >> 7);
     return {(a.w & mask) | (b.w & ~mask)};
 }
 
@@ -231,7 +231,7 @@ LANE_FN bool op_negative(double a)
     return w >> 63;
 }
 
-/* A NaN, signalling or not, loses against a number; -0 is less than +0. */
+/* A NaN, signalling or not, loses to a number; -0 is less than +0. */
 template <class F> LANE_FN F op_max_float(F a, F b)
 {
     return a != a ? b : b != b || a > b || (a == b && !op_negative(a)) ? a : b;
@@ -247,7 +247,7 @@ LANE_FN double op_max(double a, double b)
 LANE_FN float op_max(float a, float b)
 {
 #ifdef __CUDACC__
-    return fmaxf(a, b); /* one instruction; the host's fmaxf keeps a signalling NaN */
+    return fmaxf(a, b); /* the host's fmaxf keeps a signalling NaN */
 #else
     return op_max_float(a, b);
 #endif
@@ -271,8 +271,7 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* All NaN become all ones except the sign, the only NaN of a GPU's fp32 arithmetic and of its conversions to shorter
- * types. */
+/* Every NaN becomes all ones but the sign, the only NaN of a GPU's fp32 arithmetic and conversions to shorter types. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;
@@ -290,7 +289,6 @@ LANE_FN float op_one_nan(float a)
     return a;
 }
 
-/* a + x * y, rounded once. */
 LANE_FN float op_fma(float a, float x, float y)
 {
     return __builtin_fmaf(x, y, a);
@@ -322,14 +320,13 @@ template <bool EXACT> LANE_FN double op_add(double a, double x, float scale)
 #endif
 }
 
-/* Integer quotient, truncated. */
 template <bool UNSIGNED, class A> LANE_FN A op_divide(A a, uint32_t n)
 {
     typedef typename wrapping<A>::type U;
     return UNSIGNED ? (A)((U)a / n) : (A)(a / (A)n);
 }
 
-/* Divides all four bytes by 2 or 4: with n - 1 added to negative bytes, a shift truncates toward zero. */
+/* Divides four bytes by 2 or 4: with n - 1 added to negative bytes, a shift truncates toward zero. */
 template <bool UNSIGNED> LANE_FN bytes4_t bytes_shift(bytes4_t a, uint32_t n)
 {
     const uint32_t bits = n / 2, mask = BYTES_EACH * (0xff >> bits), negative = UNSIGNED ? 0 : (a.w & BYTES_TOP) >> 7;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * epoch.h - the number of a call, on the device because a graph replays its arguments unchanged. Ranks agree because
- * they make the same calls in the same order.
+ * epoch.h - the number of a call, in device memory because a graph replays a kernel's arguments unchanged. Ranks agree
+ * on it because they make the same calls in the same order.
  */
 #ifndef SHUNT_EPOCH_H
 #define SHUNT_EPOCH_H
@@ -12,7 +12,7 @@
  *   bit 0      ALG_EPOCH_STOPPED
  *   bits 1-15  shares: blocks that have left this call
  *   bits 16-63 this call's number; it may wrap: only low bits and differences of neighbours count
- * The staged algorithms number chunks within a unit (staged.cu, pinned/chunks.h). */
+ * In flags a chunk's number replaces the shares (staged.cu, pinned/chunks.h, bulk/walk.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
 LANE_FN uint64_t epoch_read(const alg_team_t &team)
@@ -30,7 +30,7 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
-/* After lane_sync. */
+/* After lane_sync (epoch_leave). */
 LANE_FN void epoch_add_share_to(const lane_t &lane, uint64_t *counter)
 {
     if (lane.thread == 0)
@@ -42,9 +42,9 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
     epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* Once by each lane, when the block no longer needs the number. A block adds its share when all its lanes have read it,
- * and all shares add up to a unit. So no lane of this call reads the next number, and none waits for other blocks. The
- * next kernel begins after this one ends. Shares are even, so bit 0 stays. */
+/* Once by each lane, when the block no longer needs the number. A block adds its share after all its lanes have read
+ * the number. It advances with the last share, since all add up to a unit: no lane of this call reads the next number,
+ * and no block waits for another. The next kernel begins after this one ends. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

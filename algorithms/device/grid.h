@@ -16,11 +16,10 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* Blocks for which registers must suffice: without this bound the compiler may spill to make room for two. Algorithms
- * may specialise it. */
+/* Least blocks a multiprocessor in __launch_bounds__. Without it the compiler may spill so that two fit. Algorithms may
+ * specialise it. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
-/* alg_algorithm_t.block_room where registers are the limit. */
 template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint32_t threads)
 {
     const uint32_t blocks = nranks == 2 ? BLOCKS_A_MULTIPROCESSOR<A, 2> : 1;
@@ -31,7 +30,7 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* A vector per lane, in as many blocks as allowed, of as few threads as suffice, at least 64: warps of one block delay
+/* A vector per lane, in as many blocks as allowed, of as few threads (at least 64) as suffice: a block's warps delay
  * each other. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
@@ -47,7 +46,7 @@ static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t 
         *blocks = filled > 0 ? (uint32_t)filled : 1;
 }
 
-/* Fewer than the call's where this rank's share of its GPU has no room. Ranks may differ. */
+/* Fewer than the call's if this rank's share of its GPU has no room. Ranks may differ. */
 static inline uint32_t grid_blocks(const alg_call_t *call)
 {
     const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;

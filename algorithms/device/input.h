@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.h - a reducing kernel's arguments, prepared once per lane: buffers, pre-multiplier, order of values.
+ * input.h - what a reducing kernel's lane prepares once: buffers, pre-multiplier, order of values.
  */
 #ifndef SHUNT_INPUT_H
 #define SHUNT_INPUT_H
@@ -9,7 +9,6 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
-/* N, WHOLE: launch.h. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
@@ -17,10 +16,10 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
-    uint8_t *kept; /* KEEPS: address of the output vector, from keep */
+    uint8_t *kept; /* KEEPS: address of this lane's first output vector */
     vec16_t scalar;
     ordering_t order;
-    const uint8_t *readable; /* any memory of this device */
+    const uint8_t *readable; /* any device memory */
     uint32_t nranks;
     alg_type_t type; /* TYPE or its unsigned counterpart */
     alg_op_t op;
@@ -44,7 +43,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return (uintptr_t)input.base | (uintptr_t)output.base;
     }
 
-    /* For store_kept; before lane_begin, by all lanes of a warp. */
+    /* For store_kept; by all lanes of a warp, before lane_begin. */
     LANE_FN void keep(uint32_t first)
     {
         uint32_t same = op;
@@ -71,13 +70,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return buffer_vectors(input.bytes);
     }
 
-    /* This rank's value: the same bits each time, and ready to send, except integers. */
+    /* This rank's value: the same bits each time, ready to send except integers. */
     LANE_FN vec16_t load(uint32_t v) const
     {
         return load_from(input, v);
     }
 
-    /* Undefined unless `wanted`; in flight beside earlier loads. */
+    /* Undefined unless `wanted`; does not wait for earlier loads. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
         return load_from_if(wanted, input, v);
@@ -126,14 +125,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* All ranks' values, joined in rank order and rounded once; ready to send. x: the others' values, overwritten. NaN
-     * has one pattern, so an element's bits depend on its values alone. */
+    /* All ranks' values, joined; ready to send, except integers. Overwrites x, the others' values. NaN has one pattern,
+     * so an element's bits depend on its values alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* For values that are results of several ranks: an integer average divides by `all`. */
+    /* For values that are results of several ranks: integer averages divide by `all` ranks. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;
@@ -165,7 +164,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         if constexpr (OPS == OPS_MAX && !FLOATS)
             vec_order(result, order);
         if (MARK == MARK_WORD)
-            mark_clean<MARK>(result); /* also for a GPU's fp32 minimum, whose NaN was mirrored */
+            mark_clean<MARK>(result); /* a GPU's fp32 minimum may be a mirrored NaN: all-ones */
         return result;
     }
 };

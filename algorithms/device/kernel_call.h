@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every block (segments.h).
+ * kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every rank's block (segments.h).
  */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 
 #include "algorithms/device/lane.h"
 
-/* Slots of calls without a root: those of call e begin at first + (e & mask) * step, in vectors from half 0. */
+/* Slots of calls without a root: call e's begin at first + (e & mask) * step, in vectors from half 0. */
 typedef struct turns {
     uint32_t first, step, mask;
 } turns_t;
 
-/* Fields without a comment: as in alg_call_t. */
+/* As in alg_call_t, unless said otherwise. */
 typedef struct kernel_call {
     alg_collective_t collective;
     uint32_t root;
     const void *input; /* the segment in the first block */
     void *output;
-    uint64_t count; /* elements of the segment; bytes if the algorithm moves data */
+    uint64_t count; /* elements, or bytes if the algorithm moves data */
     alg_type_t type;
     alg_op_t op;
     const void *scalar_pointer;
     uint64_t scalar_bits;
     uint32_t blocks;
     uint32_t threads;
-    uint64_t stride;       /* bytes between ranks' blocks */
-    uint64_t all_bytes;    /* bulk/: from the segment in the first block to the end of all blocks */
-    uint32_t slot_vectors; /* length of a slot (push/push_move.cu) */
-    turns_t turns;         /* with HAS_PLACES (places.h) */
-    uint32_t series;       /* series.h; 0: none */
-    uint32_t grid_blocks;  /* `blocks`, or as many as this rank's GPU has room for */
-    uint32_t sure_blocks;  /* of these, those that surely find room */
+    uint64_t stride;    /* between ranks' blocks */
+    uint64_t all_bytes; /* bulk/: from `input` to the end of all blocks */
+    uint32_t slot_vectors;
+    turns_t turns; /* with HAS_PLACES (places.h) */
+    uint32_t series;
+    uint32_t grid_blocks;
+    uint32_t sure_blocks; /* of grid_blocks, those sure to find room */
     uint32_t early;
 } kernel_call_t;
 
-/* Every vector is complete and aligned. Ranks may differ: data on the link does not depend on it. */
+/* All vectors are complete and aligned. Ranks may differ: data on the link does not depend on it. */
 static inline bool kernel_call_is_whole(const kernel_call_t &call)
 {
     const uint64_t bytes = call.count * alg_type_bytes(call.type);
     return ((uintptr_t)call.input | (uintptr_t)call.output | bytes | call.stride) % VEC == 0;
 }
 
-/* Arguments of several calls (parts.h) overload this: it chooses the call of the lane's block. */
+/* The call that the lane's block serves. Arguments with several calls overload it (parts.h, list.h). */
 LANE_FN const kernel_call_t &kernel_call_of(const kernel_call_t &call, lane_t &)
 {
     return call;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_cpu.h - lane.h on the CPU device: a block is a thread with one lane, scratch is shared memory.
+ * lane_cpu.h - lane.h on the CPU device.
  *
  * Puts and re-arming release, polls acquire. So the thread sanitizer sees the order that kernel boundaries give on CUDA
- * (algorithm.h). Words of 8 or 4 bytes are whole.
+ * (algorithm.h). Accesses of 4 or 8 bytes are atomic.
  */
 #ifndef SHUNT_LANE_CPU_H
 #define SHUNT_LANE_CPU_H
@@ -18,10 +18,10 @@
 #define LANE_UNROLL
 #define LANE_ROLL
 
-/* The sum of two NaN is the first, the maximum of two zeros the second. */
+/* The sum of two NaN is the first one, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
-/* Ranks may outnumber cores: one vector at a time would cost two switches per vector. */
+/* Ranks may outnumber cores: sending vectors one at a time would cost two thread switches each. */
 static const uint32_t LANE_AHEAD = 1024;
 static const uint32_t LANE_ROWS = 32;
 
@@ -33,10 +33,10 @@ typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;
     uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: not set */
-    uint32_t awaited;  /* ranks (bits) */
-    uint32_t lost;     /* ranks (bits) found gone or stopped at the last check */
-    bool counted;      /* the call is a collective */
-    uint64_t call;     /* collectives before it */
+    uint32_t awaited;
+    uint32_t lost; /* ranks (bits) gone or stopped at the last check */
+    bool counted;  /* the call is a collective */
+    uint64_t call; /* collectives before this one */
     uint32_t grid_block, grid_blocks;
 } lane_t;
 
@@ -116,7 +116,6 @@ LANE_FN void lane_put(void *p, const vec16_t &v)
 
 LANE_FN void lane_fence()
 {
-    /* lane_raise releases. */
 }
 #endif
 
@@ -159,7 +158,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load(p);
 }
 
-/* The upper half holds the mark: written last, read first. */
+/* The mark is in the upper half, stored last and loaded first. */
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
@@ -287,8 +286,8 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
     return ranks;
 }
 
-/* Awaited ranks that were lost at the previous check: what they sent has been polled since. A rank that has ended this
- * collective is not missed: it has stored all of its part. */
+/* Awaited ranks that were already lost at the previous check: what they sent has been polled since. A rank that has
+ * ended this collective is not missed: it has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;
@@ -307,7 +306,7 @@ LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
     return !missed ? ALG_STATUS_OK : missed & gone ? ALG_STATUS_PEER_DEAD : ALG_STATUS_PEER_LEFT;
 }
 
-/* Several lanes may write: all values are true. */
+/* Several lanes may write at once: each value is valid. */
 LANE_FN void lane_tell(const alg_team_t &team)
 {
     alg_control_t *control = team.control;
@@ -317,7 +316,7 @@ LANE_FN void lane_tell(const alg_team_t &team)
     __atomic_store_n(&control->wait_beat, __atomic_load_n(&control->wait_beat, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
 }
 
-/* Ranks may outnumber cores: every 64 polls end a thread's turn, every 1024 a nap. */
+/* Ranks may outnumber cores: a thread yields every 64 polls, and sleeps every 1024. */
 LANE_FN void lane_rest(const lane_t &lane)
 {
     const struct timespec nap = {0, 20000};

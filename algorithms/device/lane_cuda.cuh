@@ -80,7 +80,7 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
     return __reduce_add_sync(0xffffffffu, x);
 }
 
-/* One waiting lane per scratch reads the host's words, every LANE_LOOK_NS, since such reads delay data on the link.
+/* Reads of the host's words delay data on the link, so one waiting lane per scratch reads them, every LANE_LOOK_NS.
  * ALG_LOOK_OFFSET has the time, or LANE_STOP: kernels leave, and the scratch is not reused (scratch_end.c). A warp
  * reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
@@ -132,7 +132,7 @@ LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t c
     control->wait_beat = now;
 }
 
-/* Returns the deadline, 0 (none) or LANE_STOP. `own`: alg_team_t.own. */
+/* Returns the deadline, 0 (none) or LANE_STOP. */
 LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
@@ -164,8 +164,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane acts for those of its warp that came together. Arguments by value: a team's address would slow the
- * caller. */
+/* One lane acts for those of its warp that call together. A team's address as argument would slow the caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_ptx.cuh - all PTX of kernels except bulk copies (bulk_ptx.cuh). Contracts: lane.h. tests/emulator/ has the same
- * functions.
+ * lane_ptx.cuh - all PTX of kernels except bulk copies (bulk_ptx.cuh). tests/emulator/ has the same functions.
  */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
-/* The wait returns at once without the launch attribute. The branch on `held`, never 0, stops the assembler from moving
- * arithmetic behind the wait. */
+/* Without the launch attribute the wait returns at once. The branch on `held`, never 0, keeps arithmetic before it. */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -19,8 +17,8 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* The assembler would compute the address at its use, after a wait. It cannot see that this shuffle returns the lane's
- * own value. */
+/* Otherwise the assembler would compute the address at its use, after a wait. It cannot see that this shuffle returns
+ * the lane's own value. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -34,14 +32,13 @@ LANE_FN void lane_keep_same(uint32_t &x)
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
-/* The input is constant while the kernel runs, except for this lane's stores. */
+/* Constant while the kernel runs, except for this lane's stores. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;
     return vec16_t{{v.x, v.y, v.z, v.w}};
 }
 
-/* Reads L2; the compiler does not move it. */
 LANE_FN vec16_t lane_load_relaxed(const void *p)
 {
     vec16_t v;
@@ -52,14 +49,14 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* Relaxed to keep its place: the assembler would sink a plain load below its user's branch. A load behind a branch or
- * predicate would wait for earlier loads: 0.2 us of a short message. */
+/* A load behind a branch or predicate would wait for earlier loads: 0.2 us of a short message. Relaxed, since the
+ * assembler would sink a plain load below its user's branch. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
 }
 
-/* Results leave L2 before staging and scratch. */
+/* L2 evicts results before staging and scratch. */
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
     __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));
@@ -111,7 +108,7 @@ LANE_FN void lane_rearm_word(void *p)
     *(uint32_t *)p = SENTINEL;
 }
 
-/* A weak store; a load past L1, which peers' stores do not invalidate. */
+/* A weak store; lane_copy_in loads past L1, which peers' stores do not invalidate. */
 LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
@@ -123,7 +120,6 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* Cumulative over the warp's stores before lane_warp_sync. One fence serves the flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -134,7 +130,6 @@ LANE_FN void lane_raise(void *p, uint64_t value)
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
 }
 
-/* A later lane_warp_sync extends the acquire to the warp. */
 LANE_FN uint64_t lane_flag(const void *p)
 {
     uint64_t w;
@@ -182,7 +177,7 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     return w;
 }
 
-/* Aligned to 16 bytes. */
+/* Of two neighbouring words, aligned to 16 bytes. */
 LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
 {
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(p) : "memory");
@@ -216,7 +211,6 @@ LANE_FN uint8_t *lane_shared()
     return lane_memory;
 }
 
-/* ns. */
 LANE_FN uint64_t lane_now()
 {
     uint64_t now;

@@ -3,16 +3,15 @@
  * launch.h - from an algorithm's `run` to its kernels and descriptors.
  *
  * An algorithm is a struct. Its `run(lane, team, call)` is a kernel's code for one lane: run<TYPE, OPS, N, WHOLE>
- * reduces, run<N, WHOLE, EACH> moves data, whose count is in bytes.
+ * reduces, run<N, WHOLE, EACH> moves data, with counts in bytes.
  *   TYPE, OPS   an alg_type_t; an ops_kind
  *   N           the ranks; above EXACT_RANKS their upper bound
  *   WHOLE       kernel_call_is_whole
  *   EACH        the input has a block per rank
- * Other members: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a block that one kernel takes;
+ * Other members: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a rank's block in one kernel;
  * max_bytes and shape, as in alg_algorithm_t with the collective as first argument.
  *
- * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. Compiled for CUDA they define
- * NAME_launch and NAME_preload, for the CPU device the descriptors that refer to them.
+ * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -29,13 +28,11 @@ template <class A> constexpr bool SPARE_BLOCKS = false;
 /* Short calls have places (places.h). */
 template <class A> constexpr bool HAS_PLACES = false;
 template <class A> constexpr bool BULK_MESSAGES = false;
-/* A block's shared memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
-/* `launch` enqueues a call's kernels, or runs them on the CPU device; `preload` loads all of A's. The namespace keeps
- * the versions for CUDA and the CPU device apart. */
+/* The namespace keeps the versions for CUDA and the CPU device apart. */
 namespace
 {
 
@@ -92,11 +89,11 @@ template <class A> struct mover {
 
 } // namespace
 
-/* ---- Entries and descriptors (registry.def). K: for example reducer<A> */
+/* ---- Entries and descriptors (registry.def) */
 
 #ifdef __CUDACC__
 
-#ifdef ALG_ONE_TYPE /* dispatch.h */
+#ifdef ALG_ONE_TYPE
 #define ALG_ENTRIES(name, K) \
     template kernel_t<K::argument> reduce_kernel_of_type<K::algorithm, K::argument, ALG_ONE_TYPE>(int, uint32_t, bool);
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_cpu.h - kernels and their launch on the CPU device, where a block is a thread.
+ * launch_cpu.h - kernels and their launch on the CPU device.
  */
 #ifndef SHUNT_LAUNCH_CPU_H
 #define SHUNT_LAUNCH_CPU_H
@@ -41,8 +41,8 @@ template <class P> static void *launch_block_main(void *argument)
     return NULL;
 }
 
-/* Runs block 0 here and the others in threads, to their end; an alg_status_t. Peers would wait for a block that has no
- * thread, so the call is aborted. counted: a collective, after `call` others. */
+/* Runs block 0 here and the others in threads, to their end; an alg_status_t. If a thread does not start, peers would
+ * wait for its block, so the call is aborted. counted: a collective, after `call` others. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)
@@ -66,7 +66,7 @@ static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &w
     return status == ALG_STATUS_OK ? ALG_STATUS_ABORTED : (int)status;
 }
 
-/* `calls`: the kernel's collectives, which peers read once it has ended (lane_missed). */
+/* calls: the kernel's collectives. Peers read the number of ended ones (lane_missed). */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *)

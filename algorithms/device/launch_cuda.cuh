@@ -8,7 +8,6 @@
 #include "algorithms/device/grid.h"
 #include "algorithms/device/kernel_call.h"
 
-/* P: one kernel_call_t or several. */
 template <class P> using kernel_t = void (*)(alg_team_t, P);
 
 #include "algorithms/device/start_cuda.cuh"
@@ -31,8 +30,8 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-/* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the previous kernel drains, or when that
- * kernel allows it (lane_begin). Priority: beside matrix products, these blocks take the next free place. */
+/* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the previous kernel drains, or once it allows that
+ * (lane_begin). Priority: beside matrix products, these blocks take the next free place. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
                        size_t shared_bytes, void *stream)
@@ -47,7 +46,6 @@ static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what
     return start_kernel(kernel, launch, *team, what);
 }
 
-/* `calls`: for the CPU device. */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *stream)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_reduce.cu, list_move.cu),
- * with one launch. On the link they act like separate calls (places.h).
+ * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_reduce.cu, list_move.cu).
+ * On the link they act like separate calls (places.h).
  */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H
@@ -21,8 +21,8 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
     return list;
 }
 
-/* The first call's number. Block 0 adds all calls' units, less the other blocks' shares: until all have left, the
- * shares' top bit is set, and the number is list.count - 1 too high. */
+/* The first call's number. When block 0 leaves, it adds all calls' units, less the other blocks' shares. From then
+ * until all have left, the shares' top bit is set, and the number is list.count - 1 too high. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
     const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
@@ -37,7 +37,7 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* A warp's position. A row is a vector per lane; warps take the rows of all calls in turn. */
+/* A warp's position; warps take the rows of all calls in turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -86,7 +86,6 @@ int alg_list_move_launch(const alg_team_t *team, const alg_call_t *call, void *s
 int alg_list_move_preload(uint32_t nranks);
 }
 
-/* The parts from `first` on. Arguments: parts_make. */
 static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, const kernel_call_t &common,
                                uint32_t first, uint32_t most_threads)
 {
@@ -141,7 +140,7 @@ template <class A> struct list_reducer {
     }
 };
 
-/* Its kernels (EACH) also serve an input of one block. */
+/* Its kernels (EACH) also serve inputs of one block. */
 template <class A> struct list_mover {
     typedef A algorithm;
 
@@ -160,8 +159,7 @@ template <class A> struct list_mover {
     }
 };
 
-/* K: for single calls (reducer or mover). S: for short calls of ONLY_RANKS ranks; K again if there are none. LAUNCH,
- * PRELOAD: lists. */
+/* K: for single calls (reducer or mover). S: for short calls of ONLY_RANKS ranks, or K. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)
@@ -176,7 +174,7 @@ struct listed : K {
         if (call->part_count > 0)
             return LAUNCH(team, call, stream);
 #endif
-        /* Without CUDA a launch is cheap. */
+        /* On the CPU device a launch is cheap. */
         return parts_launch_apart(call, [team, stream](const alg_call_t *one) {
             typedef typename S::algorithm A;
             const bool is_short = team->nranks == (uint32_t)ONLY_RANKS<A> && places_serve(team, one) &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mark.h - how a reader recognizes that a value has arrived. Scratch is all-ones before, so a value must not be:
+ * mark.h - how a reader recognizes that a value has arrived. Scratch is all-ones before, so no value that travels is:
  *
  *   MARK_WORD    floats up to 32 bits: an all-ones word holds only NaN, and still does without its top bit
  *   MARK_DOUBLE  fp64: likewise, of 8 bytes
@@ -25,8 +25,8 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
-/* Escapes cost up to 1.7 times (docs/lab/results/ones-4-h200.csv), and -1 is common. With WHITE only 0xff9d7fd3 and
- * 0xff9d7fd2 need them, with which programs do not fill memory (docs/lab/proofs.md). */
+/* Escapes cost time, and -1 is common. With WHITE only 0xff9d7fd3 and 0xff9d7fd2 need them, which are rare
+ * (docs/lab/proofs.md). */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 
 LANE_FN void mark_whiten(vec16_t &v)
@@ -86,7 +86,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* If so, call mark_unescape; then, in any case, mark_whiten. */
+/* If so, call mark_unescape; in any case, then mark_whiten. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

@@ -2,9 +2,9 @@
 /*
  * notice.h - a notice tells a peer that gets no data from this rank that this rank is in the call.
  *
- * With a root some pairs (in rooted/ all) exchange no data, and a root could store into a half that a slow peer still
- * reads (algorithm.h). So they exchange a vector of zeros in the call's half, and wait for it at the call's end: a
- * rank's first block, a lane per peer.
+ * Without it a root that hears nothing from a slow peer could store into a half that the peer still reads
+ * (algorithm.h). In rooted calls a rank puts a vector of zeros into the call's half at each peer that gets no data from
+ * it (in rooted/ at every peer). Its first block waits for the peers' notices at the call's end.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -19,11 +19,11 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 }
 
 typedef struct notices {
-    uint64_t at;       /* from the scratch's start, without the call's half */
+    uint64_t at;       /* offset in the scratch, without the call's half */
     uint32_t to, from; /* ranks (bits) that get one; that send one */
 } notices_t;
 
-/* Bit r of sent (received): there is data for (from) rank r. */
+/* sent, received: ranks (bits) that get data from this rank; that send it data. */
 LANE_FN notices_t notices_make(const alg_team_t &team, uint64_t at, uint32_t sent, uint32_t received)
 {
     const uint32_t others = ((1u << team.nranks) - 1) & ~(1u << team.rank);
@@ -40,7 +40,7 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Waits for all, then re-arms: a notice that came later would look like data of a later call. False: the wait was
+/* Waits for each notice and re-arms it: one left behind would look like data of a later call. False: the wait was
  * broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parts.h - several broadcasts, or reduces, in one kernel: parts of a call (alg_call_t.parts), each served by `run`
- * like a call, with its own blocks. Other ranks may make them one by one (series.h).
+ * with its own blocks. Other ranks may make them one by one (series.h).
  *
- * ALG_ENTRIES of a parts_reducer or parts_mover serves calls with and without parts. It needs one of reducer<A> in the
- * same file, which defines the kernels for calls without.
+ * ALG_ENTRIES of a parts_reducer also needs one of reducer<A> in its file, for calls without parts.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
@@ -12,7 +11,7 @@
 #include "algorithms/device/launch.h"
 
 typedef struct parts {
-    kernel_call_t call; /* common to all */
+    kernel_call_t call;
     uint32_t count;
     uint32_t end[ALG_MAX_RANKS]; /* the block after each part's last */
     alg_part_t part[ALG_MAX_RANKS];
@@ -28,7 +27,7 @@ LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part
     return call;
 }
 
-/* This block's part, to which it restricts the lane. */
+/* This block's part; restricts the lane to the part's blocks. */
 LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 {
     uint32_t i = 0;
@@ -38,11 +37,11 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
     return parts_one(p.call, p.part[i]);
 }
 
-/* Three or more ranks share kernels: there are many to compile. */
+/* Three or more ranks share kernels, to compile fewer. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
-/* Each part gets a block, and by its length a share of the others. common: the call in the kernel's units.
- * most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
+/* Each part gets a block, and by its length a share of the others. common: the call in the kernel's units. most_bytes:
+ * alg_algorithm_t.part_bytes. */
 static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &common, uint32_t most_threads,
                                  uint64_t most_bytes)
 {
@@ -75,13 +74,13 @@ static inline bool parts_are_whole(const kernel_call_t &common, const alg_part_t
 
 static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team, const parts_t &p, void *stream)
 {
-    /* All parts' limits start at once, but another rank may make the calls one by one. */
+    /* All parts' time limits start at once, but another rank may make the calls one by one. */
     alg_team_t patient = *team;
     patient.limit = lane_limit_times(patient.limit, p.count);
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* Runs alone(call), or alone(part) for each part, where the grid has fewer blocks than parts. */
+/* Runs alone(call), or alone(part) for each part if the grid has fewer blocks than parts. */
 template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
 {
     if (call->part_count == 0)
@@ -131,7 +130,6 @@ template <class A> struct parts_reducer {
     }
 };
 
-/* Parts are broadcasts, so EACH is false. */
 template <class A> struct parts_mover {
     typedef A algorithm;
     static constexpr part_bytes_t PART_BYTES = A::segment_bytes;

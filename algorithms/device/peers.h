@@ -20,7 +20,7 @@ LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
     return j + (j >= team.rank);
 }
 
-/* Position of `rank` among all but `owner`; inverse of other_rank. */
+/* Inverse of other_rank: the position among all but `owner`. */
 LANE_FN uint32_t other_place(uint32_t rank, uint32_t owner)
 {
     return rank - (rank > owner);

@@ -9,10 +9,9 @@
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* A kernel for N ranks serves N ranks if N <= EXACT_RANKS, else up to N. */
+/* Kernels for up to this many ranks serve exactly their number; others also serve fewer. */
 enum { EXACT_RANKS = 4 };
 
-/* Kinds of kernels: sum and avg; max and min; the others, by a switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -20,23 +19,22 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* Unsigned types use the signed kernels; ordering_of and reduce_average_integers treat the differences. */
+/* Unsigned types use the signed kernels: ordering_of and reduce_average_integers treat the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* An average first divides each float by this power of two, so that the sum is in range if the average is. */
+/* An average first divides floats by this, so that the sum is in range if the average is. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
     return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
 }
 
-/* a[i] = a[i] op v[i]; a sum adds v[i] * scale. */
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* In fp32 a shorter type times a power of two is exact. Elsewhere one rounding instead of two would make the order
+    /* A shorter type times a power of two is exact in fp32. For others one rounding instead of two would make the order
      * of two ranks matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
@@ -48,7 +46,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* Selects words: the compiler would put selected vectors in memory. */
+/* Words, since the compiler would put selected vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -58,9 +56,9 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* Xored with a vector's words before and after max (even and odd words apart, for types of 8 bytes), it gives the
- * call's order. Floats: the sign bit makes max a min. Integers: the sign bit maps unsigned to signed, ~x makes max a
- * min. */
+/* Masks of even and odd words, which differ in 8-byte types. Xored with a signed max's operands and result, they give
+ * the call's operator: for floats the sign bit makes it a min; for integers the sign bit maps unsigned to signed, and
+ * ~x makes it a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -82,7 +80,7 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* Joins in rank order. own: this rank's value; x: the others', in rank order. Sums are of values times `scale`. */
+/* own: this rank's value; x: the others', in rank order. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
@@ -98,14 +96,12 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
-        /* x[r] if r < rank, x[r - 1] if r > rank */
         const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
         if (N <= EXACT_RANKS || r < nranks)
             reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other), scale);
     }
 }
 
-/* Undoes a minimum's mirroring; gives NaN one pattern. */
 template <int TYPE, int OPS>
 LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
 {
@@ -131,7 +127,7 @@ template <int TYPE, int N>
 LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks,
                                      alg_type_t type)
 {
-    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* dividing by a constant is cheap */
+    const uint32_t n = N <= EXACT_RANKS ? N : nranks;
     if (is_unsigned(type)) {
         LANE_UNROLL
         for (int i = 0; i < element<TYPE>::COUNT; i++)
@@ -143,7 +139,6 @@ LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>
         a[i] = op_divide<false>(a[i], n);
 }
 
-/* This rank's input times its scalar, rounded to the type. */
 template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
 {
     typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];

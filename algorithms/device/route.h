@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - who sends to whom in a collective, except all-reduce. Senders give each taker its own block, or all the
+ * route.h - who sends to whom in a collective, except all-reduce. A sender gives each taker its own block, or all the
  * same.
  */
 #ifndef SHUNT_ROUTE_H
@@ -23,7 +23,7 @@ LANE_FN bool route_has(uint32_t set, uint32_t rank)
     return set >> rank & 1;
 }
 
-/* The senders' buffers have a block per rank, in rank order. */
+/* Inputs have a block per rank, in rank order. */
 LANE_HOST_FN constexpr bool route_input_has_blocks(int collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segments.h - the kernels of a call: one, or where a block does not fit the scratch, one per segment.
+ * segments.h - a call's kernels: one, or if a rank's block does not fit the scratch, one per segment.
  */
 #ifndef SHUNT_SEGMENTS_H
 #define SHUNT_SEGMENTS_H
@@ -40,7 +40,7 @@ static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
     return k;
 }
 
-/* A segment's bytes: whole pages, or `most`; the last may be shorter. */
+/* Bytes of a segment: whole pages, or `most`; the last may be shorter. */
 static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
 {
     const uint64_t page = 4096, segments = (bytes - 1) / most + 1;
@@ -49,7 +49,7 @@ static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
     return segment < most ? segment : most;
 }
 
-/* The kernel serves roots first..last of a series, or none; slots of its broadcasts have `most` bytes. */
+/* The kernel serves roots first..last of a series, if any. Slots of broadcasts then have `most` bytes. */
 static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
 {
     call.series = series_of(call.collective, first, last);
@@ -57,7 +57,7 @@ static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, u
         call.slot_vectors = (uint32_t)(most / VEC);
 }
 
-/* launch(kernel call) for each segment, up to `most` bytes of a block, until an error (not 0). */
+/* most: bytes of a rank's block in a segment. */
 template <class F> static int segments_launch(const kernel_call_t &whole, uint64_t most, F launch)
 {
     const uint64_t width = alg_type_bytes(whole.type), bytes = whole.count * width;

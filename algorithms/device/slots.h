@@ -2,9 +2,8 @@
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *
- * Every scratch has, at the same place, nranks - 1 slots of `vectors` vectors, one per peer in rank order; a second set
- * may follow. A peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`, when the
- * epoch is known.
+ * Every scratch has, at the same place, a slot of `vectors` vectors per peer, in rank order; a second set may follow. A
+ * peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`, when the epoch is known.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -13,26 +12,25 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
-/* Vectors that a lane of N ranks loads and polls together. With two, 512 threads are as fast as 1024, and two such
- * blocks fit a multiprocessor. More ranks: not measured. */
+/* Vectors that a lane polls together. With two, 512 threads are as fast as 1024, and two such blocks fit a
+ * multiprocessor. More ranks: not measured. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t SLOTS_ROWS = N == 2 ? 2 : 1;
 #else
 template <int N> constexpr uint32_t SLOTS_ROWS = 2;
 #endif
 
-/* Data, then for MARK_ESCAPE an escape word per vector. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-/* k: position after the lane's first vector; the second set is at k + second_set(). */
+/* k: offset from the lane's first vector; the second set is at k + second_set(). */
 template <mark_t MARK, int N> struct slots {
-    uint8_t *to[N]; /* [i]: this rank's slot at the rank i places after; [0] is unused */
+    uint8_t *to[N]; /* [i]: at the i-th rank after this one; [0]: unused */
     uint8_t *from;
-    uint8_t *to_word[N]; /* the same for escape words */
+    uint8_t *to_word[N];
     uint8_t *from_word;
     uint32_t vectors, nranks;
 
@@ -66,7 +64,7 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* With two ranks, registers are too few for the rare escape words' addresses. */
+    /* With two ranks registers are too few to hold the rarely used addresses of escape words. */
     LANE_FN uint64_t held()
     {
         if (N == 2)
@@ -102,7 +100,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* To the rank i places after this one. input.h cleans all but integers. */
+    /* To the i-th rank after this one. input.h has cleaned x, unless MARK_ESCAPE. */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
@@ -131,14 +129,14 @@ template <mark_t MARK, int N> struct slots {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Waits for slots j with `wanted >> j & 1`, polled together so that loads overlap. False: the wait was broken. */
+    /* Waits for the slots in `wanted` (bits), polled together so that loads overlap. False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
         return take_rows(lane, team, {wanted}, k, 0, row);
     }
 
-    /* ROWS vectors, `stride` apart, each with its `wanted`. */
+    /* The same of ROWS vectors, `stride` apart. */
     template <uint32_t ROWS, int WIDTH>
     LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, const uint32_t (&wanted)[ROWS], uint32_t k,
                            uint32_t stride, vec16_t (&x)[ROWS][WIDTH]) const
@@ -208,8 +206,8 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* Re-arms the data of the slots in `wanted`, when all have been taken (a take re-arms escape words itself). The
-     * last step, since no rank waits for it. */
+    /* Re-arms the data of slots in `wanted`, after all were taken; taking re-arms escape words. Last, since no rank
+     * waits for it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

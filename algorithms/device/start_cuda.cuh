@@ -7,7 +7,7 @@
 
 #include "transport/transport.h"
 
-/* `launch`: all but the kernel. A cudaError_t. */
+/* launch: all but its kernel. A cudaError_t. */
 template <class P>
 static int start_kernel(kernel_t<P> kernel, net_launch_t launch, const alg_team_t &team, const P &what)
 {

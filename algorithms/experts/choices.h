@@ -11,17 +11,17 @@
 enum { CHOICE_NONE = 0xffff };
 static const uint64_t QUAD_NONE = ~UINT64_C(0);
 
-/* An expert, or CHOICE_NONE. No branches: the loads of several choices overlap. */
+/* Without branches: the loads of several choices overlap. */
 LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k)
 {
     const bool is = k < c.call.top_k;
     const uint64_t at = (uint64_t)token * c.call.top_k + (is ? k : 0);
     const uint32_t *const low = (const uint32_t *)c.call.choices + (at << c.call.wide), *const high = low + c.call.wide;
-    const uint32_t e = *low, above = *high; /* int32_t: `high` is `low` */
+    const uint32_t e = *low, above = *high; /* int32_t: the same word */
     return is && e < c.experts && (!c.call.wide || above == 0) ? e : (uint32_t)CHOICE_NONE;
 }
 
-/* QUAD_NONE behind the own tokens. */
+/* QUAD_NONE behind this rank's tokens. */
 LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t i)
 {
     const uint32_t token = divide(i, c.by_quads), quad = i - token * c.quads;
@@ -44,7 +44,7 @@ LANE_FN uint32_t choice_rank(const experts_call_t &c, uint32_t expert)
     return (uint32_t)(expert * c.local_inverse >> 32);
 }
 
-/* The ranks (bits) that want an own token. Warp-wide. */
+/* Bits: ranks that the token chose. Warp-wide. */
 LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token, const share_t &s)
 {
     uint32_t own = 0, ranks = 0;
@@ -58,11 +58,10 @@ LANE_FN uint32_t choice_ranks(const experts_call_t &c, uint32_t token, const sha
     return ranks;
 }
 
-/* A block's shared memory. */
 typedef struct table {
-    uint32_t *tokens; /* [ALG_MAX_RANKS]: of each rank */
-    int32_t *rows;    /* of the units that the block serves: [unit][keys], or ROUTE_NONE */
-    uint64_t *quads;  /* [source rank][most_tokens][quads]; QUAD_NONE: no such token */
+    uint32_t *tokens; /* [ALG_MAX_RANKS] */
+    int32_t *rows;    /* rows of `out`: [unit of this block][keys]; ROUTE_NONE: none */
+    uint64_t *quads;  /* [source rank][most_tokens][quads]; QUAD_NONE: no token */
 } table_t;
 
 LANE_HOST_FN uint32_t table_bytes(const experts_call_t &c, uint32_t warps)
@@ -79,7 +78,7 @@ LANE_FN table_t table_of(const experts_call_t &c, uint8_t *shared, uint32_t warp
     return t;
 }
 
-/* All ranks' choices and numbers of tokens. Block-wide. */
+/* Block-wide. */
 LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                         const table_t &t)
 {
@@ -98,7 +97,7 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
-    /* The last lanes first: they have the fewest quads. */
+    /* The last lanes have the fewest quads. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
         if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;
@@ -135,7 +134,7 @@ LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place
     return has;
 }
 
-/* Tokens that chose the expert, of ranks before `source` and of its first `end`. Warp-wide. */
+/* Tokens that chose the expert, of ranks before `source` and the first `end` of `source`. Warp-wide. */
 LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t source, uint32_t end,
                              const share_t &s)
 {
@@ -157,7 +156,7 @@ LANE_FN bool table_token_is_here(const alg_team_t &team, const experts_call_t &c
     return here;
 }
 
-/* Of a rank, those before `end` with a choice here. Warp-wide. */
+/* Tokens of `source` before `end` with a choice here. Warp-wide. */
 LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                                     uint32_t end, const share_t &s)
 {
@@ -168,7 +167,7 @@ LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t
 }
 
 /* The row of `out` for a token's key (expert-major a choice, rank-major 0); -1: none. A token that chose an expert
- * twice has one row there, so an expert's rows suffice. Warp-wide. */
+ * twice has one row there, so rows suffice. Warp-wide. */
 LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                           uint32_t token, uint32_t key, const share_t &s)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine.cu - the experts' rows back to their tokens' ranks, weighed and added. Two data paths; a rank's number of
- * tokens, which all ranks know, chooses one (experts_most_rows; why: docs/lab/experts.md).
+ * combine.cu - experts' rows back to their tokens' ranks, weighed and added. A rank's number of tokens, which all ranks
+ * know, chooses one of two data paths (experts_most_rows; why: docs/lab/experts.md):
  *
- *   rows   each expert's row -> its slot at the token's rank -> weighed and added there in the order of choices,
- *          rounded once: the bits of NVIDIA's library. Rank-major: a row of each rank, in the order in which the token
- * chose them sums   a token's rows on a rank, weighed and added -> the fp32 sum in two slots at the token's rank ->
- * added there in rank order. One more trip: the weights go ahead in the header
+ *   rows   each row -> its slot at the token's rank -> weighed and added in the order of choices, rounded once: the
+ *          bits of NVIDIA's library. Rank-major: a row per rank, in the order in which the token chose them
+ *   sums   a rank's fp32 sum of a token's weighed rows -> two slots at the token's rank -> added in rank order. One
+ *          more trip: weights go ahead in the header
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct term {
     float weight;
 } term_t;
 
-/* Of one token, in shared memory, per warp. */
+/* The terms of one token, in a warp's shared memory. */
 typedef struct terms {
     term_t *term;
     uint32_t count;
@@ -58,14 +58,14 @@ template <int TYPE> struct experts_combine {
         return terms_t{(term_t *)shared + s.warp * c.terms, 0};
     }
 
-    /* This rank's rows of a token of rank `home`. Warp-wide, as is the result. */
+    /* This rank's rows of a token of rank `home`. Warp-wide. */
     LANE_FN static bool load_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   uint32_t home, uint32_t token, bool sums, const share_t &s, terms_t &t)
     {
         const route_entry_t *const entries = routes_of_token(c, routes_of(c), home, token);
         uint32_t count = 0;
         bool broken = false;
-        lane_warp_sync(); /* the warp has read its last ones */
+        lane_warp_sync(); /* the warp has read the previous terms */
         for (uint32_t k = s.in_warp; k < c.keys && !broken; k += s.width) {
             const route_entry_t e = entries[k];
             t.term[k] = term_t{e.row, slot_of(c, team.rank, token, e.choice), home, 1};
@@ -84,7 +84,7 @@ template <int TYPE> struct experts_combine {
         return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
     }
 
-    /* Past the last term the batch's first, so every load is valid. */
+    /* Returns the batch's first term behind the last one, so every load is valid. */
     LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
     {
         return t.term[first + b < t.count ? first + b : first];
@@ -144,8 +144,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* SUM_VECTORS for each vector of the row. All first ones lie before all second ones, so a warp's stores are
-     * contiguous. */
+    /* Of a row's sums all first vectors precede all second ones: a warp stores contiguously. */
     LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
     {
         float sum[COUNT];
@@ -159,7 +158,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* What this rank has of the peers' tokens; staged also of its own. */
+    /* Sends for the peers' tokens; staged also for this rank's. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                              uint8_t *shared, const uint32_t (&tokens)[ALG_MAX_RANKS])
     {
@@ -213,7 +212,7 @@ template <int TYPE> struct experts_combine {
         lane_warp_sync();
     }
 
-    /* The ranks (bits) with rows of an own token. */
+    /* Bits: ranks with rows of the token. */
     LANE_FN static uint32_t ranks_of(const alg_team_t &team, const experts_call_t &c, uint32_t token)
     {
         const route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;
@@ -223,13 +222,12 @@ template <int TYPE> struct experts_combine {
         return ranks;
     }
 
-    /* Polled together. */
     LANE_FN static bool take_batch(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                    const terms_t &t, uint32_t first, uint32_t v, vec16_t (&x)[BATCH])
     {
         lane_wait_begins(lane);
         for (;;) {
-            uint32_t missing = 0; /* ranks, as bits; one whose part is here may have left */
+            uint32_t missing = 0; /* bits: ranks still needed; others may have left */
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
                 const term_t &term = term_of(t, first, b);
@@ -333,7 +331,7 @@ template <int TYPE> struct experts_combine {
             terms_t t = terms_of(c, shared, s);
             if (!sums)
                 load_terms(team, c, p.unit, s, t);
-            else if (!room_is_staged(c)) /* this rank's own weights need no wait */
+            else if (!room_is_staged(c)) /* this rank's weights need no wait */
                 load_rows(lane, team, c, room, team.rank, p.unit, true, s, t);
             const uint32_t ranks = sums ? ranks_of(team, c, p.unit) : 0;
             for (uint32_t v = p.first; !broken && v < p.end; v += s.width) {
@@ -348,7 +346,7 @@ template <int TYPE> struct experts_combine {
             if (lane_warp_any(broken))
                 return false;
         }
-        /* A call hears from every rank (algorithm.h), also from one without rows here. */
+        /* A call hears from every rank (algorithm.h), also from one without rows. */
         uint32_t tokens;
         for (uint32_t r = lane.thread; lane.block == 0 && !broken && r < c.nranks; r += lane.threads)
             broken = r != team.rank && !header_tokens(lane, team, c, room, r, tokens);
@@ -363,7 +361,7 @@ template <int TYPE> struct experts_combine {
         lane_begin((uintptr_t)team.own, 0);
         const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            /* Loaded while the call's number is. */
+            /* Loaded before the call's number is known. */
             const header_pair_t pair = header_load(c, first);
             uint32_t tokens[ALG_MAX_RANKS];
             LANE_UNROLL

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.cu - each token's row to the experts that it chose (docs/lab/experts.md).
- *
- * Data path: own row -> its slot at each rank that wants it -> its places in `out` there. A row crosses a link once.
- * Choices go ahead in the header; from those of all ranks the receiver finds the places (choices.h) while the rows are
- * under way.
+ * dispatch.cu - each token's row to its experts: row -> its slot at each rank that wants it -> its places in `out`. A
+ * row crosses a link once. Choices go ahead in the header; from all ranks' choices the receiver finds the places while
+ * rows are under way (docs/lab/experts.md).
  *
  * A block sends its part before it receives, so no waiting block keeps another one from sending.
  */
@@ -26,7 +24,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     typedef row_source<RECIPE> source_t;
 
-    /* Loaded while the call's number is. */
+    /* Loaded before the call's number is known. */
     typedef struct early {
         uint64_t quad;
         header_pair_t pair;
@@ -93,7 +91,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* This round's rows of `out`. Block-wide. */
+    /* Finds the rows in `out` of this round's units. Block-wide. */
     LANE_FN static void find_rows(const alg_team_t &team, const experts_call_t &c, const table_t &t, const share_t &s,
                                   uint32_t first, uint32_t units)
     {
@@ -113,7 +111,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
     }
 
-    /* Where an own token's choices have their rows, closed up; one lane per choice. */
+    /* Notes where the rows of a token's choices are, without gaps; a lane per choice. */
     LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                      const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -133,7 +131,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The same of its ranks, in the order of its choices; one lane per term. */
+    /* The same per rank, in the order of choices; a lane per term. */
     LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                    const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -152,7 +150,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* By the warp with a unit's first piece: routes for combine, and rank-major choices and weights. */
+    /* The warp with a unit's first piece notes routes, and rank-major choices and weights. */
     LANE_FN static bool note_unit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   const table_t &t, const int32_t *rows, uint32_t source, uint32_t token,
                                   const share_t &s)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * experts.c - a group's memory, and the launches of dispatch and combine.
- */
+/* experts.c - a group's memory, and the launches of dispatch and combine. */
 #include "algorithms/experts/experts.h"
 
 #include "algorithms/experts/parts.h"
@@ -35,7 +33,7 @@ uint32_t alg_experts_staged(const alg_experts_shape_t *shape)
     return staged;
 }
 
-/* One block per multiprocessor takes half its places: kernels of other communicators fit beside it. */
+/* One block takes half of a multiprocessor's places, so kernels of other communicators fit beside it. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most)
 {
     return most > 0 && most < multiprocessors ? most : multiprocessors;

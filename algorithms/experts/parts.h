@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * parts.h - what the kernels' files give to experts.c, which is C.
- */
+/* parts.h - what the kernels' files give to experts.c, which is C. */
 #ifndef SHUNT_EXPERTS_PARTS_H
 #define SHUNT_EXPERTS_PARTS_H
 
@@ -11,7 +9,6 @@
 extern "C" {
 #endif
 
-/* Of one room on a rank. */
 uint64_t alg_experts_room_bytes(const alg_experts_shape_t *shape);
 
 int alg_experts_dispatch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch. Functions that
- * wait return false when the wait was broken.
+ * wait return false if the wait was broken.
  *
- *   headers   of each source rank: its number of tokens, their choices and weights. Half of each 8-byte word is the
- *             call's number, which shows arrival; never armed again
- *   slots     of row_bytes each, all-ones until their vectors arrive (mark.h), armed again by the lane that takes them.
- *             Dispatch and rank-major: one for each token of each source rank; else combine.cu
- *   escapes   a word for each vector that dispatch sends
+ *   headers   per source rank: number of tokens, choices, weights. Half of each 8-byte word is the call's number,
+ *             which shows arrival
+ *   slots     of row_bytes, all-ones until a vector arrives (mark.h); the lane that takes it re-arms it. Dispatch and
+ *             rank-major: one per source rank and token; else combine.cu
+ *   escapes   a word per vector of a dispatch
  *
- * Calls that are not staged count in the word at ALG_EPOCH_OFFSET and take two rooms in turn. In each, a rank hears
- * from every rank, so the rule of two halves holds (algorithm.h). Staged calls have a count of their own and take the
- * other rooms in turn. Their sender waits for credit: the number of calls that a peer has received in that room. A rank
- * is then its own peer, since the program may change its buffers before it receives.
+ * Calls that are not staged take two rooms in turn, by the rule of two halves (algorithm.h). Staged calls have a count
+ * and rooms of their own. Their sender waits for credit: how many calls a peer has received in that room. A rank is
+ * then its own peer, since the program may change its buffers before it receives.
  */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
@@ -23,8 +22,8 @@
 #include "algorithms/experts/experts.h"
 #include "algorithms/experts/share.h"
 
-/* 8-byte words in the control page: count of staged calls; for each staged room, its blocks that have received, and
- * each peer's credit. */
+/* In the control page, 8 bytes each: staged calls; per staged room its blocks that have received, and each peer's
+ * credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
     ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,
@@ -35,7 +34,7 @@ static_assert((int)ROOM_SENT_OFFSET >= (int)ALG_MAILBOX_OFFSET + 8 * (int)ALG_MA
               "words of the control page overlap");
 static_assert((int)ROOM_WORDS_END <= (int)ALG_CONTROL_BYTES, "rooms' words leave the control page");
 
-/* 16 bytes carry four choices (a quad), or two weights. */
+/* 16 bytes carry a quad (four choices) or two weights. */
 LANE_HOST_FN uint32_t room_quads(uint32_t top_k)
 {
     return (top_k + 3) / 4;
@@ -46,19 +45,18 @@ LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
     return (top_k + 1) / 2;
 }
 
-/* Offsets in a room; the group's shape determines them. */
 typedef struct room_map {
-    uint64_t header_bytes; /* of a source rank */
+    uint64_t header_bytes; /* per source rank */
     uint64_t weights;      /* in a header */
-    uint64_t slots;        /* how many */
+    uint64_t slots;
     uint64_t rows, escapes, bytes;
 } room_map_t;
 
 enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
-enum { ROOM_USUAL_TOP_K = 8 }; /* fp32 rows have slots for so many choices */
+enum { ROOM_USUAL_TOP_K = 8 }; /* choices with slots for fp32 rows */
 
-/* Up to so many rows, a sum's extra trip (1.3 us) costs more than it saves: 32 of 128 rows with 8 choices on two ranks,
- * of 14 KiB at 360 GB/s. */
+/* A sum's extra trip takes 1.3 us. With so many rows (8 choices, two ranks) sums save the crossing of 32 rows: as long,
+ * at 14 KiB a row and 360 GB/s. */
 enum { ROOM_FEW_ROWS = 128 };
 
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
@@ -84,21 +82,21 @@ static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
 typedef struct experts_call {
     alg_experts_call_t call;
     room_map_t map;
-    uint32_t staged; /* rooms */
+    uint32_t staged;
     uint32_t nranks, most_tokens, row_bytes;
     uint32_t experts, local;
-    uint64_t local_inverse;                /* ceil(2^32 / local): exact, as experts have 16 bits */
-    uint32_t quads;                        /* of a token */
-    divisor_t by_quads, by_keys, by_table; /* by_table: quads of a rank's tokens */
-    uint32_t keys;                         /* received rows of a token on a rank: top_k, rank-major 1 */
-    uint32_t terms;                        /* of a token's sum: top_k, rank-major nranks */
-    uint32_t most_rows; /* combine: up to so many choices of a rank's tokens, each row crosses by itself */
+    uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
+    uint32_t quads;
+    divisor_t by_quads, by_keys, by_table;
+    uint32_t keys;      /* a token's received rows on a rank */
+    uint32_t terms;     /* of a token's sum */
+    uint32_t most_rows; /* combine: with more choices of a rank's tokens, sums cross, not rows */
     bool sends_weights;
-    uint32_t vectors; /* of a row with its scales */
+    uint32_t vectors; /* with scales */
     uint32_t token_vectors;
 } experts_call_t;
 
-/* Sums are sent where they take fewer slots, unless the shape wants the order of choices. */
+/* Sums cross where they take fewer slots, unless the shape wants the order of choices. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const room_map_t *map,
                                          const alg_experts_call_t *call)
 {
@@ -145,14 +143,14 @@ LANE_FN bool room_is_staged(const experts_call_t &c)
     return c.call.phases != ALG_EXPERTS_BOTH;
 }
 
-/* Whether this rank's data for itself bypasses the room. */
+/* This rank's data for itself bypasses the room. */
 LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_t source)
 {
     return source == team.rank && !room_is_staged(c);
 }
 
-/* `epoch`: of epoch_read. The routes begin with the number of the handle's staged call. False: an earlier call was
- * left; store nothing. A kernel that sends calls room_leave next. */
+/* `epoch`: of epoch_read. The routes begin with a staged call's number. False: an earlier call was given up; store
+ * nothing. After SEND call room_leave. */
 LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint64_t epoch,
                         room_t &room)
 {
@@ -174,11 +172,11 @@ LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const expert
         place = 2 + room.staged;
     }
     room.at = ALG_CONTROL_BYTES + place * c.map.bytes;
-    room.tag = (uint32_t)room.number & 0x7fffffff; /* never that of armed words */
+    room.tag = (uint32_t)room.number & 0x7fffffff; /* never all-ones */
     return true;
 }
 
-/* Block-wide (epoch_leave). */
+/* Block-wide. */
 LANE_FN void room_leave(const lane_t &lane, const room_t &room)
 {
     lane_sync();
@@ -190,8 +188,7 @@ LANE_FN uint64_t *room_credit(uint8_t *scratch, uint32_t room, uint32_t rank)
     return (uint64_t *)(scratch + ROOM_CREDIT_OFFSET) + room * ALG_MAX_RANKS + rank;
 }
 
-/* Before a staged room's first store: peers have received its last call. Block-wide; the lanes that wait acquire for
- * the others. */
+/* Until the peers have received the room's last call. Block-wide; the lanes that wait acquire for the others. */
 LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
 {
     bool broken = false;
@@ -204,18 +201,18 @@ LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const exper
     return !lane_sync_any(broken);
 }
 
-/* The last block to receive a staged call tells the peers. Block-wide. */
+/* The last block to receive tells the peers. Block-wide. */
 LANE_FN void room_give_credit(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
 {
     lane_sync();
     if (lane.thread != 0)
         return;
     uint64_t *const done = (uint64_t *)(team.own + ROOM_DONE_OFFSET) + room.staged;
-    lane_fence(); /* this block's re-arming, before the count */
+    lane_fence(); /* orders this block's re-arming before the count */
     if (lane_take_own(done, 1) + 1 != lane.blocks)
         return;
     lane_write_own(done, 0);
-    lane_fence(); /* all blocks' re-arming, before the peers' next stores */
+    lane_fence(); /* orders all blocks' re-arming before the peers' next stores */
     for (uint32_t i = 0; i < c.nranks; i++)
         lane_raise(room_credit(team.scratch[ring_next(team, i)], room.staged, team.rank), room.number + 1);
 }
@@ -247,7 +244,7 @@ LANE_FN uint64_t header_weights(const experts_call_t &c, uint32_t token, uint32_
     return c.map.weights + ((uint64_t)token * room_weight_pairs(c.call.top_k) + pair) * VEC;
 }
 
-/* A lane's first pair, loaded before the call's number is known. */
+/* Loaded before the call's number is known. */
 typedef struct header_pair {
     uint32_t w[2];
 } header_pair_t;
@@ -262,7 +259,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* The number of tokens, and weights if sent. `first`, `stride`: this lane's part; `pair`: its first. */
+/* Sends the number of tokens, and of the weights each `stride`-th pair from `first`, which is `pair`. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {
@@ -316,7 +313,6 @@ LANE_FN uint64_t slot_at(const experts_call_t &c, const room_t &room, uint64_t s
     return room.at + c.map.rows + slot * c.row_bytes;
 }
 
-/* Offset in a scratch of a token's first vector from `source`. */
 LANE_FN uint64_t row_at(const experts_call_t &c, const room_t &room, uint32_t source, uint32_t token)
 {
     return slot_at(c, room, (uint64_t)source * c.most_tokens + token);

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * routes.h - what dispatch leaves for combine in a handle's memory, behind its staged call's number (room.h).
- */
+/* routes.h - what dispatch leaves for combine in a handle's memory, behind a staged call's number (room.h). */
 #ifndef SHUNT_EXPERTS_ROUTES_H
 #define SHUNT_EXPERTS_ROUTES_H
 
 #include "algorithms/experts/room.h"
 
-/* A row of a token: its row of `out`, or the peer that has it (route_of_rank), and its choice. A token's routes are in
- * the order of choices, up to ROUTE_NONE. */
+/* A token's row: in `out` here, or at a peer (route_of_rank); and its choice. Ordered by choice, up to ROUTE_NONE. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;
@@ -28,9 +25,9 @@ LANE_FN uint32_t route_rank(const alg_team_t &team, int32_t row)
 }
 
 typedef struct routes {
-    uint32_t *tokens;       /* [ALG_MAX_RANKS]: of each rank */
-    route_entry_t *origins; /* [own token][terms]: of each choice; rank-major of each rank, at its first choice */
-    route_entry_t *entries; /* [source rank][most_tokens][keys]: rows of this rank */
+    uint32_t *tokens;       /* [ALG_MAX_RANKS] */
+    route_entry_t *origins; /* [this rank's token][terms]: per choice; rank-major per rank, with its first choice */
+    route_entry_t *entries; /* [source rank][most_tokens][keys]: this rank's rows */
 } routes_t;
 
 static inline uint64_t routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k)

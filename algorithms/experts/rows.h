@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rows.h - a token's row as vectors: loaded, sent to its slots, taken there.
- */
+/* rows.h - a token's row as vectors: loaded, sent, taken. */
 #ifndef SHUNT_EXPERTS_ROWS_H
 #define SHUNT_EXPERTS_ROWS_H
 
 #include "algorithms/device/slots.h"
 #include "algorithms/experts/room.h"
 
-/* Vector v of an own row as sent: the token's vectors, then its scales. */
+/* Of this rank's row as sent: the token's vectors, then its scales. */
 template <alg_experts_recipe_t RECIPE> struct row_source {
     LANE_FN static vec16_t load(const experts_call_t &c, uint32_t token, uint32_t v)
     {
@@ -35,7 +33,7 @@ LANE_FN row_scale_t row_scale_of(float most, bool round)
     const float inverse = most * (1 / 448.0f);
     if (!round)
         return row_scale_t{448.0f / most, inverse};
-    /* The least power of two that is not less. */
+    /* The least power of two not below it. */
     uint32_t bits;
     memcpy(&bits, &inverse, sizeof bits);
     const uint32_t up = (bits >> 23) + ((bits & 0x7fffff) != 0), down = 254 - up;
@@ -56,7 +54,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return (const uint8_t *)c.call.rows + (uint64_t)token * c.call.token_bytes * 2;
     }
 
-    /* Each lane finds its block's scale: lanes that share a block hit the first level cache. */
+    /* Each lane finds its block's scale: the others' loads hit the L1 cache. */
     LANE_FN static row_scale_t scale(const experts_call_t &c, uint32_t token, uint32_t block)
     {
         float most = 1e-4f;
@@ -95,7 +93,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return x;
     }
 
-    /* Aligned to one scale only. */
+    /* `to` is aligned to 4. */
     LANE_FN static void store_scales(uint8_t *to, const vec16_t &x)
     {
         LANE_UNROLL
@@ -119,8 +117,7 @@ LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t r
     }
 }
 
-/* Waits for up to ROWS vectors from `source`, `stride` apart and before `end`. Arms escape words again; the caller arms
- * the vectors. */
+/* Waits for up to ROWS vectors, `stride` apart, before `end`. Re-arms escape words; the caller re-arms vectors. */
 template <uint32_t ROWS>
 LANE_FN bool row_take(lane_t &lane, const alg_team_t &team, uint32_t source, uint8_t *from, uint8_t *words, uint32_t v,
                       uint32_t stride, uint32_t end, vec16_t (&x)[ROWS])

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * share.h - how a kernel's warps share rows, and divisions for that.
- */
+/* share.h - how warps share rows, and divisions for that. */
 #ifndef SHUNT_EXPERTS_SHARE_H
 #define SHUNT_EXPERTS_SHARE_H
 
 #include "algorithms/device/lane.h"
 
-/* Division as a multiplication, in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds
- * 2^32 by less than `by`. */
+/* A multiplication in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32 by less
+ * than `by`. */
 typedef struct divisor {
     uint32_t by, inverse;
 } divisor_t;
@@ -28,16 +26,16 @@ LANE_FN uint32_t remainder_of(uint32_t n, divisor_t d)
     return n - divide(n, d) * d.by;
 }
 
-/* `units` rows, each cut so that all warps have a piece, if there are enough vectors. */
+/* `units` rows, cut so that all warps have a piece if there are enough vectors. */
 typedef struct share {
-    divisor_t pieces;         /* of a row; 0: it has no vectors */
-    uint32_t vectors, length; /* of a row; of a piece, a multiple of the warp's lanes */
-    uint32_t items;           /* units times pieces; item i is piece i % pieces of unit i / pieces */
+    divisor_t pieces;         /* of a row; 0: no vectors */
+    uint32_t vectors, length; /* of a row; of a piece: whole warps */
+    uint32_t items;           /* pieces of all units */
     uint32_t warps, warp;     /* of a block */
     uint32_t in_warp, width;  /* lanes */
 } share_t;
 
-/* Blocks send from the first on and receive from the last on: with few tokens, different blocks do each. */
+/* Sending begins with the first block, receiving with the last: with few tokens different blocks do each. */
 LANE_FN uint32_t share_back(const lane_t &lane)
 {
     return lane.blocks - 1 - lane.block;
@@ -58,7 +56,6 @@ LANE_FN share_t share_make(const lane_t &lane, uint32_t units, uint32_t vectors)
     return s;
 }
 
-/* Vectors of an item, from the lane's first on. */
 typedef struct piece {
     uint32_t unit, first, end;
 } piece_t;
@@ -69,7 +66,7 @@ LANE_FN piece_t piece_of(const share_t &s, uint32_t item)
     return piece_t{unit, begin + s.in_warp, begin + s.length < s.vectors ? begin + s.length : s.vectors};
 }
 
-/* The rank and token of a unit among `tokens[r]` of each rank. */
+/* A unit's rank and token, if rank r has tokens[r]. */
 LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
 {
     source = 0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * start.h - from a call to its kernel: K::run(lane, team, call, shared), with K::shared_bytes of shared memory.
- */
+/* start.h - starts a kernel: K::run(lane, team, call, shared), with K::shared_bytes of shared memory. */
 #ifndef SHUNT_EXPERTS_START_H
 #define SHUNT_EXPERTS_START_H
 
@@ -18,8 +16,7 @@ __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     K::run(lane_here(), team, call, lane_shared());
 }
 
-/* Loads the kernel, and allows it all of the device's shared memory. A cudaError_t; cudaErrorInvalidValue: the call
- * needs more. */
+/* Also allows it all shared memory. A cudaError_t; cudaErrorInvalidValue: the call needs more. */
 template <class K> static int experts_preload(const experts_call_t &call)
 {
     int device, most = 0;
@@ -61,7 +58,7 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
 
 #endif
 
-/* For experts.c. choose(c): the experts_start of a call's kernel. */
+/* choose(c): the experts_start of the call's kernel. */
 #ifdef __CUDACC__
 #define EXPERTS_ENTRIES(name, choose)                                                                  \
     extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, \

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.cu - all-reduce of ranks on several nodes, in one kernel.
+ * exchange.cu - all-reduce between nodes, in one kernel: input slice o -> rank o of this node adds in rank order ->
+ * relay (relay.h) -> rank o of each other node adds the nodes' sums in node order -> output, and its peers' gather
+ * slots -> output.
  *
- * Data path: input slice o -> rank o of this node adds in rank order -> outbox of the relay -> (proxy, relay.h) every
- * other node's inbox -> rank o there adds the nodes' sums in node order -> output, and its peers' gather slots ->
- * output.
- *
- * What travels is rounded to the type; of averages of floats it is the host's average, since the sum may be out of
- * range. Between nodes the own slice goes in steps, RELAY_AHEAD in flight. This rank's sums wait in its staging, each
- * for the lane that made it. In place is safe: a lane posts or sends its input at a position before it stores there.
+ * What travels is rounded to the type; of averages of floats it is the node's average, since the sum may be out of
+ * range. Lanes keep their sums in this rank's staging. In place is safe: a lane posts or sends its input at a position
+ * before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -41,7 +39,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         l.node_sum.nranks = team.nodes;
         const uint32_t begin = team.rank * l.t.slice, left = begin < l.t.vectors ? l.t.vectors - begin : 0;
         l.own = left < l.t.slice ? left : l.t.slice;
-        l.steps = (l.t.slice + STEP_VECTORS - 1) / STEP_VECTORS; /* the same on all ranks */
+        l.steps = (l.t.slice + STEP_VECTORS - 1) / STEP_VECTORS; /* equal on all ranks */
         l.partial = team.scratch[team.rank] + team.staging_offset + (uint64_t)l.first * VEC;
         return l;
     }
@@ -52,7 +50,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         node_sum.begin(call);
         rank_sum = t.r;
         if (OPS == OPS_SUM && !AVERAGES)
-            rank_sum.op = ALG_SUM; /* integers are averaged over all ranks at the end */
+            rank_sum.op = ALG_SUM; /* integers are averaged at the end, over all ranks */
         t.s.move(epoch_half(team, epoch));
         number = epoch_base(epoch) / EPOCH_UNIT;
     }
@@ -83,8 +81,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Posts step c of this rank's slice, summed over its node. False: a lane's wait was broken, and no word reports the
-     * step. */
+    /* Posts step c, summed over this node. False: a wait was broken, and no word reports the step. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.cc - the collectives between nodes, except all-reduce (exchange.cu), on the CPU device.
+ * network.cc - collectives between nodes on the CPU device, except all-reduce (exchange.cu): a segment of the input ->
+ * the window of each peer that wants it -> output. Reducing ranks add in rank order and round once: the bits of one
+ * node.
  *
- * Data path: a segment of the input -> the window of each peer that wants it -> output, where reducing ranks add all
- * values in rank order and round once: the same bits as on one node. A step sends one segment, maybe empty, to every
- * peer. It ends when every peer's has arrived and all own ones are written. Step s uses half s & 1 of the windows: a
- * peer sends step s + 1 after it has read step s.
- *
- * After a time-out or a peer's end, closing the connections informs the other ranks.
+ * A step sends one segment, maybe empty, to every peer, and ends when every peer's has arrived and this rank's are
+ * written. Steps use two halves of the windows in turn (docs/lab/proofs.md). After a time-out or a peer's end, closing
+ * the connections informs the other ranks.
  */
 #include "algorithms/nodes/nodes.h"
 
@@ -20,8 +19,8 @@
 #include "algorithms/device/segments.h"
 
 enum {
-    NAP_MS = 10,                   /* between two checks of the abort */
-    ALG_NODES_SEGMENT = 256 << 10, /* most that a rank sends a peer in one step */
+    NAP_MS = 10,                   /* between checks of the abort */
+    ALG_NODES_SEGMENT = 256 << 10, /* most per peer and step */
     WINDOW = 2 * (int)ALG_NODES_SEGMENT
 };
 
@@ -31,7 +30,7 @@ struct alg_nodes {
     uint64_t step;
     uint8_t *windows;
     uint64_t flags[ALG_MAX_RANKS];
-    uint8_t *staging; /* per rank a segment: contributions as they are sent */
+    uint8_t *staging; /* per rank the segment sent */
     char fault[NET_WAY_TEXT];
 };
 
@@ -55,7 +54,7 @@ static int fail(alg_nodes_t *nodes, int status)
     return status;
 }
 
-/* The peer's segment has arrived, and this rank's segment for it is written. */
+/* The peer's segment has arrived, and this rank's is written. */
 static bool is_through(const alg_nodes_t *nodes, uint32_t peer)
 {
     return peer == nodes->team.rank || (__atomic_load_n(&nodes->flags[peer], __ATOMIC_ACQUIRE) >= nodes->step &&
@@ -118,7 +117,7 @@ static void combine(const alg_team_t &team, const kernel_call_t &part, const uin
     }
 }
 
-/* In the order of alg_type_t; unsigned integers use the signed kernels. */
+/* By alg_type_t; unsigned integers use the signed kernels. */
 #define PER_OPS(F, T)                                 \
     {                                                 \
         F<T, OPS_SUM>, F<T, OPS_MAX>, F<T, OPS_OTHER> \

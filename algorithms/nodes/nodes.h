@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodes.h - communication between ranks of several nodes: the relay, for all-reduce kernels on both devices, and on
- * the CPU device the network of all ranks, for the other collectives.
- *
- * Data of other nodes lands in memory of alg_relay_t or alg_nodes_t. So each is created before the network connects
- * (alg_*_landing), and takes the network afterwards.
+ * nodes.h - communication between nodes: the relay, for all-reduce kernels on both devices, and the CPU device's
+ * network of all ranks, for other collectives. Both own the memory in which data lands, so they are created before the
+ * network connects, and take it afterwards.
  */
 #ifndef SHUNT_NODES_H
 #define SHUNT_NODES_H
@@ -19,44 +17,43 @@ extern "C" {
 /*
  * ---- The relay (relay.c) ----
  *
- * One thread per process, the proxy, serves all relays: it sends what kernels post to the ranks of the same number on
- * other nodes. It makes no CUDA call, polls while calls are in flight, and otherwise sleeps. Graphs begin calls unknown
- * to the host, so a captured relay is polled even when idle (proxy.c).
+ * One thread per process, the proxy (proxy.c), sends what kernels post to ranks of the same number on other nodes. It
+ * makes no CUDA call, and sleeps while no call is in flight. It polls a captured relay even then: the host does not see
+ * a graph's calls.
  */
 typedef struct alg_relay alg_relay_t;
 
-/* The rank's kernels run on `device`. */
 int alg_relay_create(alg_device_t device, int ordinal, uint32_t node, uint32_t nodes, alg_relay_t **relay);
 net_landing_t alg_relay_landing(const alg_relay_t *relay);
-/* Takes the connected network, whose ranks are the nodes. The proxy serves it at once: the system ends connections that
- * nobody reads. -EAGAIN: no thread could be started; the caller keeps the network. */
+/* Takes the network, whose ranks are the nodes. The proxy serves it at once: the system ends connections that nobody
+ * reads. -EAGAIN: no thread; the caller keeps the network. */
 int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
-/* For this team's calls. An abort or a timed-out wait ends the connections; a connection that ends while a call needs
- * it ends the call (ALG_STATUS_PEER_LEFT). `control` must outlive the relay. */
+/* Serves this team's calls. An abort or a timed-out wait ends the connections; the end of a needed one ends the call
+ * (ALG_STATUS_PEER_LEFT). `control` must outlive the relay. */
 void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
-/* Why other nodes were lost, if RDMA told; else NULL. */
+/* RDMA's reason for a lost node, or NULL. */
 const char *alg_relay_fault(const alg_relay_t *relay);
 /* Before the launch or capture of `call`. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
-/* Waits until all that kernels posted is sent, maybe after their end; at most 5 s. */
+/* Waits until all posts of kernels are sent; at most 5 s. */
 void alg_relay_flush(alg_relay_t *relay);
-/* Flushes. No call may be in flight. NULL is fine. */
+/* Flushes. No call may be in flight; NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);
 
 /* Number of kernels of a call of alg_nodes_exchange. */
 uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
 
-/* ---- The network of all ranks (network.cc), CPU device ---- */
+/* ---- The network (network.cc), CPU device ---- */
 
 typedef struct alg_nodes alg_nodes_t;
 
 int alg_nodes_create(uint32_t rank, uint32_t nranks, alg_nodes_t **nodes);
 net_landing_t alg_nodes_landing(const alg_nodes_t *nodes);
 void alg_nodes_connected(alg_nodes_t *nodes, net_network_t *network);
-/* For alg_network's calls on `team`, with its abort and time limit. */
+/* Serves alg_network's calls on `team`, with its abort and limit. */
 void alg_nodes_serve(alg_nodes_t *nodes, alg_team_t *team);
 const char *alg_nodes_fault(const alg_nodes_t *nodes);
-/* No call may be in flight. NULL is fine. */
+/* No call may be in flight; NULL is fine. */
 void alg_nodes_destroy(alg_nodes_t *nodes);
 
 #ifdef __cplusplus

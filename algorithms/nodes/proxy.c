@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.c - the threads that serve all relays of a process (nodes.h). Callers own the relays.
+ * proxy.c - the threads that serve all relays of a process (nodes.h). Callers own the relays. The proxy polls them, and
+ * sends what kernels post. Sockets copy each byte, so while steps are long a second thread, the reader, receives.
  *
- * The proxy polls all relays, and sends what kernels post. Sockets copy each byte in and out, which limits long
- * messages, so while steps are long a second thread, the reader, receives. Otherwise it sleeps, and the proxy receives.
- *
- * The list of relays changes only under both locks, the proxy's taken first. Each thread holds its own lock during one
- * pass through the list.
+ * The list changes only under both locks, the proxy's taken first. A thread holds its lock during one pass through it.
  */
 #define _GNU_SOURCE
 #include "algorithms/nodes/proxy.h"
@@ -19,19 +16,19 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* after the last step; then naps, if a graph or a late launch may begin a call */
+    POLL_MS = 2, /* after the last step; then naps while a call is due */
     NAP_NS = 50000,
     LONG_NAP_NS = 500000,
     IDLE_MS = 100
 };
 
-/* A thread, and the lock that it releases between passes. */
+/* A thread; it releases the lock between passes. */
 typedef struct server {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool running;
-    atomic_bool sleeps; /* also if not running */
-    atomic_uint wanted; /* threads that wait for the lock */
+    atomic_bool sleeps; /* or not running */
+    atomic_uint wanted; /* threads that want the lock */
 } server_t;
 
 #define SERVER                                            \
@@ -58,7 +55,7 @@ static void forget(server_t *server)
     atomic_store(&server->wanted, 0);
 }
 
-/* The child has neither the threads nor the communicators. */
+/* The child has neither threads nor communicators. */
 static void forget_in_child(void)
 {
     forget(&g_proxy);
@@ -85,7 +82,7 @@ static void give(server_t *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Lets other threads have the lock or this core. */
+/* Gives others the lock or this core. */
 static void pause_between(server_t *server, long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};
@@ -120,8 +117,7 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Under the lock. Sleeps until a call is launched, at most 1 s: a peer's data must be read in time, or its system takes
- * this node for dead (TCP_USER_TIMEOUT). */
+/* Under the lock. At most 1 s: if nobody reads a peer's data, the peer takes this node for dead (TCP_USER_TIMEOUT). */
 static void sleep_until_call(void)
 {
     bool due = false;
@@ -244,7 +240,7 @@ int proxy_add(alg_relay_t *relay)
     return running ? 0 : -EAGAIN;
 }
 
-/* A thread that finds the list empty ends. A relay that never connected is not in it. */
+/* A thread that finds the list empty ends. */
 void proxy_remove(alg_relay_t *relay)
 {
     take(&g_proxy);

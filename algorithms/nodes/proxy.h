@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * proxy.h - a relay's state, and what relay.c and proxy.c share.
- */
+/* proxy.h - a relay's state, and what relay.c and proxy.c share. */
 #ifndef SHUNT_PROXY_H
 #define SHUNT_PROXY_H
 
@@ -9,7 +7,7 @@
 
 #include "algorithms/nodes/nodes.h"
 
-enum { RELAY_QUEUE = 16 }; /* steps posted and not yet given to the network */
+enum { RELAY_QUEUE = 16 }; /* steps not yet given to the network */
 
 typedef struct step {
     uint64_t tag;
@@ -22,27 +20,27 @@ struct alg_relay {
     uint32_t node, nodes;
     net_memory_t *memory;
     uint8_t *at;
-    net_network_t *network; /* NULL: ended; changed under both of proxy.c's locks */
+    net_network_t *network; /* NULL: ended; changed under both locks of proxy.c */
     bool copies;            /* sockets: this process copies the bytes */
     alg_control_t *control; /* NULL until served; under the proxy's lock */
     step_t queue[RELAY_QUEUE];
     uint64_t laid;
-    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by node; own entry: the least */
+    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by node; this node's: the least */
     uint64_t call;               /* of the next step */
-    uint32_t step;               /* its number in the call */
+    uint32_t step;               /* number of that step */
     uint64_t last_tag;           /* of the last step found; 0: none */
     uint64_t kernels_begun;      /* kernels whose last step was found */
     _Atomic uint64_t kernels_due;
     atomic_bool captured;
-    char fault[NET_WAY_TEXT]; /* written before kernels learn that a node is lost */
+    char fault[NET_WAY_TEXT]; /* written before kernels learn of the loss */
     atomic_bool has_fault;
 };
 
 /* relay.c: */
 
-/* Under the proxy's lock: polls a relay; true: something was done, or is in flight. */
+/* Under the proxy's lock. True: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
-/* A launched call has yet to begin, or one may begin unknown to the host. */
+/* A launched call has yet to begin, or a graph may begin one. */
 bool relay_is_due(const alg_relay_t *relay);
 
 /* proxy.c: */
@@ -54,11 +52,11 @@ void proxy_give(void);
 int proxy_add(alg_relay_t *relay);
 void proxy_remove(alg_relay_t *relay);
 void proxy_wake(void);
-/* Under the proxy's lock, when a long step was found. */
+/* Under the proxy's lock. */
 void proxy_call_reader(void);
-/* The reader is awake, so the proxy need not receive. */
+/* The reader receives, so the proxy need not. */
 bool proxy_has_reader(void);
-/* Under the proxy's lock: the reader uses no network until proxy_let_reader. */
+/* Under the proxy's lock. Between the two the reader uses no network. */
 void proxy_hold_reader(void);
 void proxy_let_reader(void);
 

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.c - what the proxy does for one relay, and a relay's creation and end (relay.h, nodes.h).
- *
- * The proxy's lock guards the relays and their list (proxy.c). Kernels also use the landing and the outbox, ordered by
- * words and flags.
- *
- * A relay owns its memory and its network. The network ends first, so nothing lands in freed memory.
+ * relay.c - what the proxy does for one relay, and its creation and end (relay.h, nodes.h). The proxy's lock guards
+ * relays; kernels' accesses to landing and outbox are ordered by words and flags. A relay owns its memory and its
+ * network, which ends first, so nothing lands in freed memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,9 +16,9 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    LONG_STEP = 12 << 10, /* bytes whose copy is worth sharing with the reader */
+    LONG_STEP = 12 << 10, /* bytes; longer copies wake the reader */
     NAP_NS = 50000,
-    SEND_LIMIT_MS = 5000 /* for steps still to be sent at the end */
+    SEND_LIMIT_MS = 5000 /* for unsent steps at the end */
 };
 
 _Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
@@ -97,7 +94,7 @@ static bool owes_to(const alg_relay_t *relay, uint32_t node)
            net_network_sent(relay->network, node) < relay->last_tag;
 }
 
-/* Whether steps are in flight, or a kernel has more to come. */
+/* Steps are in flight, or a kernel has more to come. */
 static bool under_way(const alg_relay_t *relay)
 {
     bool any = relay->step > 0;
@@ -127,7 +124,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* Places in the queue are free again when all nodes have taken their steps. */
+    /* A place in the queue is free when all living nodes' steps are given to the network. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->nodes; h++) {
         if (h != relay->node && net_network_alive(relay->network, h))
@@ -207,7 +204,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Whether something is unsent; calls relay_look first, which may find a further step. */
+/* Looks first: that may find a step. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chunks.h - longer messages through pinned memory: chunk by chunk, raw data behind flags.
+ * chunks.h - longer messages through pinned memory, in chunks of raw data behind flags. In place is safe: at each
+ * position a lane posts before it stores.
  *
- * All ranks' flags for a block lie in one line of the reader's scratch, so one warp reads them by one load. One flag
- * per step and peer says two things: flag c + 1, that chunk c is posted and chunk c - 1 fetched. Chunk c + 1 is posted
- * before the wait for flag c + 1, so a GPU stores while it loads.
+ * A block is a channel. In step c it raises flag c+1 at every peer: chunk c is posted in this rank's outbox, and chunk
+ * c-1 of every peer is fetched. It posts chunk c+1 before it waits for the peers' flags c+1, so a GPU stores while it
+ * loads. All ranks' flags for a block lie in one line, which a warp reads in one load. They are numbered as in
+ * allreduce/staged.cu.
  *
- * A block is a channel. An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own): chunk c + 1 replaces c - 2
- * after flag c from all ranks, which have then fetched c - 2. Calls alternate between two areas, as between halves
- * (algorithm.h): every rank raises flags to all others in each call, even without data for them.
- *
- * Flags hold the step's number over all calls, never cleared (as in allreduce/staged.cu).
+ * An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own). Chunk c+1 replaces chunk c-2, which all peers
+ * have fetched before their flag c. Calls use two areas in turn, like halves (algorithm.h): in each call every rank
+ * raises flags at all others.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
@@ -21,23 +21,23 @@
 
 enum {
     SHM_CHUNKS = 3,
-    SHM_SUMS = 2,           /* chunks of sums (shm_staged.cu), in their own area */
-    SHM_LANES = 8192,       /* of a call, at most: 512 each in 16 blocks */
+    SHM_SUMS = 2,           /* chunks of sums (shm_staged.cu) */
+    SHM_LANES = 8192,       /* most of a call: 512 each in 16 blocks */
     SHM_BATCH = 4,          /* rows that a lane copies at once */
     SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; longer messages get larger chunks */
     SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
 };
 
-/* Of a block in one kernel. */
+/* Most bytes of a block in one kernel. */
 #define SHM_SEGMENT ((uint64_t)256 << 20)
 
-/* Rows of one lane: both areas of chunks, for every other rank, and the sums. */
+/* Chunks in staging: two areas, each with all peers', and sums. */
 LANE_HOST_FN uint32_t shm_places(uint32_t nranks)
 {
     return 2 * SHM_CHUNKS * (nranks - 1) + SHM_SUMS;
 }
 
-/* Whole pages: a warp's stores are whole lines. */
+/* An area's bytes: whole pages, so that a warp's stores are whole lines. */
 LANE_HOST_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
 {
     return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / 4096 * 4096;
@@ -57,12 +57,12 @@ static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *
         --*blocks;
 }
 
-/* A row is one vector of every lane of a channel. */
+/* A row: a vector of every lane of a channel. */
 typedef struct shm_plan {
     uint32_t channels;
-    uint32_t sections; /* parts of a slot: one per peer if each gets its own chunk */
+    uint32_t sections; /* chunks side by side: one per peer if each gets its own */
     uint32_t chunks;
-    uint32_t rows; /* of a chunk; the last one may be shorter */
+    uint32_t rows; /* of a chunk; the last may be shorter */
 } shm_plan_t;
 
 LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t sections, uint32_t channels,
@@ -84,13 +84,13 @@ LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t s
 }
 
 typedef struct shm_span {
-    uint32_t first; /* vector of the buffers; the next row is `lanes` further */
+    uint32_t first; /* in the buffers; the next row is `lanes` vectors further */
     uint32_t rows;
 } shm_span_t;
 
 struct shm_channel {
     uint32_t index, lane, lanes;
-    uint64_t chunks, sums; /* offsets of the call's chunks, and of the sums */
+    uint64_t chunks, sums; /* offsets of the call's area and of the sums */
     shm_plan_t plan;
 
     LANE_FN static shm_channel make(const lane_t &l, const alg_team_t &team, const shm_plan_t &plan)
@@ -110,7 +110,7 @@ struct shm_channel {
         chunks += (epoch / EPOCH_UNIT & 1) * shm_area(team.staging_bytes, team.nranks);
     }
 
-    /* This lane's first vector of chunk c from rank `from` (to `to`, if each gets its own). */
+    /* This lane's first vector of chunk c from rank `from` (to `to`, if each peer gets its own). */
     LANE_FN uint8_t *outbox(const alg_team_t &team, uint32_t from, uint32_t to, uint32_t c) const
     {
         const uint32_t slot = c % SHM_CHUNKS * plan.sections + (plan.sections > 1 ? other_place(to, from) : 0);
@@ -141,7 +141,7 @@ struct shm_channel {
         return team.scratch[at] + team.flags_offset + (uint64_t)index * SHM_FLAGS_LINE + 8 * from;
     }
 
-    /* The flag's reader sees all that this block posted, and may overwrite what it fetched. */
+    /* The flag's reader sees all that this block posted, and may overwrite what this block fetched. */
     LANE_FN void raise(const lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         lane_sync();

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outbox.h - short messages through pinned memory: a rank writes into its own outbox, where its peers read.
+ * outbox.h - short messages through pinned memory: a rank writes into its own outbox, and its peers read there. In
+ * place is safe: at each position a lane posts before it stores.
  *
- * A flag would cost two round trips over PCIe, for its fence and its load, so each unit of 16 bytes holds 12 bytes of
- * data and the call's number as a mark. Nothing is re-armed, and every type travels unchanged. Call e uses half e & 1
- * of the scratch (algorithm.h).
+ * A flag would cost two round trips over PCIe: its fence, and its load. So each unit of 16 bytes holds 12 bytes of data
+ * and the call's number as a mark. Nothing is re-armed, and every type travels unchanged. A lane packs three vectors
+ * into four units. A warp's units form a tile, so its stores and loads are whole lines.
  *
- * Marks repeat after 2^31 calls, and a unit unused since then would seem new. So each call clears one unit, in turn,
- * unless it uses that unit. A rank's own section is never read.
- *
- * A lane handles three vectors at a time, in four units. A warp's units form a tile, so its stores and loads are whole
- * lines.
+ * Call e uses half e & 1 of the scratch (algorithm.h). Marks repeat after 2^31 calls, and a unit unused since then
+ * would seem new. So each call clears one unit, in turn.
  */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
@@ -37,13 +35,13 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* Vectors, whatever the size of tiles. */
+/* Vectors, whatever the size of warps. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
 }
 
-/* Of a call in one step. Each rank's block has a section. */
+/* Most bytes of a call in one step. Each input block has a section. */
 static inline uint64_t outbox_most_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks)
 {
     const uint32_t sections = route_input_has_blocks(collective) ? nranks : 1;
@@ -63,10 +61,10 @@ LANE_FN uint32_t outbox_mark(uint64_t epoch)
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
 }
 
-/* All outboxes, in the call's half, for one lane. */
+/* All ranks' outboxes in the call's half, for one lane. */
 template <int N> struct outbox {
-    uint8_t *to;                /* own */
-    const uint8_t *from[N - 1]; /* [j]: of the rank at place j of the others */
+    uint8_t *to;                /* this rank's */
+    const uint8_t *from[N - 1]; /* [j]: of other_rank(j) */
     uint32_t mark, nranks;
     uint32_t lane, lanes;
 
@@ -139,8 +137,8 @@ template <int N> struct outbox {
         return (1u << peers()) - 1;
     }
 
-    /* Waits for tile `tile` + r * `step` of each other rank r whose place is in `missing`; loads overlap. False: the
-     * wait was broken. */
+    /* Waits for tile `tile` + r * `step` of each rank r = other_rank(j) with bit j in `missing`; loads overlap. False:
+     * the wait was broken. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -172,7 +170,7 @@ template <int N> struct outbox {
         rest = lane_fetch(at + OUTBOX_VECTORS * lanes * VEC);
     }
 
-    /* Four units to three vectors; false: a unit has not arrived. */
+    /* Unpacks four units to three vectors. False: a unit has not arrived. */
     LANE_FN bool join(triple_t &x, const vec16_t &rest) const
     {
         uint32_t wrong = rest.w[3] ^ mark;
@@ -185,8 +183,8 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank without data to send posts the first unit of its half as a notice; ranks without data from it wait for that.
- * So every rank hears from all others (algorithm.h), and a root cannot overwrite what a peer still reads. */
+/* A rank without data posts the first unit of its half as a notice, for which peers without data from it wait. So every
+ * rank hears from all (algorithm.h), and a root cannot overwrite what a peer still reads. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -194,7 +192,8 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Waits until `ranks` are in this call, a lane each, in the warp with the least data. False: the wait was broken. */
+/* Waits until `ranks` (bits) have begun this call, a lane each, in the warp with the least data. False: the wait was
+ * broken. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
@@ -213,7 +212,7 @@ LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint
     return true;
 }
 
-/* Clears a unit of the call's half, in turn, behind the `used` bytes. */
+/* Clears the unit whose turn it is in the call's half, unless it is in the first `used` bytes. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
 {
     const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;

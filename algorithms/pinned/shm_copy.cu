@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter of longer messages through pinned memory
- * (chunks.h).
+ * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter of longer messages through pinned memory (chunks.h).
  *
- * Data path: input chunk -> own outbox (blocks for each rank: a section each) -> flag -> the takers' outputs. Data for
- * all ranks is written once. In place is safe: a rank neither stores its own block nor loads another.
+ * Data path: input chunk -> outbox (of each block: its section) -> flag -> the takers' outputs.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
@@ -20,7 +18,7 @@ struct shm_copy {
         uint64_t in_step, out_step;
         uint64_t bytes; /* of a block */
         uint32_t vectors;
-        uint32_t from; /* set of ranks */
+        uint32_t from; /* ranks (bits) that send to this one */
 
         LANE_FN vec16_t load(uint32_t rank, uint32_t v) const
         {
@@ -37,7 +35,7 @@ struct shm_copy {
                 buffer_store<uint8_t>(buffer_make(part, bytes), v, x);
         }
 
-        /* Posts a chunk of block `owner` at `to`, unless NULL, and (keeps) copies it to the own output. */
+        /* Posts chunk c of block `owner` at `to`, unless NULL. keeps: also copies it to this rank's output. */
         LANE_FN void copy(const alg_team_t &team, uint32_t owner, uint8_t *to, bool keeps, uint32_t c) const
         {
             const shm_span_t s = ch.span(0, vectors, c);
@@ -122,7 +120,7 @@ struct shm_copy {
         lane_begin((uintptr_t)w.input | (uintptr_t)w.output, call.early);
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         epoch_leave(lane, team);
-        /* The block leaves together: its flags cover all lanes' stores. */
+        /* The whole block leaves or stays: its flags stand for all lanes. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter of short messages through pinned memory
- * (outbox.h).
+ * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter of short messages through pinned memory (outbox.h).
  *
- * Data path: input -> own outbox (blocks for each rank: section o) -> the takers' outputs. Data for all ranks is
- * written once. In place is safe: a rank neither stores its own block nor loads another.
+ * Data path: input -> outbox (block o: section o) -> the takers' outputs.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
@@ -17,7 +15,7 @@ struct shm_move {
         outbox<N> o;
         const uint8_t *input;
         uint8_t *output;
-        const uint8_t *readable; /* memory of this device */
+        const uint8_t *readable; /* any memory of this device */
         uint64_t in_step, out_step;
         uint64_t bytes; /* of a block */
         uint32_t vectors, tiles;
@@ -55,7 +53,7 @@ struct shm_move {
             }
         }
 
-        /* x[0] holds the data for all ranks, or for the next one. */
+        /* x[0] already holds the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

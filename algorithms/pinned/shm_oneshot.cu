@@ -2,8 +2,7 @@
 /*
  * shm_oneshot.cu - all-reduce, reduce-scatter, reduce of short messages through pinned memory (outbox.h).
  *
- * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output. In
- * place is safe: a lane posts its vectors before it stores at their positions.
+ * Data path: input -> outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -15,7 +14,7 @@ struct shm_oneshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint64_t stride; /* of the input's blocks; 0: one for all ranks */
+        uint64_t stride; /* between the input's blocks; 0: one for all ranks */
         uint32_t vectors, tiles;
 
         LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const
@@ -31,7 +30,7 @@ struct shm_oneshot {
                 x.v[i] = r.load_from_if(o.vector(tile, i) < vectors, part, o.vector(tile, i));
         }
 
-        /* x[0] holds the data for all ranks, or for the next one. */
+        /* x[0] already holds the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

@@ -2,13 +2,12 @@
 /*
  * shm_staged.cu - all-reduce, reduce-scatter, reduce of longer messages through pinned memory (chunks.h).
  *
- * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank order -> output; except for
- * reduce-scatter also -> rank o's outbox -> flag -> output of every peer, or of the root. Step c adds scattered chunk c
- * and fetches the sums of chunk c - 1.
+ * Data path: chunk of input slice o -> outbox -> flag -> rank o adds in rank order -> output. All-reduce and reduce go
+ * on: rank o's outbox -> flag -> output of every peer, or of the root. Step c adds chunk c and fetches the sums of
+ * chunk c-1.
  *
- * An outbox holds two chunks of sums, at the same place in all calls. Those of chunk c replace those of c - 2 after
- * flag c + 1 from every rank, which has then fetched them. A call's first flag shows that all sums of earlier calls are
- * fetched.
+ * An outbox holds two chunks of sums, at the same place in all calls. Sums of chunk c replace those of chunk c-2, which
+ * all peers have fetched before their flag c+1, and those of earlier calls before their first flag.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -20,12 +19,12 @@ struct shm_staged {
     template <class R, int N> struct view {
         R r;
         shm_channel ch;
-        uint64_t stride;  /* between the input's blocks, one per slice; 0: one message, cut into slices */
+        uint64_t stride;  /* between the input's blocks, a slice each; 0: one message, cut into slices */
         uint32_t vectors; /* of the message, or of a block */
         uint32_t slice;
-        bool keeps, gathers; /* the output gets this rank's sums; all others' sums */
+        bool keeps, gathers; /* the output gets this rank's sums; the other ranks' sums */
 
-        /* Chunk c of a rank's slice. */
+        /* Chunk c of the slice of `owner`. */
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const
         {
             const uint32_t begin = stride ? 0 : owner * slice;
@@ -150,7 +149,7 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The block leaves together: its flags cover all lanes' stores. */
+        /* The whole block leaves or stays: its flags stand for all lanes. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

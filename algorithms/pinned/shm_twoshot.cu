@@ -2,8 +2,8 @@
 /*
  * shm_twoshot.cu - all-reduce through pinned memory in two steps (outbox.h).
  *
- * Data path: input slice o -> section o of the own outbox -> rank o adds in rank order -> output, and section o of rank
- * o's outbox -> output of every peer. In place is safe: a lane posts its input at a position before it stores there.
+ * Data path: input slice o -> section o of this rank's outbox -> rank o adds in rank order -> output, and section o of
+ * rank o's outbox -> output of every peer.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"

@@ -2,8 +2,7 @@
 /*
  * list_move.cu - lists of short all-gathers or all-to-alls, in one step (list.h).
  *
- * Data path: input (its block o) -> this rank's slot at rank o -> output there. Data arrives bit for bit
- * (push_move.cu).
+ * Data path: input (all-to-all: block o) -> this rank's slot at rank o -> output there.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/list.h"
@@ -11,7 +10,7 @@
 struct list_copy {
     enum { MOST_THREADS = 1024 };
 
-    /* EACH is always true; the collective tells at run time whether the input has blocks. */
+    /* EACH is always true: the collective tells at run time whether the input has blocks. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const list_t &list)
     {
@@ -33,7 +32,7 @@ struct list_copy {
         slots<MARK_ESCAPE, N> s;
         const uint8_t *input;
         uint8_t *output;
-        uint64_t bytes, step; /* of a block; between blocks of the input */
+        uint64_t bytes, step; /* of a block; between the input's blocks */
         uint32_t vector;
 
         LANE_FN static one make(const lane_t &lane, const alg_team_t &team, const list_t &list, uint64_t number,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * push.h - collectives in one step: every rank stores its data into slots at the ranks that want it, which poll them
- * (slots.h).
+ * push.h - collectives in one step: each sender stores into its slot at every taker, which polls it (slots.h). In place
+ * is safe: at each position a lane sends before it stores.
  *
- * A block larger than a half goes in segments, a launch each, which beats chunks behind flags (docs/lab/kernels.md).
+ * A block larger than a half goes in segments, a kernel each. That beats chunks behind flags (docs/lab/kernels.md).
  * Long broadcasts and reduces of more than two ranks: rooted/.
  *
- * SHORT: less code, for short calls of two ranks without a root (places.h). A lane moves one vector at a time.
+ * SHORT: less code for short calls of two ranks without a root; a lane moves one vector at a time.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
@@ -18,20 +18,20 @@
 #include "algorithms/device/slots.h"
 
 typedef struct push {
-    uint32_t sends;    /* bit i: to the rank i places after this one */
-    uint32_t takes;    /* bit j: from the rank at place j of the others */
-    bool keeps;        /* this rank keeps its own block */
-    notices_t notices; /* for pairs that exchange no data */
+    uint32_t sends; /* bit i: to the rank i places after this one */
+    uint32_t takes; /* bit j: from other_rank(j) */
+    bool keeps;
+    notices_t notices; /* between ranks without data for each other */
     bool has_notices;
 } push_t;
 
-/* Behind the slots: a set per root. */
+/* At the end of a half. A set per root: calls of a series share it (series.h). */
 LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
 {
     return nranks * notice_bytes(nranks);
 }
 
-/* Without a root every rank sends to all: constants, for less code (docs/lab/results/push-route-4-h200.csv). */
+/* Without a root all send to all. Constants shorten the code (docs/lab/results/push-route-4-h200.csv). */
 template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call, uint32_t nranks)
 {
     if (!ROOTED)
@@ -53,7 +53,6 @@ template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const ke
     return p;
 }
 
-/* ROOTED: the call may continue a series (series.h). */
 template <bool ROOTED> LANE_FN series_t push_read(const alg_team_t &team)
 {
     return ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
@@ -68,8 +67,8 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* Largest block for which SHORT is faster. Reduce-scatters on 2 H100 in a graph, SHORT and other: 1.89 and 1.94 us with
- * 8 KiB, 2.13 and 2.08 with 32. */
+/* Largest block for SHORT. Reduce-scatter with and without SHORT: 1.85 and 1.88 us at 8 KiB, 2.13 and 2.09 at 32 KiB
+ * (docs/lab/results/short-kernels-2-h100.csv). */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;

@@ -2,9 +2,8 @@
 /*
  * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
  *
- * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for bit: words that would look like an
- * armed slot's travel as escapes (mark.h). In place is safe: a lane sends its vectors before it stores at their
- * positions.
+ * Data path: input -> this rank's slot at the peer -> the peer's output. Data arrives bit for bit: a word that would
+ * look like an armed slot travels as an escape (mark.h).
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
@@ -13,25 +12,24 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
     enum { MOST_THREADS = 1024 };
 
     template <int N, bool WHOLE, bool EACH> struct view {
-        /* KEPT: registers keep block addresses, at the lane's first vector, and the slots that 3 and 4 ranks poll; more
-         * ranks lack registers. */
+        /* KEPT: registers hold the blocks' addresses, advanced to the lane's first vector, and with 3 or 4 ranks the
+         * polled slots' address. Kernels of more ranks lack registers. */
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
         uint8_t *in[N]; /* EACH: [i] for the rank i places after this one, [0] for this rank; else [0] for all */
-        const uint8_t *readable; /* memory of this device */
+        const uint8_t *readable; /* any memory of this device */
         uint8_t *own_out;
-        bool keeps;     /* the own block must be copied to the output */
+        bool keeps;     /* this rank's block must be copied to its output */
         uint64_t bytes; /* of a block */
         uint32_t vectors, first;
 
-        /* From a block's address to its vector v. */
+        /* Offset of vector v from a block's address. */
         LANE_FN uint64_t place(uint32_t v) const
         {
             return (uint64_t)(KEPT ? v - first : v) * VEC;
         }
 
-        /* All loads in flight at once. */
         LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -52,7 +50,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* Vector v itself exists. */
+        /* Needs v < vectors; later rows may not exist. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {
@@ -130,7 +128,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* The next vectors are in flight while these are taken. */
+        /* Sends run ahead, so data is in flight while a lane polls. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
             w.load(true, first + k, x[0]);

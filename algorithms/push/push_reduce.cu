@@ -2,8 +2,8 @@
 /*
  * push_reduce.cu - reduce-scatter and reduce in one step (push.h).
  *
- * Data path: input block o -> this rank's slot at rank o (reduce: at the root) -> added there in rank order -> output.
- * In place is safe: a lane sends its vectors before it stores at their positions.
+ * Data path: input (reduce-scatter: block o) -> this rank's slot at rank o (reduce: at the root) -> added there in rank
+ * order -> output.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
@@ -22,7 +22,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
         slots_t s = slots_t::make(team, 1, vectors, first);
         const push_t p = push_make<ROOTED>(team, call, s.ranks());
-        buffer_t in[N]; /* [i]: for the rank i places after this one; [0]: own */
+        buffer_t in[N]; /* [i]: for the rank i places after this one; [0]: for this rank */
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < s.ranks())
@@ -48,7 +48,6 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
-        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
             load(r, s, p, in, true, first + k, x[0]);
@@ -79,7 +78,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_take(lane, team, notices);
     }
 
-    /* Vector v itself exists. */
+    /* Needs v < vectors; later rows may not exist. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
                                  uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])
@@ -92,7 +91,6 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             put(s, p, b == 0 || v + b * stride < vectors, k + b * stride, x[b]);
     }
 
-    /* All loads in flight at once. */
     template <class R, class S, int N>
     LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool exists, uint32_t v,
                              vec16_t (&x)[N])

@@ -3,7 +3,7 @@
  * broadcast.cu - broadcast in two steps (rooted.h).
  *
  * Data path: slice o of the root's input -> the root's slot at rank o -> output, and rank o's slot at every other rank
- * but the root -> output there. Data arrives bit for bit (mark.h).
+ * but the root -> output there.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"
@@ -11,14 +11,14 @@
 struct rooted_broadcast {
     enum { MOST_THREADS = 1024 };
 
-    /* k: position after the lane's first vector. */
+    /* k counts vectors from the lane's first. */
     template <int N, bool WHOLE> struct view {
         slices_t p;
         slots<MARK_ESCAPE, N> s;
         buffer_t in, out;
         const uint8_t *scratch; /* own */
         uint32_t first;
-        bool keeps; /* root: its output gets what it sends */
+        bool keeps; /* the root must copy its input to its output */
 
         LANE_FN void store(uint32_t v, const vec16_t &x) const
         {
@@ -28,7 +28,6 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: all loads in flight at once. */
         LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -132,7 +131,6 @@ struct rooted_broadcast {
             w.load(team, true, k, x);
             w.send(team, k, x);
         }
-        /* A lane relays its next vector before it takes those that the others relay. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = 0; !root && w.first + k < w.p.each + ahead; k += stride) {
             if (w.first + k < w.p.each && !w.relay(lane, team, k))

@@ -3,12 +3,12 @@
  * reduce.cu - reduce in two steps (rooted.h).
  *
  * Data path: slice o of every rank's input -> that rank's slot at rank o -> added there in rank order -> rank o's slot
- * at the root -> output. In place is safe: a lane sends its vectors before it stores at their positions.
+ * at the root -> output. In place is safe: at each position a lane sends before it stores.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/rooted/rooted.h"
 
-/* k: position after the lane's first vector. */
+/* k counts vectors from the lane's first. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
@@ -28,7 +28,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* All loads in flight at once. */
     LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -114,7 +113,6 @@ struct rooted_reduce {
         if (first < l.p.each)
             l.put(team, 0, x);
         epoch_leave(lane, team);
-        /* The next vectors are in flight while these are taken. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = stride; k < ahead && first + k < l.p.each; k += stride) {
             l.load(team, true, k, x);

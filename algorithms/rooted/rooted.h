@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rooted.h - broadcast and reduce in two steps, so that no link carries the message more than once. Data paths:
- * broadcast.cu, reduce.cu.
+ * rooted.h - broadcast and reduce in two steps. No link carries the message more than once.
  *
- * Every rank but the root owns a slice of the message. Each rank sends another at most one slice, so one set of slots
- * (slots.h) holds a call.
+ * Every rank but the root owns a slice. A rank sends another at most one slice, so one set of slots (slots.h) holds a
+ * call.
  *
- * Slices may be empty, and the root of a broadcast gets no data, so in every call each pair of ranks exchanges a notice
- * (algorithm.h). Without it a root could overwrite slices that a slow owner still reads.
+ * Slices may be empty, and the root of a broadcast gets no data. So in every call all ranks exchange notices
+ * (notice.h). Otherwise a root could overwrite slices that a slow owner still reads.
  *
- * No deadlock, whatever the grids: a send of position u waits only for positions below u, and in the second step also
- * for u of the first. So the lowest unfinished position advances on every rank.
+ * No deadlock, whatever the grids: a send of position u waits only for lower positions, and in the second step for u of
+ * the first. So the lowest unfinished position advances on every rank.
  */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H
@@ -19,7 +18,7 @@
 
 typedef struct slices {
     uint32_t vectors; /* of the message */
-    uint32_t each;    /* of a slice; the last slices have fewer or none */
+    uint32_t each;    /* of a slice; the last slices may be shorter or empty */
     uint32_t root;
 } slices_t;
 
@@ -33,13 +32,13 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* Where position u of the slice of `owner`, not the root, is in the message. */
+/* Position in the message of vector u of the slice of `owner`, not the root. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;
 }
 
-/* Whether it exists. u < each. */
+/* Whether that vector exists. Needs u < each. */
 LANE_FN bool slices_has(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return owner != s.root && slices_at(s, owner, u) < s.vectors;

@@ -7,29 +7,26 @@
  * warps share the copy of a message to this rank itself: receiving warps before their data can have arrived, sending
  * warps after they have sent.
  *
- * A warp's rows are `width` apart, so they are in its channels in turn. It moves them in order, in batches of ROWS /
- * GROUP rows of each channel, at most half a ring (pairs_plan); so batches divide ring_credit_rows.
- *
- * No deadlock, however the peer groups its channels: the batch for which a receiver waits needs only credit that this
- * receiver has given (docs/lab/kernels.md).
+ * A warp moves its channels' rows in order, in batches of ROWS / GROUP rows of each channel. No deadlock, however the
+ * peer groups its channels, since batches divide ring_credit_rows (docs/lab/kernels.md).
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
 
 #include "algorithms/sendrecv/ring.h"
 
-enum { SELF_BATCH = 4 }; /* vectors in flight in a lane */
+enum { SELF_BATCH = 4 };
 
-/* What one warp moves of a message, whole rows first. */
+/* What a warp moves of a message, whole rows first. */
 struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
     uint64_t step;  /* bytes between rows */
     uint32_t whole; /* rows of whole vectors */
     uint32_t all;
-    uint32_t width; /* between the warp's rows, and its channels */
+    uint32_t width; /* distance of the warp's rows, and of its channels */
 };
 
-/* How many of `rows` rows are first, first + width, ... */
+/* The number of rows first, first + width, ... below `rows`. */
 LANE_FN uint32_t rows_apart(uint32_t rows, uint32_t first, uint32_t width)
 {
     return first < rows ? (rows - first - 1) / width + 1 : 0;
@@ -87,7 +84,7 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Channel j's part of the next rows. */
+    /* Channel j's part of `rows` rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;
@@ -116,7 +113,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* On all channels at once: it falls due at the same time. */
+    /* Credit of all channels falls due at the same time. */
     LANE_FN void give()
     {
         receiver().give(count);
@@ -146,8 +143,8 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
-        /* Short messages are faster if a block mixes sends and receives. LONG: a block takes neighbours in the list,
-         * mostly of one direction: a receiver's fences wait for the block's sends. */
+        /* Short messages are faster if a block mixes sends and receives. LONG: a block has mostly one direction, since
+         * a receiver's fence waits for its block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
@@ -181,7 +178,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             copy_self(team, m, index, lane);
         if (!any)
             return;
-        lane_warp_sync(); /* all read the counts before lane 0 writes them */
+        lane_warp_sync(); /* before lane 0 writes the counts */
         lane_awaits(lane, 1u << it.peer);
         if (!it.sends)
             r.renew(team);
@@ -220,7 +217,6 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             buffer_store<uint8_t>(to, v, buffer_load<uint8_t>(from, v));
     }
 
-    /* y: the first ROWS of the whole rows. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         const uint8_t *from = p.at;
@@ -256,7 +252,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         }
     }
 
-    /* LONG: a lane whose wait broke goes on without work until all leave. */
+    /* LONG: a lane whose wait was broken goes on without work until its warp leaves. */
     LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, rings &r, const warp_rows &p, vec16_t (&y)[ROWS])
     {
         bool broken = false;
@@ -309,11 +305,11 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_rearm(at[b]);
     }
 
-    /* The rows that are not whole. */
+    /* Rows that are not whole. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {
-        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* rows of several channels go one by one */
+        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* of several channels: one by one */
         bool broken = false;
         for (uint32_t done = p.whole; done < p.all; done += STEP) {
             const uint32_t j = done % GROUP, row = r.it.channel + done * p.width;

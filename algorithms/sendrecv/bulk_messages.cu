@@ -3,14 +3,14 @@
  * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
  * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
- * kind (alg_message_t), so both ends agree. On the CPU device a block has one lane, and serves one kind.
+ * kind (alg_message_t), so both ends agree.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
 #include "algorithms/sendrecv/long_roles.h"
 #include "algorithms/sendrecv/mixed.h"
 
-/* WHOLE: buffers of all long messages are aligned to 16 bytes. */
+/* WHOLE: all long messages' buffers are aligned to 16 bytes. */
 struct bulk_messages {
     /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a link carries until a chunk's credit returns. */
     enum {
@@ -28,7 +28,7 @@ struct bulk_messages {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }
 
-    /* On any device: 0 unless the rings of a GPU leave room for LEAST_SLOTS. */
+    /* On either device 0, unless a GPU's rings leave room for LEAST_SLOTS. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         enum { GPU_LANES = 32, GPU_CHUNK = 16 << 10 };
@@ -155,7 +155,7 @@ static void ncclKernel_shunt_messages(lane_t lane, const alg_team_t &team, const
 }
 #endif
 
-/* Fills in slots and chunks; a message to this rank itself counts as sent only. True: all buffers are whole. */
+/* Fills in slots and chunks; a message to this rank itself counts only as sent. True: WHOLE. */
 template <int MOST> static bool long_fill(long_messages<MOST> &m, const message_t *list, const alg_team_t *team)
 {
     bool whole = true;

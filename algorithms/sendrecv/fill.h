@@ -14,7 +14,7 @@
 enum {
     PAIRS_FEW = 2 * ALG_MAX_RANKS,                /* one message per list */
     PAIRS_MANY = 216,                             /* fill 4 KiB of arguments, the most that every driver accepts */
-    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); 4 ranks have 7 * ALG_PAIR_CHANNELS */
+    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* 15 lists of 8 ranks; 4 ranks have 7 * ALG_PAIR_CHANNELS */
 };
 
 #ifdef __CUDACC__
@@ -23,7 +23,6 @@ enum { PAIRS_LANES = 32 };
 enum { PAIRS_LANES = 1 };
 #endif
 
-/* For rings, then for bulk copies. */
 enum { FILL_LISTS = 2 * MESSAGES_LISTS };
 
 static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
@@ -33,13 +32,13 @@ static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 
 typedef struct filled {
     uint32_t messages, items;
-    uint32_t self; /* of messages to this rank itself */
+    uint32_t self; /* items of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has several messages */
-    bool aligned;  /* all buffers in rings are aligned to a vector */
+    bool aligned;  /* buffers of messages in rings are aligned to 16 bytes */
 } filled_t;
 
-/* Fills m, and `list` with messages begin .. begin + share - 1 of each peer and direction. bulk_end: ends of the bulk
- * copies' lists; NULL: none. */
+/* Fills m, and `list` with messages begin .. begin + share - 1 of each peer and direction. bulk_end: as message_end, of
+ * bulk messages; NULL: all go in rings. */
 static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
                                      const alg_call_t *call, uint32_t begin, uint32_t share)
 {
@@ -81,7 +80,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* Items of `group` channels, without messages to this rank itself. end: as item_end. */
+/* Counts items of `group` channels, without messages to this rank itself. end: as item_end. */
 static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group,
                                       uint16_t (&end)[MESSAGES_LISTS])
 {
@@ -95,9 +94,8 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
     return items;
 }
 
-/* Serves a call through a list in memory. launch(begin, share, done) launches a part, as messages_fill selects it;
- * `done`: its messages. If the list is too small, several launches may deadlock unless all ranks group the same
- * messages. */
+/* Serves a call through a list in memory. launch(begin, share, done) launches a part as messages_fill selects it; done:
+ * its messages. If the list is too small, launches may deadlock unless all ranks group the same messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -139,8 +137,8 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-/* Runs messages_listed. bulk_end(m): as in messages_fill. launch(m, list, f) enqueues the kernel, and may not keep the
- * host's list. */
+/* messages_listed with the list in device memory. bulk_end(m): as in messages_fill. launch(m, list, f) may not keep
+ * `list`. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

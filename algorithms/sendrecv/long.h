@@ -2,12 +2,11 @@
 /*
  * long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
  *
- * The chunks of an ordered pair of ranks are numbered from the scratch's first launch on, so both ends agree. Chunk c
- * uses slot c modulo the number of slots, in the receiver's scratch behind the rings. A slot has two flags, which
- * persist between launches. Each holds a chunk's number, at first -1:
+ * An ordered pair of ranks numbers its chunks from the scratch's first launch on, so both ends agree. Chunk c uses slot
+ * c modulo the number of slots, in the receiver's scratch behind the rings. A sender needs no receiver while it has
+ * free slots. A slot has two flags, which persist between launches. Each holds a chunk's number, at first -1:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
- * A sender needs no receiver while it has free slots.
  */
 #ifndef SHUNT_LONG_H
 #define SHUNT_LONG_H
@@ -15,8 +14,8 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks of one direction that a block holds until they may move, at least two per peer; LONG_LANE_HELD: of
- * one lane. LONG_PLACES: of a block's list of one direction. LONG_MOST_SLOTS: of an ordered pair. */
+/* LONG_HELD: chunks that a gate holds until they may move, at least two per peer; LONG_LANE_HELD: of one lane.
+ * LONG_PLACES: of a gate's list. LONG_MOST_SLOTS: of an ordered pair. */
 enum {
 #ifdef __CUDACC__
     LONG_HELD = 8,
@@ -34,20 +33,20 @@ enum {
 };
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "no place for what plain.h's keeper has yet to tell");
 
-/* Words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN, chunks of this launch that blocks have taken, 0
+/* Words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN, chunks of this launch that gates have taken, 0
  * between launches; LONG_COUNT, chunks of all earlier launches. LONG_ENDED: gates of this launch that have ended. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES, "words leave their page");
 
 /* Words of a block (bulk_word). Per direction: chunks listed; chunks whose place in the list is free again; (LONG_OUT)
- * chunks complete at the peer; the list. From LONG_BASE, two per list: the number of the launch's first chunk. */
+ * chunks complete at the peer; the list. Then two per list: the number of the launch's first chunk. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* Offset of the slots, behind the rings. */
+/* The slots' offset from the rings. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
@@ -61,13 +60,13 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
 }
 
 template <int MOST> struct long_messages : messages<MOST> {
-    /* As message_end, of bulk messages; list 0 begins behind the messages in rings. */
+    /* As message_end, of bulk messages, which follow those in rings. */
     uint16_t long_end[MESSAGES_LISTS];
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
-    uint32_t blocks; /* with roles */
-    uint32_t depth;  /* of each ring of a block */
-    uint32_t kept;   /* in shared memory: progress of rings' messages */
+    uint32_t blocks; /* that serve bulk messages */
+    uint32_t depth;
+    uint32_t kept; /* offset of the progress of rings' messages in shared memory */
 };
 
 LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
@@ -75,7 +74,6 @@ LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
     return (bytes + BULK_CHUNK - 1) / BULK_CHUNK;
 }
 
-/* An entry of a block's list: peer, and chunk's number in this launch. */
 enum { LONG_CHUNK_BITS = 29 };
 
 LANE_FN uint32_t long_entry(uint32_t peer, uint32_t chunk)
@@ -157,7 +155,7 @@ template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
     uint32_t n, known;    /* next chunk; chunks listed, when last read */
     uint32_t peer, chunk; /* of the next chunk; set by `look` */
-    /* Peer and message of the last chunk; first chunks of that message and the next. */
+    /* Of the last chunk; first chunks of its message and the next. */
     uint32_t last_peer, message, first, next;
 
     LANE_FN static long_walk make(const long_job<MOST> &j)
@@ -179,7 +177,6 @@ template <int DIRECTION, int MOST> struct long_walk {
         return entry == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* Warp-wide. */
     LANE_FN bulk_step_t look_together()
     {
         const bulk_step_t found = look();

@@ -13,17 +13,17 @@
 
 #include "algorithms/sendrecv/long.h"
 
-/* Lists chunks of one direction that may move when their stage is free, so slow blocks take fewer. */
+/* Lists a chunk when it may move and the next stage is free, so slow blocks take fewer chunks. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
     const bulk_ring_t &ring;
     lane_t &block_lane;
-    uint32_t *awaited; /* by direction: ranks (bits) whose chunks are held */
+    uint32_t *awaited; /* by direction: ranks (bits) of held chunks */
     uint32_t lane;
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
-    bool may[LONG_LANE_HELD];                            /* the held chunk may move */
-    bool over[LONG_LANE_HELD];                           /* all chunks are taken */
+    bool may[LONG_LANE_HELD];
+    bool over[LONG_LANE_HELD]; /* all chunks are taken */
     bulk_at_t at;
     uint32_t listed;
     bool ended;
@@ -33,7 +33,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         return j.m.chunks[2 * peer + DIRECTION] > 0;
     }
 
-    /* A lane's places serve the peers in turn. */
+    /* Places for held chunks serve the peers in turn. */
     LANE_FN static long_gate make(const long_job<MOST> &j, const bulk_ring_t &ring, lane_t &lane, uint32_t *awaited)
     {
         long_gate g = {j, ring, lane, awaited, lane.thread % lane_warp_size(), {}, {}, {}, {}, {}, 0, false};
@@ -121,10 +121,10 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate to end adds the launch's chunks to the counts: all gates have then read the old counts. */
+    /* The last gate adds the launch's chunks to the counts: all blocks have then read the old counts. */
     LANE_FN bulk_step_t finish()
     {
-        lane_warp_sync(); /* all lanes' chunks are taken, and their entries published */
+        lane_warp_sync(); /* all lanes' entries are published */
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++, listed++) {
             if (lane == 0)
                 list(BULK_NONE);
@@ -173,7 +173,7 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* WHOLE: also stores to own buffers, else the shifter's work. LAG: see bulk_sender. */
+/* WHOLE: also copies messages to this rank itself, else the shifter does. LAG: see bulk_sender. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;
@@ -224,7 +224,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Each lane raises LONG_DATA for another chunk. */
+/* Each lane raises LONG_DATA of another chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -289,7 +289,7 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* The chunk has left its slot; no fence (bulk_give_credit). */
+/* After the chunk has left its slot; needs no fence (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);

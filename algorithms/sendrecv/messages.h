@@ -10,8 +10,7 @@
  *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, as its last kernel read it
  *   COUNT_RECEIVED  receiver  receiver  own               received
  *   COUNT_CREDIT    receiver  sender    sender's scratch  re-armed
- * Kernel boundaries order all but COUNT_CREDIT. It is raised by release and read by acquire, so a sender finds its rows
- * re-armed.
+ * Kernel boundaries order all but COUNT_CREDIT, which is raised by release and read by acquire.
  */
 #ifndef SHUNT_MESSAGES_H
 #define SHUNT_MESSAGES_H
@@ -21,18 +20,18 @@
 enum { COUNT_SENT = 0, COUNT_RECEIVED = 1, COUNT_CREDIT = 2, COUNT_SEEN = 3 };
 enum { MESSAGES_SEND = 0, MESSAGES_RECEIVE = 1 };
 
-/* From COUNT_SENT of rank 0, channel 0. */
+/* Byte offset of the counts of `kind` and `peer`. */
 LANE_FN uint64_t count_place(uint32_t kind, uint32_t peer)
 {
     return (uint64_t)(kind * ALG_MAX_RANKS + peer) * ALG_PAIR_CHANNELS * 8;
 }
 
 typedef struct rings {
-    uint32_t channels; /* of a pair */
+    uint32_t channels; /* of an ordered pair */
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* 1/RINGS_PER_LIST of the rings' bytes: a large group's list (messages_list). */
+/* A large group's list has 1 / RINGS_PER_LIST of the rings' bytes. */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -45,12 +44,12 @@ LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t la
     return ring_bytes(r.rows, lanes) * r.channels * (nranks - 1);
 }
 
-/* `bytes`: at least 64 KiB (alg_map_init), enough for a channel. */
+/* bytes: at least 64 KiB (alg_map_init), enough for a channel. */
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* A link needs some 500 warps a direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with 512.
-     * The CPU device has few cores. */
+    /* A link needs some 500 warps a direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with 512
+     * (docs/lab/results/tried-8-h200.csv). The CPU device has few cores. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
@@ -63,7 +62,6 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     return r;
 }
 
-/* Rows go to the first channels in turn. */
 LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
 {
     return rows < r.channels ? (uint32_t)rows : r.channels;
@@ -79,19 +77,19 @@ typedef struct message {
     uint64_t bytes;
 } message_t;
 
-/* List 2p has the messages to rank p, list 2p+1 those from p. Its items are the channels that its messages use. For
- * this rank's own p, list 2p is copied to the buffers of 2p+1, which has no items. */
+/* List 2p has the messages to rank p, list 2p+1 those from p. A list's items are the channels that its messages use.
+ * This rank's own list 2p is copied to the buffers of its list 2p+1, which has no items. */
 enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
 struct messages_head {
     rings_t rings;
     uint32_t early;
-    uint32_t shared_self; /* the message to this rank itself has no items: all warps share it (alone.h) */
-    uint16_t message_end[MESSAGES_LISTS]; /* of each list */
+    uint32_t shared_self; /* all warps share the message to this rank itself (alone.h) */
+    uint16_t message_end[MESSAGES_LISTS];
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
+/* MOST messages in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
@@ -101,7 +99,7 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
     const message_t *message;
 };
 
-/* In the list. One suffices, since launches on a scratch run one after another. */
+/* One list suffices, since launches on a scratch run one after another. */
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);

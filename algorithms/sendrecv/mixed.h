@@ -3,8 +3,8 @@
  * mixed.h - the kernel for any messages: several in a list, several items for a warp.
  *
  * No step waits for a peer: a warp works on an item while it advances, then on its next one. All blocks of a grid are
- * resident, so any grid serves any number of items without deadlock, whatever the order of other ranks' messages. Only
- * an arrived row's escape word is waited for; its sender has already stored it.
+ * resident, so any grid serves any number of items without deadlock, whatever the order of other ranks' messages. A
+ * warp waits only for an arrived row's escape word (ring_unescape).
  */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
@@ -13,11 +13,11 @@
 
 enum { PAIRS_CPU_ITEMS = 64 };
 
-/* Of an item: equal on all lanes of its warp, kept between steps. */
+/* An item's; equal on all lanes of its warp. */
 typedef struct progress {
-    uint64_t count; /* rows that have passed through the ring */
+    uint64_t count; /* rows sent or received */
     uint32_t row;   /* the channel's next row of the message */
-    uint32_t ahead; /* sender: rows of `count` without a seen credit */
+    uint32_t ahead; /* sender: rows of `count` beyond the credit last read */
     uint16_t message;
     uint8_t arriving; /* receiver: the last poll found a row */
     uint8_t done;
@@ -38,14 +38,14 @@ struct pairs_mixed {
         serve(lane, team, m, kept);
     }
 
-    /* kept: the progress of the block's items; each warp has an equal part of the array. */
+    /* kept: the progress of the block's items; each warp has an equal part. */
     template <int MOST>
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
-        /* Neighbours in the list share a block, as long messages do in alone.h. */
+        /* Neighbours in the list share a block, as with LONG in alone.h. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
-        const bool alone = items <= workers; /* each warp has at most one item */
+        const bool alone = items <= workers;
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
         const uint32_t here = lane.thread % lanes;
         uint32_t index = first < items ? first : 0, at = 0, left = 0;
@@ -92,7 +92,7 @@ struct pairs_mixed {
         }
     }
 
-    /* To the warp's next unfinished item; true: wrapped around. */
+    /* Goes to the warp's next unfinished item; true: wrapped around. */
     template <int MOST>
     LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
@@ -173,7 +173,7 @@ struct pairs_mixed {
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
-        /* Lanes may read different credits; each has read at least the least, with acquire. */
+        /* Lanes may read different credits; each has acquired at least the least. */
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;
@@ -198,7 +198,7 @@ struct pairs_mixed {
     {
         batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
-        /* After a poll that found nothing, only one row is polled, to save bandwidth. */
+        /* After a poll that found nothing, one row is polled, to save bandwidth. */
         if (!p.arriving)
             s.rows = 1;
         ring_poll(it, p.count, s, v);

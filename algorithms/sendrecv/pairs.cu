@@ -2,12 +2,11 @@
 /*
  * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
- * Data path: buffer -> ring in the receiver's scratch, maybe in pinned memory -> buffer. Vectors show their arrival
- * (mark.h).
+ * Data path: buffer -> ring in the receiver's scratch, maybe in pinned memory -> buffer.
  *
- * Row r of a message goes to channel r % channels, as its next row, so both ends know each vector's place from
- * messages' lengths. An item, one warp's work, is one channel of one direction. A sender waits only for room in a ring
- * (ring.h): a short message is sent before its receive is posted.
+ * Row r of a message is the next row of channel r % channels, so messages' lengths tell both ends each vector's place.
+ * An item, one warp's work, is one channel of one direction. A sender waits only for room in a ring (ring.h): a short
+ * message is sent before its receive is posted.
  */
 #include "algorithms/sendrecv/alone.h"
 #include "algorithms/sendrecv/fill.h"
@@ -38,8 +37,8 @@ typedef struct pairs_plan {
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* The fewest channels per item (a power of two) that give each item one of `workers` warps. A batch is at most half a
- * ring: the other half may lack credit. */
+/* The fewest channels per item (a power of two) with which `workers` warps suffice. A batch is at most half a ring: the
+ * other half may lack credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
@@ -150,7 +149,7 @@ static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, v
         [=](listed_t &m, const message_t *, filled_t f) { return pairs_launch(team, call, m, f, stream); });
 }
 
-/* One block may keep the progress of all items. */
+/* Lets one block keep the progress of all items. */
 template <int MOST> static int pairs_preload_mixed(void)
 {
     const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;

@@ -2,10 +2,10 @@
 /*
  * ring.h - one channel of a pair of ranks, and a message's rows in its ring.
  *
- * Flow control: the receiver re-arms a row after reading it. The sender writes a row only if its count is less than a
- * ring ahead of the receiver's credit. A receiving launch first gives credit for all that earlier launches received;
- * kernel boundaries (in pinned memory, a fence) order their re-arming before it. Further credit needs a fence,
- * about a microsecond, so it is given only while more than half a ring is left to receive.
+ * Flow control: the receiver re-arms a row after reading it, and then gives credit. The sender writes a row only if its
+ * count is less than a ring ahead of the credit. A receiving launch first gives credit for all that earlier launches
+ * received; kernel boundaries (in pinned memory, a fence) order their re-arming before it. Further credit needs a
+ * fence, about a microsecond, so it is given only while more than half a ring is left to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -18,13 +18,13 @@
 enum { RING_BATCH = 8 }; /* rows in flight in a warp */
 
 struct item {
-    uint32_t list, channel, peer, end; /* end: of its messages */
+    uint32_t list, channel, peer, end; /* end: of the list's messages */
     bool sends;
-    uint32_t lane, rows;   /* rows of the ring */
+    uint32_t lane, rows;   /* of the ring */
     uint8_t *data, *words; /* this lane's, in row 0; NULL: a copy within this rank */
-    uint8_t *count;        /* own COUNT_SENT or COUNT_RECEIVED */
-    uint8_t *seen;         /* own COUNT_SEEN */
-    uint8_t *credit;       /* COUNT_CREDIT: own, or for the receiver the peer's */
+    uint8_t *count;        /* COUNT_SENT or COUNT_RECEIVED */
+    uint8_t *seen;         /* COUNT_SEEN */
+    uint8_t *credit;       /* COUNT_CREDIT, in the sender's scratch */
 
     LANE_FN uint8_t *vector(uint64_t row) const
     {
@@ -69,7 +69,7 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
 
 template <int ROWS> struct span {
     buffer_t buffer;
-    uint32_t vectors, first, stride; /* of the message; this lane's first one; the step to its next */
+    uint32_t vectors, first, stride; /* of the message; this lane's first; between its vectors */
     uint32_t rows;
 
     LANE_FN uint32_t at(uint32_t b) const
@@ -87,7 +87,7 @@ template <int ROWS> struct span {
         return b < rows && at(b) < buffer.whole;
     }
 
-    /* Whether a vector is partial or unaligned. */
+    /* Whether any vector is partial or unaligned. */
     LANE_FN bool has_rest() const
     {
         return rows > 0 && vectors > buffer.whole && first < vectors && at(rows - 1) >= buffer.whole;
@@ -111,7 +111,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* Vectors that are not whole. Separate, since fetching code takes time. */
+/* Vectors that are not whole. Apart, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -176,7 +176,6 @@ template <int ROWS> LANE_FN void rows_whiten(vec16_t (&x)[ROWS])
         mark_whiten(x[b]);
 }
 
-/* The greatest word of a lane's vectors: SENTINEL or ESCAPED if present. */
 template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
 {
     uint32_t top = 0;
@@ -239,7 +238,8 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of vectors with has(b); they are already sent. False: the wait was broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b). Their sender stores them right after the vectors.
+ * False: the wait was broken. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -288,7 +288,7 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* Rows between credits, a power of two; rare, since a fence waits for its multiprocessor's stores. */
+/* Rows between credits: a power of two. */
 LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
@@ -300,7 +300,7 @@ template <int GROUP> struct ring_sender {
     uint64_t step;
     uint64_t *sent, *credit; /* rows; credit: as last read */
 
-    /* Whether channel j's next `rows` rows include any not known to be armed. */
+    /* Whether channel j lacks credit for some of its next `rows` rows. */
     LANE_FN bool lacks_credit(uint32_t j, uint32_t rows) const
     {
         return sent[j] + rows - credit[j] > it.rows;
@@ -316,7 +316,7 @@ template <int GROUP> struct ring_receiver {
     const item &it;
     uint64_t step;
 
-    /* For what earlier launches received. In pinned memory a fence orders the re-arming before it. */
+    /* Gives credit for what earlier launches received, after a fence in pinned memory, where `own` lies apart. */
     LANE_FN void renew(const alg_team_t &team, const uint64_t (&received)[GROUP]) const
     {
         if (it.lane != 0)
@@ -328,14 +328,14 @@ template <int GROUP> struct ring_receiver {
             lane_raise(it.credit + j * step, received[j]);
     }
 
-    /* Whether `received` rows need a credit after that for `given`. end: rows when this launch has received everything.
-     * The next launch gives the last half ring's credit; short messages find the other half free. */
+    /* Whether to give credit for `received` rows after that for `given`. end: rows received when this launch ends. The
+     * next launch gives the last half ring's credit. */
     LANE_FN bool owes_credit(uint64_t given, uint64_t received, uint64_t end) const
     {
         return received - given >= ring_credit_rows(it) && given + it.rows / 2 < end;
     }
 
-    /* For all rows before `next`, which the whole warp has re-armed. */
+    /* Gives credit for rows before `next`, which the whole warp has re-armed. */
     LANE_FN void give(const uint64_t (&next)[GROUP]) const
     {
         lane_warp_sync();

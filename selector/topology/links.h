@@ -22,8 +22,8 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* As `shunt tune` measured; all zero: not measured. A table applies to a kind of GPU, and equal GPUs may be linked in
- * another way, so `link` is the kind of link that was measured. */
+/* As `shunt tune` measured; all zero: not measured. A table applies to a kind of GPU, but equal GPUs may have other
+ * links, so `link` names those measured. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
     uint32_t gpus;         /* number in that measurement */

@@ -172,7 +172,7 @@ int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach);
 bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *text, size_t bytes, char *fault,
                        size_t fault_bytes);
 bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, size_t fault_bytes);
-/* Writes NCCL's format; NCCL skips what it does not know (name, multiprocessors, ...). */
+/* Writes NCCL's format, and more, which NCCL skips (name, multiprocessors, ...). */
 void sel_machine_print_xml(const sel_machine_t *machine, FILE *out);
 void sel_machine_print(const sel_machine_t *machine, FILE *out);
 

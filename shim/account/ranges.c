@@ -14,7 +14,8 @@
 atomic_bool shim_ranges_off;
 static nvtxDomainHandle_t g_domain;
 
-/* NVTX loads the library that the variable names, in any program; one with more rights than its caller must not. */
+/* NVTX loads the library that the variable names. In a set-user-ID program secure_getenv hides it: the caller must not
+ * choose code. */
 static bool is_wanted(void)
 {
     const char *disable = shim_nccl_env("NCCL_NVTX_DISABLE");

@@ -46,7 +46,7 @@ enum {
 _Static_assert(ALG_MAX_RANKS < 16 && SEL_LINK_COUNT <= 16 && SEL_KINDS < 16, "a place is too narrow");
 
 typedef struct cell {
-    _Atomic uint64_t key;  /* 0: free; set last */
+    _Atomic uint64_t key;  /* 0: free; stored after `algorithm` */
     const char *algorithm; /* static; NULL: forwarded */
     _Atomic uint64_t calls, bytes;
 } cell_t;
@@ -94,7 +94,7 @@ static void forget_in_child(void)
     const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
     memset(tables, 0, atomic_load(&used) * sizeof(tables[0]));
     atomic_store(&returned, ((1u << atomic_load(&used)) - 1) & ~(own | shared));
-    pthread_mutex_init(&cells_of_many, NULL); /* its owner may not exist in the child */
+    pthread_mutex_init(&cells_of_many, NULL); /* a thread that the child lacks may have held it */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -137,7 +137,6 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-/* A returned table, else an unused one, else the shared one. */
 static uint32_t take_table(void)
 {
     unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
@@ -187,7 +186,7 @@ static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
            cell->algorithm == algorithm;
 }
 
-/* The key is stored last, since other threads read all tables. */
+/* Other threads read `algorithm` once they see the key, so the key is stored last. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const bool many = table == &tables[TABLES - 1];

@@ -20,7 +20,7 @@ typedef uint32_t shim_place_t;
 shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool captured);
 
 void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, const sel_choice_t *choice);
-/* `source`: of the rule consulted, static; or NULL. */
+/* `source`: that of the consulted rule, static; or NULL. */
 void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, sel_reason_t reason,
                           const char *source);
 

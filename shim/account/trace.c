@@ -49,9 +49,9 @@ static _Thread_local ring_t *own_ring;
 static _Thread_local int32_t own_tid; /* 0: not known yet */
 static _Atomic uint64_t dropped;      /* not yet reported */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; a call takes it only to start the trace */
 static pthread_cond_t wake, collected;                   /* made by once_a_program */
-static uint64_t rounds_begun, rounds_ended;              /* of collecting kernels' times */
+static uint64_t rounds_begun, rounds_ended;              /* of collecting kernels' times, by the writer */
 static atomic_bool running;                              /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
@@ -152,7 +152,7 @@ static void close_file(void)
     file = -1;
 }
 
-/* Restores the end of the last complete write. */
+/* Cuts the file behind the last complete write, and closes it. */
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
@@ -247,7 +247,7 @@ static void *write_behind(void *unused)
     return unused;
 }
 
-/* Until ended kernels are collected; not long: the driver may keep the writer waiting. */
+/* Waits at most two periods for a round of the writer, which the driver may block. */
 static void await_round(void)
 {
     const uint64_t wanted = rounds_begun + 1;
@@ -269,7 +269,7 @@ void shim_trace_flush(void)
 
 static const char in_use[] = "another process writes it";
 
-/* Opens a file that no other process writes, empties it, and locks it while open. -1 with the reason. */
+/* The file stays locked while it is open. -1 with the reason. */
 static int open_own(const char *path, const char **why)
 {
     int fd = shim_file_open(path, O_RDWR, why);
@@ -309,7 +309,7 @@ static void end(void)
     pthread_cond_signal(&wake);
     const bool busy = rounds_begun != rounds_ended;
     pthread_mutex_unlock(&lock);
-    if (!busy) /* else the driver may keep it */
+    if (!busy) /* a busy writer may be blocked in the driver */
         pthread_join(writer, NULL);
     if (dropped_in_all > 0)
         shim_warn(

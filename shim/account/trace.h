@@ -16,12 +16,12 @@
 enum { SHIM_TRACE_EVENT_BYTES = 768 };
 
 typedef struct shim_trace_call {
-    uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, the same for a node's ranks; the call's duration */
+    uint64_t start_ns, host_ns; /* CLOCK_MONOTONIC, one clock for a node's ranks; the call's duration */
     const void *comm, *stream;
     shunt_decision_t decision; /* static texts; reason NULL: refused before a decision */
     const char *function;      /* static */
     uint64_t count;
-    int32_t type, op; /* NCCL's numbers; op -1: none; type -1: end of a group, without these fields */
+    int32_t type, op; /* NCCL's numbers; op -1: none; type -1: a group's end, which has only times and result */
     int32_t rank;     /* -1: not known */
     int32_t nranks;
     int32_t tid;
@@ -34,7 +34,7 @@ extern atomic_bool shim_trace_off;
 /* 0: no trace. A process's first call starts it. */
 uint64_t shim_trace_now(void);
 
-/* At a call's start; 0: do not trace its end. */
+/* Returns a call's start_ns. 0: no trace; do not call shim_trace_end. */
 static inline uint64_t shim_trace_begin(void)
 {
     return __builtin_expect(atomic_load_explicit(&shim_trace_off, memory_order_relaxed), 1) ? 0 : shim_trace_now();

@@ -16,7 +16,7 @@
 
 enum {
     DEVICES = 64,
-    MOST_LAPS = 8192,       /* under way; later launches are left out */
+    MOST_LAPS = 8192,       /* laps (timed launches) that exist; launches beyond get no slice */
     TRACKS = 256,           /* later communicators have no slices */
     FIRST_TRACK = 10000000, /* above the ids of threads */
     ANCHOR_NS = 1000000
@@ -26,13 +26,13 @@ struct shim_lap {
     shim_lap_t *next;
     cudaEvent_t begin, end;
     int device;
-    uint64_t life;         /* of the device, and so of the events */
+    uint64_t life;         /* of the device (net_device_life) when the events were made */
     uint64_t begin_ns, ns; /* once measured */
     shim_track_call_t call;
 };
 
 typedef struct laps {
-    shim_lap_t *first, **last; /* last: where to link the next; NULL: at `first` */
+    shim_lap_t *first, **last; /* last: the pointer that an append sets; NULL: `first` */
 } laps_t;
 
 /* Kernels of one communicator run one after the other. */
@@ -44,12 +44,12 @@ typedef struct track {
 } track_t;
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static laps_t g_running[DEVICES], g_ended; /* under the lock */
-static shim_lap_t *g_free[DEVICES];        /* with events of the device. Under the lock */
-static uint64_t g_life[DEVICES];           /* of these events. Under the lock */
-static uint32_t g_laps;                    /* made. Under the lock */
-static _Atomic uint64_t g_left_out;        /* kernels without a slice, for lack of laps or tracks; not yet reported */
-/* Of the thread that collects. */
+static laps_t g_running[DEVICES], g_ended; /* under the lock, like the next three */
+static shim_lap_t *g_free[DEVICES];        /* unused laps by device */
+static uint64_t g_life[DEVICES];           /* in which g_running's and g_free's events were made */
+static uint32_t g_laps;                    /* laps that exist */
+static _Atomic uint64_t g_left_out;        /* kernels without a slice, not yet reported */
+/* Used only by the thread that collects. */
 static struct {
     uint64_t life;
     cudaEvent_t event;
@@ -73,7 +73,7 @@ static bool succeeded(cudaError_t error)
     return error == cudaSuccess;
 }
 
-/* Their events are gone. Under the lock. */
+/* Frees laps whose events no longer exist. Under the lock. */
 static void forget(shim_lap_t *lap)
 {
     for (shim_lap_t *next; lap; lap = next) {
@@ -85,7 +85,7 @@ static void forget(shim_lap_t *lap)
 
 /* ---- Launches --------------------------------------------------------------------------- */
 
-/* With the device current. */
+/* Call with the device current. */
 static shim_lap_t *make_lap(int device)
 {
     shim_lap_t *lap = calloc(1, sizeof(*lap));
@@ -148,7 +148,7 @@ static void give_back(shim_lap_t *lap)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* Its events do not fit the stream (another context), or cannot be measured. */
+/* For a lap whose events belong to another context than the stream, or cannot be measured. */
 static void drop(shim_lap_t *lap)
 {
     (void)succeeded(cudaEventDestroy(lap->begin));
@@ -211,8 +211,8 @@ static bool has_anchor(int device, uint64_t life)
     return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
 }
 
-/* Records an event whose time by the host's clock is known to half the time between the two readings. False: not now,
- * as on a full GPU. */
+/* Records an event whose time on the host's clock, *at_ns, is exact to half the time between two readings. False: it
+ * did not pass in time, as on a full GPU. */
 static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
@@ -230,7 +230,7 @@ static bool anchor(int device, uint64_t life, uint64_t *at_ns)
     return succeeded(passed) && ns < ANCHOR_NS;
 }
 
-/* The anchor is near: a float holds its distance. */
+/* A float holds the short time from a lap to the anchor. */
 static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
 {
     float to_anchor_ms, ms;
@@ -242,7 +242,7 @@ static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
     return true;
 }
 
-/* `left`: still running, put before newer ones. */
+/* `ended` go to g_ended; `left` still run, and go before newer laps. */
 static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left)
 {
     pthread_mutex_lock(&g_lock);
@@ -316,7 +316,7 @@ void shim_track_collect(void)
 
 /* ---- Text ------------------------------------------------------------------------------- */
 
-/* NULL: too many. */
+/* NULL: too many tracks. */
 static track_t *track_of(const shim_lap_t *lap)
 {
     uint32_t i = 0;
@@ -330,7 +330,7 @@ static track_t *track_of(const shim_lap_t *lap)
     return &g_track[i];
 }
 
-/* Anchors differ by microseconds, and viewers drop overlapping slices. */
+/* Anchors differ by microseconds, so slices may overlap; viewers drop such slices. */
 static void clip(track_t *track, shim_lap_t *lap)
 {
     const uint64_t end_ns = lap->begin_ns + lap->ns;

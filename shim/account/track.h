@@ -14,26 +14,27 @@ typedef struct shim_track_call {
     const char *collective, *algorithm; /* static */
     const void *comm;
     int32_t rank;
-    uint32_t messages; /* not 0: may run beside the communicator's collectives */
+    uint32_t messages; /* not 0: messages, which may run beside the communicator's collectives */
     uint32_t blocks, threads;
     uint32_t parts; /* calls of the launch */
     uint64_t bytes;
 } shim_track_call_t;
 
-/* Before an eager launch on `stream` of the current device, in its life (net_device_life). NULL: left out. */
+/* Call before an eager launch on `stream`, with `device` current in its `life` (net_device_life). NULL: no slice. */
 shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream);
 /* After the launch, even if it failed. NULL is allowed. */
 void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call);
 
 /* ---- For trace.c ---- */
 
-/* Read the times of ended launches. In the trace's thread, without its lock: the driver may keep it waiting. */
+/* Reads the times of ended launches. In the trace's thread, without its lock: the driver may block the call. */
 void shim_track_collect(void);
-/* The next of them; a track's first one begins with its name. Under the trace's lock. Returns the length; 0: none. */
+/* Writes the next collected launch as a slice; a track's first begins with its name. Under the trace's lock. Returns
+ * the length; 0: none. */
 size_t shim_track_text(int pid, char *text, size_t size);
 /* Kernels without a slice since the last call, for lack of room. */
 uint64_t shim_track_left_out(void);
-/* In a forked child. */
+/* Call in a forked child. */
 void shim_track_forget(void);
 
 #endif

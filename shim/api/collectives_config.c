@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). One that sets nothing makes a plain call:
- * NCCL lets one rank pass none and its peer an empty one. Other calls are forwarded, in order with Shunt's. */
+/* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). A configuration that sets nothing
+ * makes a plain call: NCCL lets one rank pass NULL and its peer an empty one. Other calls are forwarded, in order
+ * with Shunt's. */
 #include <stddef.h>
 
 #include "shim/call/make.h"
@@ -26,7 +27,7 @@ _Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_
                "a mirror of ncclCollConfig_t");
 #endif
 
-/* False: the configuration is malformed or has unknown fields. */
+/* False also if the configuration is malformed or has unknown fields. */
 static bool has_no_requests(const ncclCollConfig_t *given)
 {
     const config_t *c = (const void *)given;

@@ -41,7 +41,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     bool ready = *asyncError == ncclSuccess;
     if (!ready && *asyncError != ncclInProgress)
         shim_attach_cancel(comm);
-    /* Advance all pending set-ups, whichever is polled: another rank of this thread may wait for one. */
+    /* Advance all pending set-ups: another rank of this thread may wait for one of them. */
     bool pending = shim_attach_poll(ready ? comm : NULL);
     if (!ready)
         return ncclSuccess;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm_end.c - entry points that end communicators. On GPUs each call detaches Shunt's state and forwards without a
- * lock, since it may wait for other ranks or be the abort that ends such a wait.
- * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
- * clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads of
- * pinned memory), so the next set-up re-arms it only once all ranks have reported theirs idle. After an abort it is
- * retired (algorithms/scratch_end.c) and freed once no kernel runs (comm/reap.c), peers' mappings first. */
+/* comm_end.c - entry points that end communicators. On GPUs each detaches Shunt's state and forwards without a lock,
+ * since the real call may wait for other ranks, or be the abort that ends such a wait. A destroy removes the state,
+ * since the real NCCL may reuse the handle's address.
+ * The scratch is pooled only after a clean end: kernels drained, none aborted or timed out. Peers' kernels may still
+ * access it (message credits, reads of pinned memory), so the next set-up re-arms it only once all ranks have reported
+ * that their own is idle. After an abort it is retired (algorithms/scratch_end.c), and freed once no kernel runs
+ * (comm/reap.c), peers' mappings first. */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
@@ -31,10 +32,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Flushes issued work. In a group, its end does so; a non-blocking communicator drains in ncclCommGetAsyncError. */
+    /* Waits for issued work, as NCCL does. In a group, its end waits; for a non-blocking communicator,
+     * ncclCommGetAsyncError does. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
-    if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
+    if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* another thread has ended it */
         shim_comm_release(state);
         return ncclSuccess;
     }

@@ -169,7 +169,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
                                                 : NULL;
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned taken = number + 1;
-    if (shim_is_error(result)) /* other ranks use this number for the next split */
+    if (shim_is_error(result)) /* the other ranks give this number to the next split */
         atomic_compare_exchange_strong(&parent->splits, &taken, number);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);

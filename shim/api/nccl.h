@@ -8,7 +8,7 @@
 
 /* NULL: none; the last error is set, and `function` must return ncclSystemError. */
 const shim_real_t *shim_nccl(const char *function);
-/* Returns the real NCCL's `result`; after an error ncclGetLastError returns NCCL's text. */
+/* See shim_real_answer. */
 ncclResult_t shim_nccl_answer(ncclResult_t result);
 /* Shunt's state of a communicator, with a reference; NULL: none, or CPU mode. */
 shim_comm_t *shim_nccl_comm(ncclComm_t handle);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* public_table.c - functions of shunt.h about algorithm tables. */
-/* Before other headers, so that shunt.h's functions are exported. */
+/* See public.c. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -104,15 +104,10 @@ int shunt_communicator(ncclComm_t handle, shunt_communicator_t *facts)
     return 0;
 }
 
-int shunt_choose(ncclComm_t handle, const char *collective, uint64_t count, int type, shunt_decision_t *decision)
+static void choose(const shim_comm_t *comm, alg_collective_t asked, alg_type_t type, uint64_t count,
+                   shunt_decision_t *decision)
 {
-    const alg_collective_t asked = find_collective(collective);
-    if (decision == NULL || decision->size == 0 || type < 0 || type >= ALG_TYPE_COUNT || asked == ALG_COLLECTIVE_COUNT)
-        return -1;
-    const shim_comm_t *comm = shim_comm_find(handle);
-    if (comm == NULL || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
-        return -1;
-    const sel_query_t query = {.collective = asked, .type = (alg_type_t)type, .count = count};
+    const sel_query_t query = {.collective = asked, .type = type, .count = count};
     const uint32_t blocks = alg_collective_blocks(asked, comm->nranks);
     const sel_choice_t choice = sel_choose(comm->plan, &query);
     const shunt_decision_t full = {.size = decision->size,
@@ -120,11 +115,25 @@ int shunt_choose(ncclComm_t handle, const char *collective, uint64_t count, int 
                                    .collective = alg_collective_name(asked),
                                    .algorithm = choice.algorithm != NULL ? choice.algorithm->name : "nccl",
                                    .reason = sel_reason_text(choice.reason),
-                                   .bytes = count * blocks * alg_type_bytes(query.type),
+                                   .bytes = count * blocks * alg_type_bytes(type),
                                    .blocks = choice.blocks,
                                    .threads = choice.threads};
     memcpy(decision, &full, full.size < sizeof(full) ? full.size : sizeof(full));
-    return 0;
+}
+
+int shunt_choose(ncclComm_t handle, const char *collective, uint64_t count, int type, shunt_decision_t *decision)
+{
+    const alg_collective_t asked = find_collective(collective);
+    if (decision == NULL || decision->size == 0 || type < 0 || type >= ALG_TYPE_COUNT || asked == ALG_COLLECTIVE_COUNT)
+        return -1;
+    shim_comm_t *comm = shim_comm_acquire(handle);
+    if (comm == NULL)
+        return -1;
+    const bool attached = atomic_load(&comm->phase) == SHIM_COMM_ATTACHED;
+    if (attached)
+        choose(comm, asked, (alg_type_t)type, count, decision);
+    shim_comm_release(comm);
+    return attached ? 0 : -1;
 }
 
 const char *shunt_algorithm(const char *collective, uint32_t index)
@@ -137,7 +146,7 @@ const char *shunt_algorithm(const char *collective, uint32_t index)
     return NULL;
 }
 
-/* A copy of the plan with another policy; NULL if out of memory. */
+/* NULL if out of memory. */
 static sel_plan_t *plan_with(const sel_plan_t *plan, const char *policy)
 {
     sel_plan_t *other = malloc(sizeof(*other));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* public_topology.c - functions of shunt.h about the topology of machines. */
 #define _GNU_SOURCE
-/* Before other headers, so that shunt.h's functions are exported. */
+/* See public.c. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version.c - the version and the error texts. The real NCCL answers, since programs compare these; without it, the
- * answers are those of the NCCL whose header Shunt was built with. */
+/* version.c - the version and the error texts. The real NCCL answers, since programs compare its answers. Without one,
+ * the answers are those of the NCCL whose header Shunt was built with. */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/names/names.h"

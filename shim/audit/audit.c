@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, on which LD_PRELOAD has no effect.
- * The dynamic linker asks an audit library (LD_AUDIT; rtld-audit(7)) before it opens an object. For libnccl.so.2 or
- * libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without one, a line is
- * logged and the program runs without Shunt. For libnccl_ep.so.0 or libnccl_ep.so, which Python's nccl.ep opens, it is
- * the libnccl_ep.so.0 beside that library, if any.
- * Requests by a library of the same kind are not changed, since Shunt opens the real ones. The linker's cookie points
- * at the requester's link map while this library has no la_objopen. Audit libraries have their own C library. */
+ * The dynamic linker asks an audit library (LD_AUDIT; rtld-audit(7)) before it opens an object. A request for
+ * libnccl.so.2 or libnccl.so, in any folder, gets $SHUNT_LIB, or the libnccl.so.2 beside this library; without one, a
+ * line is logged and the program runs without Shunt. A request for libnccl_ep.so.0 or libnccl_ep.so (by Python's
+ * nccl.ep) gets the libnccl_ep.so.0 beside that libnccl.so.2, if any.
+ * A library of the same name gets what it requests, since Shunt opens the real one so. The linker's cookie points at
+ * the requester's link map while this library has no la_objopen. Audit libraries have their own C library. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <link.h>
@@ -123,7 +123,7 @@ EXPORT void la_preinit(uintptr_t *cookie)
 
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
-    (void)flag; /* name as requested, or candidate path of the search */
+    (void)flag; /* whether `name` is as requested or a candidate path of the search */
     stand_in_t *in = is_asked(&nccl, name) ? &nccl : is_asked(&experts, name) ? &experts : NULL;
     return in && !asks(in, cookie) && !is_preloaded(name) ? in->path : (char *)name;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.c - see clock.h. */
 #include "shim/base/clock.h"
 
 #include "transport/transport.h"

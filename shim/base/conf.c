@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conf.c - reads the files of conf.h into static memory and splits them in place: values point there. As in NCCL's
- * files, a name's first mention counts. */
+/* conf.c - reads the files of conf.h into static memory and splits them in place; values point there. A name's first
+ * line counts, as in NCCL's files. */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
 
@@ -58,7 +58,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* End of the content, without trailing blanks and comment. */
+/* The end of the line's content, before a comment and trailing blanks. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -79,7 +79,6 @@ static int index_of(const char *name, size_t length)
     return -1;
 }
 
-/* The first control character other than a tab, or NULL. */
 static const char *control_in(const char *text, const char *end)
 {
     for (; text < end; text++) {
@@ -140,7 +139,7 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
-/* Whether the folder may not be entered, like a container's /root under another user id. */
+/* Whether this user may not enter the folder, like /root in a container. */
 static bool out_of_reach(const char *path)
 {
     char folder[PATH_BYTES];
@@ -150,7 +149,8 @@ static bool out_of_reach(const char *path)
            errno == EACCES;
 }
 
-/* Reads fewer than `capacity` bytes and returns their number; -1: failure, the reason in *error (NULL: no file). */
+/* Reads fewer than `capacity` bytes and returns their number. -1: failure, with the reason in *error (NULL: no
+ * file). */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;
@@ -169,7 +169,6 @@ static ssize_t load(const char *path, char *text, size_t capacity, const char **
     return size;
 }
 
-/* `text` has FILE_BYTES bytes; values point into it. */
 static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t complain)
 {
     const char *error;

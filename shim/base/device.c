@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort: workers forked after it
- * cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists one there is,
- * unless the user hides all. A build without CUDA decides alike, then forwards every call: the CPU device would take
- * GPU addresses for its own. */
+/* device.c - for `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, because processes
+ * forked after it cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists
+ * one, there is, unless the user hides all. A build without CUDA decides alike, then forwards every call: its CPU
+ * device would take GPU addresses for its own. */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
 
@@ -23,7 +23,7 @@ static bool all_hidden(void)
     return visible && (visible[0] == 0 || visible[0] == '-' || !strcmp(visible, "NoDevFiles"));
 }
 
-/* For Linux, WSL and Tegra. */
+/* The device nodes of Linux, WSL and Tegra. */
 static bool device_node(void)
 {
     return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0 || access("/dev/nvmap", F_OK) == 0;
@@ -65,7 +65,7 @@ static bool driver_answers(void)
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_cpu, g_hidden;
 
-/* A parent may hide all GPUs from itself and give each child one: each child decides anew. */
+/* A parent may hide all GPUs from itself and give each child one, so each child decides again. */
 static void forget_in_child(void)
 {
     if (g_cpu && shim_settings()->device == SHIM_DEVICE_AUTO)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* True: no GPU is used, and the real NCCL only makes unique ids (cpu/cpu.c). Decided once, from SHUNT_DEVICE and, for
- * `auto`, whether a CUDA driver answers; anew in a forked child of a process without GPUs. */
+ * `auto`, whether a CUDA driver answers; again in a child forked without GPUs. */
 bool shim_cpu_mode(void);
 /* Whether the CPU device is used only because CUDA_VISIBLE_DEVICES hides GPUs, which workers may see. */
 bool shim_gpus_hidden(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c - new files are created with O_EXCL, so no other process has put them there; an existing file must belong to
- * the user and have one link. */
+/* file.c - creates new files with O_EXCL, so no other process has put them there. An existing file must belong to the
+ * user and have one link. */
 #define _GNU_SOURCE
 #include "shim/base/file.h"
 
@@ -13,7 +13,7 @@
 
 #include "transport/transport.h"
 
-/* A duplicate of the descriptor behind /dev/stdout or /dev/stderr, which are links; else -1. */
+/* If `path` is /dev/stdout or /dev/stderr, which are links, a duplicate of that descriptor; else -1. */
 static int file_standard(const char *path)
 {
     int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO

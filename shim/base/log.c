@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.c - each line is one write(2), so lines of several ranks never mix. The file is opened for appending at the first
- * line; again in a forked child if its path contains the process id, and when its descriptor means another file. */
+/* log.c - each line is one write(2), so lines of several ranks never mix. The first line opens the file for appending.
+ * It is opened again in a forked child if its path contains the process id, and when the program has reused its
+ * descriptor. */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
 
@@ -30,7 +31,7 @@ static int open_file(const char *pattern, const char **fault)
     return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
 }
 
-/* Whether the file is open, or cannot be opened. */
+/* Whether this process has opened the file, or has failed to. */
 static bool is_settled(bool own_file)
 {
     const net_mark_t mark = {atomic_load(&log_device), atomic_load(&log_inode)};
@@ -38,7 +39,7 @@ static bool is_settled(bool own_file)
     return opener != 0 && (!own_file || opener == getpid()) && (fd < 0 || net_means(fd, &mark));
 }
 
-/* The old descriptor stays open: another thread may be using it. */
+/* The old descriptor stays open, because another thread may be using it. */
 static void settle(const char *pattern, const char **fault)
 {
     const int fd = open_file(pattern, fault);
@@ -49,7 +50,7 @@ static void settle(const char *pattern, const char **fault)
     atomic_store(&log_pid, getpid());
 }
 
-/* If the file cannot be opened, *fault gets the reason, once. */
+/* If the file cannot be opened, returns stderr's; the first time *fault gets the reason. */
 static int descriptor(const char **fault)
 {
     const char *pattern = shim_settings()->debug_file;
@@ -88,7 +89,7 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
-/* Bytes of the character at `at`; 0: a control character, also 0x80 to 0x9f outside a UTF-8 character. */
+/* Bytes of the character at `at`; 0 for a control character, or for 0x80 to 0x9f outside a UTF-8 character. */
 static int printable(const unsigned char *at, int left)
 {
     const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines that begin with '#'
- * or lack '=' are skipped; a name's first mention counts. The list is never freed: settings point into it. */
+/* nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed. Lines that begin with '#'
+ * or lack '=' are skipped; a name's first line counts. The list is never freed, because settings point into it. */
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
 

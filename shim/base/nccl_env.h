@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_env.h - a variable as the real NCCL sees it. At its first init NCCL copies variables from its configuration
- * files into the environment, unless set there. Shunt decides earlier, so it reads the same sources in order:
+ * files into the environment, unless set there. Shunt decides earlier, so it reads the same sources in order: the
  * environment, the file in NCCL_CONF_FILE (or ~/.nccl.conf), /etc/nccl.conf. */
 #ifndef SHUNT_SHIM_NCCL_ENV_H
 #define SHUNT_SHIM_NCCL_ENV_H
 
 #include <stdbool.h>
 
-/* NULL: not set. Values from files live as long as the process, the environment's until it changes. */
+/* NULL: not set. A value from a file lives as long as the process, one from the environment until that changes. */
 const char *shim_nccl_env(const char *name);
-/* Whether it has this value, ignoring case; whether it is set, not empty and not "none". */
+/* _is: whether the variable has this value, ignoring case. _names_something: whether it is set, not empty and not
+ * "none". */
 bool shim_nccl_env_is(const char *name, const char *value);
 bool shim_nccl_env_names_something(const char *name);
 /* If there is a value, *origin is "environment" or the file's path. */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owner.c - see owner.h. */
 #include "shim/base/owner.h"
 
 #include <stdio.h>

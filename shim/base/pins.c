@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pins.c - see pins.h. */
 #include "shim/base/pins.h"
 
 #include <stdatomic.h>

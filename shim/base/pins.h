@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pins.h - NCCL's variables for equal bits at every size: one algorithm, protocol and launch mode, few channels. Shunt
- * obeys them, since a user may want to measure NCCL itself, unless SHUNT_DETERMINISTIC=1 gives equal bits anyway. */
+/* pins.h - variables of NCCL for reproducible bits: they fix algorithm, protocol or launch mode, or limit channels.
+ * Shunt obeys them, since a user may want to measure NCCL itself, unless SHUNT_DETERMINISTIC=1 gives reproducible bits
+ * anyway. */
 #ifndef SHUNT_SHIM_PINS_H
 #define SHUNT_SHIM_PINS_H
 
@@ -8,7 +9,7 @@
 
 /* The variable that makes Shunt forward every call; NULL: none. */
 const char *shim_pin_forwards(void);
-/* 0: none. */
+/* NCCL_MAX_NCHANNELS; 0: no limit. */
 uint32_t shim_pin_channels(void);
 /* The variable that caps the blocks of Shunt's kernels; NULL: none. */
 const char *shim_pin_caps(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c - reads the settings of settings.def. The first caller logs the faults after all settings are read: the
- * log level is one. Users' values are copies that are never freed. */
+/* settings.c - reads the settings of settings.def. The first caller logs complaints after all settings are read,
+ * because the log level is a setting. Values that the user set are copies, never freed. */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
 
@@ -29,7 +29,6 @@ enum {
 /* False if `text` is not allowed; `fault` may get details. */
 typedef bool (*parse_t)(const char *text, void *field, char *fault);
 
-/* -1 if absent. */
 static int name_index(const char *text, const char *const *names)
 {
     for (int i = 0; names[i] != NULL; i++)
@@ -67,7 +66,7 @@ static bool parse_DEVICE(const char *text, void *field, char *fault)
     int index = name_index(text, names);
     if (index < 0)
         return false;
-    *(shim_device_t *)field = index == 3 ? SHIM_DEVICE_CPU : (shim_device_t)index; /* "host" is its older name */
+    *(shim_device_t *)field = index == 3 ? SHIM_DEVICE_CPU : (shim_device_t)index; /* "host": old name of "cpu" */
     return true;
 }
 
@@ -249,7 +248,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* The environment's value, else the first file's that sets it: Shunt's files, then NCCL's. */
+/* Finds the value in the environment, else in Shunt's files, else in NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
@@ -265,7 +264,7 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* False with the reason in `fault`: not allowed, or no memory. */
+/* False: not allowed, or no memory. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
     /* A copy, since the environment may change. */
@@ -302,7 +301,7 @@ static void read_row(uint32_t index)
         return;
     }
     const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
-    /* NCCL reports wrong values of its own variables. */
+    /* NCCL itself reports wrong values of its variables. */
     if (is_value(row, text))
         use(index, translate(row->fallback, text), row->fallback, fault);
 }
@@ -311,7 +310,7 @@ static void read_row(uint32_t index)
 static void lift_cap(void)
 {
     if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback) {
-        free((char *)values[SHIM_SETTING_max_ctas]); /* the copy of `use`, not published yet */
+        free((char *)values[SHIM_SETTING_max_ctas]); /* made by `use`, not published yet */
         use_default(SHIM_SETTING_max_ctas);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings.h - the settings, read on first use, never in a constructor (sources: docs/settings.md). A wrong value gives
- * one log line and the default. They are then read-only, live as long as the process, and are safe from any thread. */
+ * one log line and the default. Settings never change afterwards, and any thread may read them. */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H
 

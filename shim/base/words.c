@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words.c - see words.h. */
 #include "shim/base/words.h"
 
 #include <string.h>

@@ -13,7 +13,7 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* Set by the entry point, as are alg's buffers, count, type and unchecked root or peer. */
+    /* Set by the entry point, like buffers, count, type and root or peer (not checked yet) in `alg`. */
     const char *function; /* static */
     uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);
@@ -24,8 +24,8 @@ struct shim_call {
 
     uint64_t start_ns;   /* 0: no trace */
     shim_comm_t *comm;   /* retained; NULL: unknown handle */
-    bool attached;       /* on a GPU */
-    bool ordered;        /* forwarded; the stream waits for the communicator's last call */
+    bool attached;       /* on GPUs, and not suspended */
+    bool ordered;        /* forwarded outside groups; the stream waits for the communicator's last call */
     sel_reason_t reason; /* why it is forwarded */
     const char *source;  /* of the table row; NULL: none */
     shim_capture_t capture;

@@ -25,8 +25,6 @@ bool shim_call_has_buffers(const shim_call_t *call)
     }
 }
 
-/* ---- The CPU device ---------------------------------------------------------------- */
-
 ncclResult_t shim_cpu_invalid(const char *function, const char *text)
 {
     shim_set_last_error("%s: %s", function, text);
@@ -71,7 +69,7 @@ static ncclResult_t check_op(shim_comm_t *comm, size_t count, ncclDataType_t typ
         return ncclSuccess;
     if ((int)op < 0 || !shim_redop_find(comm, op, &redop))
         return shim_cpu_invalid(function, "this communicator has no such operator");
-    bool fits = count == 0 || redop.type == type; /* as in NCCL */
+    bool fits = count == 0 || redop.type == type; /* empty calls: as in NCCL */
     return fits ? ncclSuccess : shim_cpu_invalid(function, "the operator was made for another datatype");
 }
 

@@ -14,12 +14,12 @@ bool shim_call_has_buffers(const shim_call_t *call);
 ncclResult_t shim_cpu_invalid(const char *function, const char *text);
 /* The state, with a reference; NULL and an error in *result for an invalid handle. */
 shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function, ncclResult_t *result);
-/* The stored error, which all calls return but those that end the communicator. */
+/* The stored error, which all calls return except those that end the communicator. */
 ncclResult_t shim_cpu_check_ready(shim_comm_t *comm, const char *function);
 /* Both checks, for calls without buffers. */
 ncclResult_t shim_cpu_check_comm(ncclComm_t comm, const char *function);
-/* NCCL's checks in NCCL's order, then NULL buffers, which the real NCCL leaves to the GPU. Empty calls are the caller's
- * task. */
+/* NCCL's checks in NCCL's order, then NULL buffers, which the real NCCL leaves to the GPU. The caller handles empty
+ * calls. */
 ncclResult_t shim_cpu_check_call(const shim_call_t *call);
 
 #endif

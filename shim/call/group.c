@@ -2,20 +2,18 @@
 /*
  * group.c - groups: taken calls are queued until the outermost ncclGroupEnd.
  *
- * On CUDA the real NCCL's end runs first, since only it detects errors in forwarded calls; ours launch only if it
- * succeeds. All streams of a communicator join before and after. Shunt's work runs on one of them, its lead,
+ * On CUDA the real NCCL's group end runs first, because only it detects errors in forwarded calls; Shunt's calls launch
+ * only if it succeeds. All streams of a communicator join before and after. Shunt's work runs on one of them, the lead,
  * concurrently with the real NCCL's: another rank may make these calls without a group, in either order, so neither may
  * wait for the other. For the same reason messages run concurrently with collectives, and a communicator's messages are
- * one call in which none holds up another. Messages launch first: behind a full launch queue of collectives they could
- * block a peer that needs them before its own collectives. Where communicators share a stream, messages also get a
- * branch.
+ * one call in which none holds up another.
  *
- * Collectives launch communicator by communicator, sorted by key, since ranks may create communicators in different
- * orders. Several ranks of one communicator in this thread launch in turn, call by call: a full launch queue of the
- * first GPU would wait for kernels not yet launched on the second.
+ * Messages launch first. Collectives launch communicator by communicator, sorted by key, because ranks may create
+ * communicators in different orders. Several ranks of one communicator in this thread launch in turn, call by call
+ * (docs/lab/proofs.md).
  *
- * A failure to launch ends the communicator, which would run one call behind its peers (docs/design.md); not so errors
- * of the program, which are usually the same on every rank.
+ * A failure to launch ends the communicator, which would run one call behind its peers (docs/design.md). Errors of the
+ * program do not, since they are usually the same on every rank.
  */
 #include "shim/call/group.h"
 
@@ -95,8 +93,6 @@ void shim_group_wait_for_polls(shim_comm_t *comm)
         shim_group_nap(round);
 }
 
-/* ---- The end ---------------------------------------------------------------------------- */
-
 /* After an error that Shunt found: an invalid call makes the real NCCL cancel its part of the group. */
 static void poison_real(const shim_real_t *real)
 {
@@ -127,7 +123,7 @@ static bool forwards_captured(const shim_group_t *g)
     return false;
 }
 
-/* Relaxed if the real NCCL may have to connect during a capture (make.c). */
+/* In relaxed capture mode if the real NCCL may have to connect during a capture (make.c). */
 static ncclResult_t real_outer_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     const bool captured = forwards_captured(&shim_group);
@@ -169,7 +165,7 @@ static void finish_finalized(const shim_group_t *g)
     }
 }
 
-/* The group's calls were numbered, but not all were made. */
+/* The record has numbered the group's calls, but not all were made. */
 static void note_failure(const shim_group_t *g)
 {
     for (uint32_t i = 0; i < g->use_count; i++)
@@ -241,8 +237,6 @@ static ncclResult_t end_cpu(ncclSimInfo_t *info)
     shim_group_drop(&shim_group);
     return result;
 }
-
-/* ---- The entry points ------------------------------------------------------------------ */
 
 SHIM_PUBLIC(ncclGroupStart);
 ncclResult_t ncclGroupStart(void)

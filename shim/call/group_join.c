@@ -65,7 +65,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* The algorithm and grid for the messages of both. */
+/* Gives `call` an algorithm and grid for the messages of both. */
 static void join_grids(shim_call_t *call, const shim_call_t *other)
 {
     if (other->algorithm == call->algorithm) {

@@ -58,7 +58,7 @@ static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
     return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
-/* After all joins, since communicators may share a stream. */
+/* After the joins of all communicators, since they may share a stream. */
 static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
@@ -93,7 +93,7 @@ static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* The real NCCL has joined streams that have only forwarded calls. */
+/* If all calls were forwarded, the real NCCL has joined their streams. */
 static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
@@ -115,7 +115,7 @@ static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
     return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
 }
 
-/* On the communicator's device, under its lock, up to the first failure; with `all` to the end. */
+/* Runs the steps on the communicator's device, under its lock, up to the first failure; with `all` to the end. */
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
 {
@@ -130,7 +130,7 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
         net_device_leave(&visit);
     }
     if (error != 0 && all && has_ours(lead))
-        lead->comm->order.lost = true; /* launched work has no event for its end */
+        lead->comm->order.lost = true; /* no event marks the end of launched work */
     pthread_mutex_unlock(&lead->comm->lock);
     if (error == 0)
         return ncclSuccess;
@@ -140,8 +140,8 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
     return failed;
 }
 
-/* Runs each step for all communicators before the next. A failure does not stop other communicators or, with `all`,
- * later steps. Returns the first error. */
+/* Runs each step for all communicators before the next step. A failure does not stop other communicators, nor, with
+ * `all`, later steps. Returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
     const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device is slow */
@@ -163,7 +163,8 @@ ncclResult_t shim_group_gather(shim_group_t *g)
     return for_each_lead(g, steps, 2, false);
 }
 
-/* Another thread's abort may free the handle: it waits for these polls, and none begins after it. */
+/* Another thread's abort sets the phase, waits for polls in progress, then frees the handle. So count the poll before
+ * reading the phase. */
 static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
 {
     ncclResult_t result = ncclInvalidUsage;
@@ -176,7 +177,7 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
     return result;
 }
 
-/* A thread of the real NCCL issues non-blocking communicators' work; Shunt's must follow, as on every rank. */
+/* A thread of the real NCCL issues non-blocking communicators' work. Shunt's must come later, as on every rank. */
 static ncclResult_t wait_for(const shim_real_t *real, shim_comm_t *comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -217,7 +218,7 @@ static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t
     return result;
 }
 
-/* Later work on the lead's stream must not wait for messages yet. */
+/* Pauses the branch: later work on the lead's stream must not wait for messages yet. */
 static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t *queued)
 {
     shim_track_t *track = &lead->track[SHIM_USE_MESSAGE];

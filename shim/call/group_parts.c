@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_parts.c - merges collectives of a group into parts of one call: broadcasts and reduces with rising roots, and
- * short calls without root. Transfers do not change: another rank may make the calls one by one.
+ * short calls without a root. Transfers on the link do not change, because another rank may make the calls one by one.
  */
 #include "shim/call/group_state.h"
 
@@ -21,7 +21,7 @@ static bool are_alike(const alg_call_t *a, const alg_call_t *b)
            (a->op == b->op && a->scalar_pointer == b->scalar_pointer && a->scalar_bits == b->scalar_bits);
 }
 
-/* A kernel uses the short halves of the scratch or the long ones. */
+/* A kernel uses either the short halves of the scratch or the long ones. */
 static bool same_halves(const shim_queued_t *a, const shim_queued_t *b)
 {
     const alg_map_t *map = alg_scratch_map(a->comm->scratch);
@@ -75,7 +75,6 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     call->threads = grid.threads;
 }
 
-/* The communicator's last collective of the first `count` calls. */
 static shim_queued_t *last_of(const shim_group_t *g, uint32_t count, const shim_comm_t *comm)
 {
     while (count > 0 && (g->calls[count - 1].comm != comm || shim_group_is_message(&g->calls[count - 1])))

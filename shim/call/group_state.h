@@ -19,15 +19,15 @@ typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
     shim_capture_t capture;
-    uint32_t calls; /* that have a round */
+    uint32_t calls; /* how many calls have a `round` */
     shim_track_t track[SHIM_USES];
 } shim_stream_use_t;
 
 typedef struct shim_queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
-    uint32_t round; /* among the communicator's collectives */
-    uint32_t index; /* in the group */
+    uint32_t round; /* number among the communicator's collectives */
+    uint32_t index; /* number in the group */
 } shim_queued_t;
 
 typedef struct shim_group {
@@ -38,7 +38,7 @@ typedef struct shim_group {
     alg_message_t *messages;  /* of merged calls */
     alg_part_t *parts;        /* ALG_MOST_PARTS for each call with parts */
     shim_comm_t **finalized;  /* retained */
-    shim_comm_t **unattached; /* retained; not blocking, with forwarded calls */
+    shim_comm_t **unattached; /* retained; non-blocking, with forwarded calls */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
@@ -62,7 +62,7 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* Ends the communicator (those of all calls from `first` on): peers launch these calls, this rank does not. */
+/* Ends the communicator (_comms: those of all calls from `first` on): peers launch these calls, this rank does not. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);

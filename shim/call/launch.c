@@ -90,7 +90,8 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const char *name = launch->algorithm->name;
-    /* A thread that ends a communicator sets its phase, then drains it under this lock. */
+    /* A thread that ends a communicator sets its phase, then takes this lock: it waits for every launch that saw
+     * ATTACHED. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
         shim_set_last_error("%s: the communicator was aborted or destroyed during the call", name);
         return ncclInvalidUsage;
@@ -107,13 +108,11 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Else the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
-     * ordered after this one. */
+    /* Otherwise the peers' call would pair with this rank's next call and add unrelated data, or the next call would
+     * not be ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }
-
-/* ---- The CPU device ---------------------------------------------------------------- */
 
 static ncclResult_t result_of(shim_comm_t *comm, int status)
 {

@@ -19,8 +19,6 @@ shim_place_t shim_call_place(const shim_call_t *call)
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
 
-/* ---- Trace ------------------------------------------------------------------------------- */
-
 static int is_captured(const shim_call_t *call, ncclResult_t result)
 {
     shim_capture_t capture;
@@ -52,9 +50,7 @@ static void trace(const shim_call_t *call, ncclResult_t result)
     shim_trace_end(&event);
 }
 
-/* ---- Forwarding -------------------------------------------------------------------------- */
-
-/* The real NCCL does not know of failures that Shunt found: the call would hang. */
+/* The real NCCL does not know of failures that Shunt found, so a forwarded call would hang. */
 static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 {
     if (call->comm == NULL)
@@ -76,7 +72,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 static ncclResult_t order_before(shim_call_t *call)
 {
     if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL gets and reports it */
+        return ncclSuccess; /* the real NCCL gets the same error and reports it */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
@@ -96,8 +92,8 @@ static void order_after(const shim_call_t *call, bool pending)
     net_device_leave(&visit);
 }
 
-/* Without a lock. The real NCCL connects at the first call that it gets, perhaps a captured one, since Shunt took the
- * earlier ones. Only in relaxed mode can it then reach a GPU of the same process (else error 900). */
+/* Holds no lock. The real NCCL connects at the first call that it gets, which may be a captured one, since Shunt took
+ * the earlier ones. It then reaches a GPU of the same process only in relaxed mode (else error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     const bool captured = call->attached && call->capture.id != 0;
@@ -110,8 +106,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call after its checks. So its stream neither waits nor joins the group, where it would
- * move other calls to a branch. */
+/* The real NCCL drops an empty call after its checks. So the call's stream neither waits nor joins the group, where it
+ * would move other calls to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
@@ -158,8 +154,6 @@ static ncclResult_t forward(shim_call_t *call)
     return hand_on(real, call);
 }
 
-/* ---- Making a call ------------------------------------------------------------------- */
-
 static void find_comm(shim_call_t *call)
 {
     call->comm = shim_comm_acquire(call->handle);
@@ -169,7 +163,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* If not, sets *reason. */
+/* Whether Shunt may take it; if not, sets *reason. */
 static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;

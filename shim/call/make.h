@@ -5,7 +5,7 @@
 
 #include "shim/call/call.h"
 
-/* For the entry point `name`, whose parameters have NCCL's names. forward_<name> forwards the call; designated
+/* For the entry point `name`, whose parameters have NCCL's names; forward_<name> forwards the call. Designated
  * initialisers add arguments. */
 #define SHIM_CALL(name, which, ...)                   \
     (&(shim_call_t){.function = #name,                \

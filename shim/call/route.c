@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.c - decides whether Shunt takes a call.
+ * route.c - see route.h.
  *
- * Only certainly valid calls are taken (docs/design.md, "The path of a call"). After an attempted launch the error is
- * returned, never the call forwarded, since other ranks may have launched.
+ * Only certainly valid calls are taken (docs/design.md, "The path of a call"). Once a launch was attempted, its error
+ * is returned and the call never forwarded, because other ranks may have launched.
  *
- * The decision depends only on facts that are equal on all ranks, with four exceptions. In each the real NCCL fails
- * this rank's forwarded call, for which its peers wait (docs/lab/proofs.md):
+ * The decision depends only on facts that are equal on all ranks, with four exceptions. In each of them this rank
+ * forwards the call while its peers take it and wait. The real NCCL then fails the call (docs/lab/proofs.md):
  *   - a NULL buffer that this rank needs
  *   - a non-blocking communicator that is not ready
  *   - a stream whose capture cannot be queried
@@ -39,7 +39,7 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
                    (int)ALG_PREMUL_SUM == (int)ncclNumOps,
                "operators have NCCL's numbers");
 
-/* The first NCCL with 8-bit floats; with ncclAlltoAll, ncclGather and ncclScatter. */
+/* The first NCCL with 8-bit floats; the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
 /* False for an invalid operator, or one of another type. */
@@ -87,7 +87,7 @@ static bool set_call(shim_call_t *call)
     return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
-/* Whether this rank's blocks are slower: unaligned buffers, or a message to itself, which they also copy
+/* Whether this rank's blocks are slower: buffers are unaligned, or the blocks also copy a message to itself
  * (selector/measured/messages-2-h100.csv). */
 static bool is_slow(const shim_call_t *call)
 {
@@ -203,7 +203,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
 
 bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
-    /* call->reason: if the next check fails. */
+    /* call->reason: what holds if the next check fails. */
     call->reason = SEL_FORWARD_ARGUMENTS;
     if (!set_call(call) || !real_knows(call))
         return false;

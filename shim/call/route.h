@@ -5,8 +5,8 @@
 
 #include "shim/call/call.h"
 
-/* On CUDA, attached: launches the call, or queues it in a group. True if taken, with the result in *result; else
- * call->reason says why, and call->source by which row. */
+/* For an attached communicator on CUDA: launches the call, or queues it in a group. True if taken, with the result in
+ * *result. Otherwise call->reason says why, and call->source which table row decided. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
 /* CPU mode: runs a valid call that is not empty, or queues it in a group. */

@@ -2,18 +2,19 @@
 /*
  * capture.c - see capture.h.
  *
- * As in NCCL, one node waits for the communicator's event before the first call, and one records it after the last. The
- * wait node depends on nothing, so it costs no time behind earlier kernels.
+ * As in NCCL, one node of a graph waits for the communicator's event before the first call, and one records it after
+ * the last (docs/lab/proofs.md).
  *
- * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, off
- * the calls' path, and each call moves its edges. A graph that allocates memory lets no edge be removed: there each
- * call adds a record node behind the previous one.
+ * During a capture no node may be removed, and the last call is not known. So the first call makes the record node,
+ * which no call follows, and each call moves the node's edges behind itself. A graph that allocates memory lets no edge
+ * be removed; there each call adds a record node behind the previous one.
  *
- * The last call is stored as its nodes, since its stream may be destroyed. Even on the same stream the next call does
- * not always depend on them: the program may have set the stream back. So the graph is searched, and an edge is added
- * only without a path: a second edge to a kernel would prevent dependent launch.
+ * The last call is stored as its nodes, because its stream may be destroyed. Even on the same stream the next call does
+ * not always depend on them, because the program may have set the stream back. So the graph is searched, and an edge is
+ * added only if there is no path: a second edge to a kernel would prevent dependent launch.
  *
- * The driver's callback may take no lock: it lists captures of destroyed graphs, and the next captured call frees them.
+ * The driver's callback may take no lock. It only lists captures of destroyed graphs, and the next captured call frees
+ * them.
  */
 #include "shim/comm/capture.h"
 
@@ -34,14 +35,14 @@ struct shim_captured {
     struct shim_captured *next_gone;
     shim_comm_t *comm;
     unsigned long long id;
-    unsigned long long stream_id; /* of the last call */
+    unsigned long long stream_id;
     cudaGraph_t graph;
     shim_nodes_t last;
     shim_ahead_t ahead;
     cudaGraphNode_t record; /* depends on `last`; NULL before the first call's end or without graph mixing */
 };
 
-/* Clears the last error of our runtime, which is linked statically: not the program's. */
+/* Clears the last error of Shunt's runtime, which is linked statically: the program's stays. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -53,7 +54,8 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
 {
     unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
     int error = net_stream_capture(stream, &id);
-    /* cudaStreamPerThread names many streams. A capturing stream cannot be destroyed, so its handle identifies it. */
+    /* cudaStreamPerThread is another stream in each thread. A capturing stream cannot be destroyed, so its handle
+     * identifies it. */
     if (error == 0 && stream != (void *)cudaStreamPerThread) {
         if (id != 0)
             stream_id = (uintptr_t)stream;
@@ -64,8 +66,6 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
         *capture = (shim_capture_t){.id = id, .stream_id = stream_id};
     return error;
 }
-
-/* ---- Nodes ---------------------------------------------------------------------------- */
 
 static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
 {
@@ -79,8 +79,8 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Queries with edge data. From 12.3 on a driver refuses the plain query if an edge has data; older drivers have only
- * the plain one. */
+/* Queries that return edge data. From 12.3 on a driver refuses the plain query if an edge has data; older drivers have
+ * only the plain one. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -94,7 +94,7 @@ static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *sta
 {
     cudaError_t error = cudaErrorCallRequiresNewerDriver;
 #if CUDART_VERSION >= 12030
-    const cudaGraphEdgeData *edges; /* unused: plain edges, which are at least as strong, replace them */
+    const cudaGraphEdgeData *edges; /* unused: plain edges, at least as strong, replace these */
     error = CAPTURE_FRONT(stream, status, NULL, NULL, node, &edges, count);
 #endif
 #if CUDART_VERSION < 13000
@@ -162,8 +162,8 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is one of `later` or precedes one. Breadth-first; along a single path, perhaps of thousands
- * of nodes, it forgets what it has seen. False at a limit: a needless edge is only slow. */
+/* Whether each of `nodes` is one of `later` or precedes one. Searches breadth-first; along a single path, perhaps of
+ * thousands of nodes, it forgets what it has seen. False at a limit: a needless edge only costs time. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -178,7 +178,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         }
         if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
-        if (found == 0 && at + 1 == count) { /* after a find, a node could be counted twice */
+        if (found == 0 && at + 1 == count) { /* after a find, a node could be found twice */
             seen[0] = seen[at];
             count = 1;
             at = 0;
@@ -187,8 +187,6 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         list = next;
     }
 }
-
-/* ---- Captures --------------------------------------------------------------------------- */
 
 enum { FIRST_CHAINS = 16 };
 
@@ -239,7 +237,7 @@ static bool need_chains(shim_order_t *order)
     return true;
 }
 
-/* Driver callback: may not call CUDA. */
+/* Called by the driver: may not call CUDA. */
 static void CUDART_CB graph_gone(void *argument)
 {
     shim_captured_t *captured = argument;
@@ -252,7 +250,7 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_release(comm);
 }
 
-/* The graph and its instances hold a reference, since they may replay our kernels. */
+/* The graph and its instances hold a reference on the communicator, since they may replay Shunt's kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -373,7 +371,7 @@ int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *c
 {
     shim_captured_t *captured = find(&comm->order, capture->id);
     if (!captured)
-        return 0; /* shim_captured_enter has failed */
+        return 0;
     const bool moves = captured->record && cleared(link_record(captured, false)) == cudaSuccess;
     cudaError_t error = (cudaError_t)shim_nodes_read(stream, &captured->last);
     if (error == cudaSuccess && moves)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capture.h - captured calls: graph nodes, the order of replays and eager work. Conventions: order.h. */
+/* capture.h - captured calls: how replays of their graphs and eager calls are ordered. Conventions: order.h. */
 #ifndef SHUNT_SHIM_CAPTURE_H
 #define SHUNT_SHIM_CAPTURE_H
 
@@ -10,7 +10,7 @@
 
 typedef struct shim_capture {
     unsigned long long id;        /* 0: not capturing */
-    unsigned long long stream_id; /* never reused; in a capture, the handle */
+    unsigned long long stream_id; /* never reused by CUDA; in a capture, the handle */
 } shim_capture_t;
 
 /* Nodes of a graph; zeroed: none. The owner frees `node`. */
@@ -19,23 +19,23 @@ typedef struct shim_nodes {
     size_t count, room;
 } shim_nodes_t;
 
-/* Clears errors (no such stream, an invalidated capture, the legacy stream beside a capture of its
- * context): the real NCCL reports them. */
+/* Returns and clears errors, which the real NCCL reports: no such stream, an invalidated capture, the legacy stream
+ * beside a capture of its context. */
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
-/* Before a call in a capture. From the first call on, the graph holds a reference on the state and, with
+/* Before a call in a capture. From the first call on, the graph holds a reference on the communicator's state and, with
  * comm->config.graph_mixing, waits for order.event. */
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call. With comm->config.graph_mixing the graph records order.event after it. */
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* share.c's record of this capture's last call; NULL before shim_captured_enter. */
 shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *capture);
-/* No graph may hold a reference. */
+/* Frees all captures; no graph holds a reference any more. */
 void shim_captured_forget(shim_comm_t *comm);
 
 /* The nodes on which the captured stream's next node will depend. */
 int shim_nodes_read(void *stream, shim_nodes_t *nodes);
-/* Set them; `add`: add to them. */
+/* Replaces them; `add`: adds to them. */
 int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add);
 
 #endif

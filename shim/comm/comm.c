@@ -2,9 +2,10 @@
 /*
  * comm.c - the table from handles to states, and references.
  *
- * The table is an open-addressed array of pointers, changed under one mutex. Look-ups take no lock. They are safe since
- * states are recycled, oldest first, and never unmapped: every pointer leads to a state, whose handle shows whether it
- * is the right one. Outgrown arrays are kept for their readers; together they are smaller than the current one.
+ * The table is an open-addressed array of pointers, changed under one mutex. Look-ups take no lock. This is safe
+ * because states are never unmapped but recycled, the oldest first: every pointer leads to a state, whose handle shows
+ * whether it is the right one. Outgrown arrays are kept, because readers may still use them; together they are smaller
+ * than the current one.
  */
 #include "shim/comm/comm.h"
 
@@ -23,10 +24,10 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone;           /* a removed state's: probing continues */
-static _Atomic(shim_comm_t *) g_released; /* stack, without references */
+static shim_comm_t g_tombstone;           /* a removed state's slot: probing continues */
+static _Atomic(shim_comm_t *) g_released; /* stack of states without references */
 static shim_comm_t *g_free_first, *g_free_last;
-static _Atomic(shim_comm_t *) g_made; /* every state */
+static _Atomic(shim_comm_t *) g_made;
 
 static size_t slot_of(const table_t *table, ncclComm_t handle)
 {
@@ -72,7 +73,7 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle)
             return NULL;
         if (!try_retain(comm))
             continue; /* removed meanwhile: look up again */
-        /* It may have been reused before try_retain. */
+        /* The state may have been reused before try_retain. */
         if (shim_comm_find(handle) == comm)
             return comm;
         shim_comm_release(comm);
@@ -158,7 +159,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* With room for one more entry; NULL without memory. Under the lock. */
+/* Returns a table with room for one more entry; NULL without memory. Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -177,7 +178,8 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* Before an empty slot, this one and the tombstones before it become NULL, so they do not pile up. Under the lock. */
+/* Empties slot i. Before an empty slot, this one and the tombstones before it become NULL, so they do not pile up.
+ * Under the lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -216,7 +218,8 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* only: remove this state or none; NULL: any. One lock covers check and removal, since handles are reused. */
+/* Removes the handle's state; with `only`, no other one. One lock covers check and removal, since handles are
+ * reused. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);
@@ -245,7 +248,7 @@ bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 
 void shim_comm_recycle(shim_comm_t *comm)
 {
-    /* First: look-ups may still hold the pointer. */
+    /* First: a look-up that still holds the pointer must not match. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);

@@ -3,7 +3,7 @@
  * comm.h - the state of a communicator, and the table that finds it by its handle.
  *
  * The handle is the real NCCL's (CPU mode: the state's address). NCCL may reuse it after a destroy, so the state is
- * removed before Destroy or Abort is forwarded, and an insert overwrites.
+ * removed before a destroy or abort is forwarded, and an insert replaces an older state.
  */
 #ifndef SHUNT_SHIM_COMM_H
 #define SHUNT_SHIM_COMM_H
@@ -18,7 +18,7 @@
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; the others forward (CPU mode: an error). A call in JOINING waits
+/* Only ATTACHED takes calls; other phases forward them (CPU mode: an error). In JOINING a call waits for the verdict
  * (shim_attach_settle). */
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* no verdict yet */
@@ -29,25 +29,25 @@ typedef enum shim_comm_phase {
 
 typedef struct shim_captured shim_captured_t;
 
-/* order.c's. */
+/* For order.c and capture.c. */
 typedef struct shim_order {
     _Atomic(void *) event;             /* cudaEvent_t or NULL; recorded after calls and replays */
     void *side[2];                     /* cudaStream_t or NULL, for a group's branches */
-    unsigned long long last_stream_id; /* the last eager call's */
-    bool recorded;                     /* by an eager call, or by a graph that is destroyed */
+    unsigned long long last_stream_id; /* of the last eager call */
+    bool recorded;                     /* by an eager call, or by a graph since destroyed */
     bool lost;                         /* a recording failed: that call's end is unknown */
     bool mixed;                        /* graphs may record `event` too */
     atomic_ullong pending;             /* see shim_order_pending */
     unsigned long long pendings;
     void *pending_stream;
     unsigned long long pending_capture; /* 0: none */
-    shim_captured_t **captured;         /* hash chains by id; NULL: none yet */
+    shim_captured_t **captured;         /* hash chains by capture id; NULL: none yet */
     uint32_t chains, captures;          /* chains: a power of two, at least `captures` */
     _Atomic(shim_captured_t *) gone;    /* of destroyed graphs; the driver's callback adds them */
     atomic_uint graphs;                 /* captures with a living graph or instance */
 } shim_order_t;
 
-/* Multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
+/* Number of multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
@@ -71,11 +71,10 @@ typedef struct shim_ahead {
 
 typedef struct shim_shrink shim_shrink_t;
 
-/* See shim_config_read. */
 typedef struct shim_config {
     bool blocking;
-    bool launch_order; /* among communicators: only NCCL keeps it */
-    bool cta_policy;   /* few or no multiprocessors: only NCCL can do that */
+    bool launch_order; /* order among communicators: only NCCL keeps it */
+    bool cta_policy;   /* few or no multiprocessors: only NCCL does that */
     bool graph_mixing; /* graphs and eager work must be ordered */
     bool split_share, shrink_share;
     uint32_t max_blocks; /* 0: not set */
@@ -94,12 +93,12 @@ typedef struct shim_comm {
     uint64_t life;         /* net_device_life of the scratch; CPU mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;
-    bool all_block;                   /* every rank is blocking; before the attach: this rank is */
-    uint64_t family;                  /* shared resources: an abort ends all with this number; never 0 */
-    net_key_t key;                    /* children derive theirs from it */
-    atomic_uint splits;               /* so far; part of the children's keys */
-    atomic_uint extras;               /* groups of experts so far; part of their keys */
-    atomic_uint extras_begun;         /* groups being made, each with a reference of its call */
+    bool all_block;           /* every rank is blocking; before the attach: this rank is */
+    uint64_t family;          /* equal for communicators that share resources: an abort ends them all; never 0 */
+    net_key_t key;            /* children derive theirs from it */
+    atomic_uint splits;       /* so far; part of the children's keys */
+    atomic_uint extras;       /* groups of experts so far; part of their keys */
+    atomic_uint extras_begun; /* groups being made, each with a reference of its call */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* CPU mode, for watch.c; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
@@ -119,7 +118,7 @@ typedef struct shim_comm {
     pthread_mutex_t message_lock; /* CPU mode: for messages, which run beside collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;            /* of the real NCCL, at a group's end; an abort waits for them */
+    atomic_uint polls;            /* of the real NCCL, in progress at a group's end; an abort waits for them */
     atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
     _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
     _Atomic uint64_t calls_ended;
@@ -130,7 +129,7 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* NULL: unknown, or made before a fork. Takes no lock, tens of ns. After another thread's destroy the state may be
- * reused, but is never unmapped; shim_comm_acquire excludes the reuse. */
+ * reused, but is never unmapped; a reference (shim_comm_acquire) prevents the reuse. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, which the caller releases. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
@@ -143,13 +142,13 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle);
 /* Remove `comm`, but no other state of the handle, and drop the table's reference. False if it is not there. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* NULL is allowed. The last release only lists the state for shim_comm_collect: driver callbacks, which must not call
- * CUDA, release too. */
+/* NULL is allowed. The last release only lists the state for shim_comm_collect, because driver callbacks release states
+ * too and must not call CUDA. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: take the states without references, linked by `next`; let an emptied one be used again. */
+/* For reap.c: take all states without references, linked by `next`; make one of them available again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
-/* Whether the device was reset: scratch and CUDA handles are gone and must not be queried. Some µs. */
+/* Whether the device was reset. Scratch and CUDA handles are then gone and must not be queried. Takes some µs. */
 bool shim_comm_lost(const shim_comm_t *comm);
 uint32_t shim_comm_attached(void);
 /* Visit, with a reference held, every state in the table; _held: every state with a reference. */

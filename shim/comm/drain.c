@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - polls the communicator's event, so that the wait has a limit and another thread's abort can end it. Not
- * after a device reset, which ends all kernels: the driver would crash.
+ * drain.c - polls the communicator's event, so the wait has a limit and another thread's abort can end it. It does not
+ * poll after a device reset, which ends all kernels: the driver would crash.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -25,7 +25,7 @@ static bool nap(uint64_t *naps, uint32_t limit_ms)
     return true;
 }
 
-/* A launch may hold the lock while it waits for a kernel that this thread aborts next. */
+/* With a limit: a launch may hold the lock while it waits for a kernel that this thread aborts next. */
 static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)
@@ -61,7 +61,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 bool shim_drained(shim_comm_t *comm)
 {
     if (pthread_mutex_trylock(&comm->lock) != 0)
-        return false; /* a launch is in progress */
+        return false;
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;

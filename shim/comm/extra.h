@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * extra.h - a communicator's further scratches, one for each group of experts. What stops its kernels stops theirs too,
- * also an ended group's, which may still wait for a peer.
+ * extra.h - a communicator's further scratches, one for each group of experts. What stops the communicator's kernels
+ * stops the groups' too, even an ended group's, which may still wait for a peer.
  */
 #ifndef SHUNT_SHIM_EXTRA_H
 #define SHUNT_SHIM_EXTRA_H
@@ -22,15 +22,15 @@ shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_rec
 /* No further call begins. On GPUs kernels may still run: the scratch stays until shim_extra_forget; on the CPU
  * device it is freed here. */
 void shim_extra_end(shim_extra_t *extra);
-/* Release the ended scratches: the communicator is freed, or all ranks have come to its next group. */
+/* Release ended groups' scratches: the communicator is freed, or all ranks have come to its next group. */
 void shim_extra_forget(const shim_comm_t *comm);
-/* Whether it has any: no event tells when their kernels end. */
+/* Whether the communicator has any; no event tells when their kernels end. */
 bool shim_extra_any(const shim_comm_t *comm);
 /* shim_record_mismatched of any. */
 bool shim_extra_mismatched(const shim_comm_t *comm);
-/* Raise `abort` in all. */
+/* Set the abort word in all. */
 void shim_extra_stop(const shim_comm_t *comm);
-/* CPU mode: whether calls are in progress; tell kernels which ranks are gone. */
+/* CPU mode. _running: whether calls are in progress. _tell: tell their kernels which ranks (bits) are gone. */
 bool shim_extra_running(const shim_comm_t *comm);
 void shim_extra_tell(const shim_comm_t *comm, uint32_t gone);
 

@@ -9,7 +9,7 @@
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
 /* The same with ncclRemoteError, after a kernel has ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
-/* The same with ncclInvalidUsage, for all that shim_record_mismatched reports. */
+/* The same with ncclInvalidUsage, for all communicators that shim_record_mismatched reports. */
 void shim_comm_fail_mismatched(void);
 
 #endif

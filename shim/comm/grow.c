@@ -3,22 +3,22 @@
  * grow.c - further pieces of a communicator's scratch.
  *
  * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
- * does the rest, so no peer's program has to call. The thread never waits for a kernel, and no communicator's
- * piece waits for another's.
+ * does the rest, so no peer's program has to call. The thread never waits for a kernel, nor one communicator's piece
+ * for another's.
  *
- * The ranks meet as in a set-up, under a key of communicator and piece:
+ * The ranks meet as in a set-up, under a key of communicator and piece. When all ranks have posted a record, each acts:
  *
  *   JOINED  nothing       -> make and arm this rank's memory
  *   MADE    errno, offer  -> send descriptors (kinds that send)
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
  *
- * No rank uses a piece before the verdict: then every rank has armed its memory and mapped all others'. A rank that has
- * declined declines again whenever a peer asks.
+ * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'. A rank that
+ * has declined a piece declines again whenever a peer asks.
  *
- * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). These look for meetings
- * under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own verdict,
- * and once a second, for peers that cannot ring.
+ * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Their threads look for
+ * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own
+ * verdict, and once a second, for peers that cannot ring.
  *
  * In a suspend each rank gives back its memory alone: a peer's late stores go to memory that the peer still maps. In a
  * resume a rank joins only after its own program has resumed.
@@ -51,11 +51,11 @@ typedef struct job {
     struct job *next;
     shim_comm_t *comm; /* a reference, which keeps the scratch */
     uint32_t what;     /* a piece, or ALL */
-    uint32_t pieces;   /* bits: not begun yet */
+    uint32_t pieces;   /* bits of pieces not begun yet */
     uint32_t piece;
     uint32_t round; /* pieces made before it */
     net_rendezvous_t *rendezvous;
-    uint32_t stage; /* of `piece`: the last one posted here */
+    uint32_t stage; /* the last one of `piece` that this rank has posted */
     bool making;    /* memory is being armed; MADE is not posted yet */
     uint8_t offer[NET_OFFER_BYTES];
     uint64_t deadline_ns, watch_ns;
@@ -72,21 +72,21 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_changed; /* a job ended or was given up */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
-static job_t *g_jobs;             /* changed by the thread only, under the lock */
-static _Thread_local char g_self; /* its address names the thread */
+static job_t *g_jobs;             /* only the thread changes it, under the lock */
+static _Thread_local char g_self; /* its address identifies the thread */
 
-/* A copy of a rank's state. Pieces are bits. */
+/* A rank's state, copied under the lock. Pieces are bits. */
 typedef struct member {
     shim_comm_t *comm; /* NULL: the rank has left */
     ncclComm_t handle;
     net_key_t key;
     uint32_t rank, nranks;
     uint32_t asked, declined;
-    uint32_t settled; /* exist, or are being made */
+    uint32_t settled; /* pieces that exist or are being made */
     bool empty;
 } member_t;
 
-static shim_comm_t *g_members;      /* linked by grows_next; left before the state is freed. Under the lock */
+static shim_comm_t *g_members;      /* linked by grows_next; a state leaves before it is freed. Under the lock */
 static member_t g_leavers[LEAVERS]; /* the last ranks that left. Under the lock */
 static uint32_t g_left;
 
@@ -132,13 +132,11 @@ static const char *name_of(uint32_t piece)
     return names[piece];
 }
 
-/* The CPU device has no NCCL. */
+/* The CPU device has no NCCL to forward to. */
 static const char *treats(const shim_comm_t *comm)
 {
     return atomic_load(&comm->cpu) ? "takes no" : "forwards all";
 }
-
-/* ---- Steps -------------------------------------------------------------------------- */
 
 static void decline(job_t *job, const char *reason)
 {
@@ -157,7 +155,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* The first error that is not 0; each rank's record begins with one. Also reads `offers`, unless NULL. */
+/* Each rank's record begins with an error number. Returns the first that is not 0. Fills in `offers`, unless NULL. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -259,7 +257,6 @@ static const char *obstacle(job_t *job)
     return job->what == ALL || alg_scratch_peers_alive(job->comm->scratch) ? NULL : "a rank's process is gone";
 }
 
-/* True if there was progress. */
 static bool step(job_t *job)
 {
     if (net_verdict(job->rendezvous) != NET_PENDING)
@@ -286,8 +283,6 @@ static bool step(job_t *job)
     }
 }
 
-/* ---- Beginning and end ---------------------------------------------------------------- */
-
 static void tell(const job_t *job, bool grown)
 {
     const shim_comm_t *comm = job->comm;
@@ -309,7 +304,7 @@ static void resumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
-/* Under the lock. Graphs with its calls must not be launched any more. */
+/* The program must not launch graphs with the communicator's calls any more. Under the lock. */
 static void unresumed(shim_comm_t *comm)
 {
     int attached = SHIM_COMM_ATTACHED;
@@ -374,7 +369,7 @@ static int enter(shim_comm_t *comm, uint32_t piece, bool asked, net_rendezvous_t
     int error = net_join(&key, rendezvous);
     if (error)
         return error;
-    if (net_count(*rendezvous) == 1 && !asked) /* the asking rank has left */
+    if (net_count(*rendezvous) == 1 && !asked) /* the rank that asked has left */
         error = -ESRCH;
     else
         error = net_set_rank(*rendezvous, comm->rank, comm->nranks);
@@ -420,9 +415,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* ---- Finding meetings ------------------------------------------------------------------- */
-
-/* Decline in the rank's place, even if it has left: its peers would wait for it. */
+/* Declines for a rank, even if it has left, since its peers would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -434,7 +427,7 @@ static void decline_for(const member_t *member, uint32_t piece, const char *reas
     net_leave(rendezvous);
 }
 
-/* The state may be another communicator's by now, even under the same handle. */
+/* By now `held` may be another communicator's state, even under the same handle. */
 static bool is_still(const shim_comm_t *held, const member_t *member)
 {
     return held == member->comm && is_alive(held) && memcmp(&held->key, &member->key, sizeof(held->key)) == 0;
@@ -538,8 +531,6 @@ void shim_grow_end(shim_comm_t *comm)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* ---- The thread ------------------------------------------------------------------------- */
-
 static bool step_all(void)
 {
     bool moved = false;
@@ -592,7 +583,8 @@ int shim_grow_start(net_bell_t *place)
     return error;
 }
 
-/* The thread is late, perhaps blocked in the driver; the peers may have attached. Under the lock. */
+/* The thread is late, perhaps blocked in the driver, so decline, unless the peers have attached already. Under the
+ * lock. */
 static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
@@ -634,8 +626,6 @@ bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
     return wait_for(comm, piece);
 }
 
-/* ---- Suspending ------------------------------------------------------------------------- */
-
 void shim_grow_suspend(shim_comm_t *comm)
 {
     if (!is_alive(comm) || atomic_load(&comm->empty))
@@ -653,8 +643,8 @@ void shim_grow_suspend(shim_comm_t *comm)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
         return;
     }
-    /* A peer may use its piece before this rank's job has seen the verdict. All ranks must know the same pieces, and
-     * nothing may be mapped later. */
+    /* Wait for jobs in progress: a peer may use its piece before this rank's job has seen the verdict. All ranks must
+     * know the same pieces, and nothing may be mapped later. */
     pthread_mutex_lock(&g_lock);
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));

@@ -9,17 +9,18 @@ enum { SHIM_GROW_LIMIT_MS = 60000 }; /* a call's longest wait for a piece */
 
 /* Start this process's thread; sets `place`, where peers wake it. 0 or a negative errno. */
 int shim_grow_start(net_bell_t *place);
-/* The thread answers for this rank from now on; comm->bell is set. */
+/* From now on the thread answers peers for this rank. comm->bell is set. */
 void shim_grow_attached(shim_comm_t *comm);
-/* The thread declines for this rank from now on. */
+/* From now on the thread declines for this rank. */
 void shim_grow_end(shim_comm_t *comm);
 /* Ask all ranks for the piece and wait. False: no rank ever uses it, or the communicator has ended. */
 bool shim_grow_wait(shim_comm_t *comm, uint32_t piece);
 
 /* For ncclCommSuspend: give the memory back, or log why it is kept. */
 void shim_grow_suspend(shim_comm_t *comm);
-/* For ncclCommResume: make the memory again at its addresses, clear `suspended`. Waits for all ranks, at most
- * SHIM_GROW_LIMIT_MS; a thread with several ranks waits in its last one. False: all calls are forwarded. */
+/* For ncclCommResume: make the memory again at its addresses, and clear `suspended`. Waits for all ranks, at most
+ * SHIM_GROW_LIMIT_MS; a thread that resumes several ranks waits in the last one's call. False: all calls are
+ * forwarded. */
 bool shim_grow_resume(shim_comm_t *comm);
 
 /* Whether calls that need the piece may be taken. */

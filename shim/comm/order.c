@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.c - every eager call records the communicator's event at once: its stream may be destroyed later, and the
- * driver crashes on a query of a destroyed stream. Graphs wait for the same event and record it (capture.c), unseen by
- * Shunt. So while a graph lives, a call waits for the event even on the stream that recorded it; and once more after
- * the last graph is destroyed, since its replay may still run.
+ * order.c - orders calls by one event of the communicator. Every eager call records it at once: the call's stream may
+ * be destroyed later, and the driver crashes on a query of a destroyed stream. Graphs wait for the event and record it
+ * too (capture.c), unseen by Shunt. So while a graph lives, a call waits for the event even on the stream that recorded
+ * it. So does one call after the last graph is destroyed, since its replay may still run.
  */
 #include "shim/comm/order.h"
 
@@ -62,8 +62,8 @@ static cudaError_t need_side(void **side)
     return error;
 }
 
-/* The driver may drop a wait node for an event that was never recorded, so it is recorded before the first capture; on
- * a side stream, since the program's is captured. */
+/* The driver may drop a wait node for an event that was never recorded. So the event is recorded before the first
+ * capture, on a side stream, since the program's is captured. */
 static int need_recorded_event(shim_order_t *order)
 {
     if (order->recorded || order->mixed)
@@ -78,8 +78,6 @@ static int need_recorded_event(shim_order_t *order)
     cudaThreadExchangeStreamCaptureMode(&mode);
     return error;
 }
-
-/* ---- Calls ------------------------------------------------------------------------------ */
 
 int shim_order_join(void *waiter, void *stream)
 {
@@ -106,12 +104,12 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* One more wait for the event has covered all replays. */
+/* No graph is left, and this call's wait covers all replays. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
     order->recorded = true;
-    order->last_stream_id = SHIM_STREAM_UNKNOWN; /* until a call is recorded */
+    order->last_stream_id = SHIM_STREAM_UNKNOWN; /* until a call records */
 }
 
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
@@ -138,14 +136,15 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     comm->order.pending_capture = capture->id;
     atomic_store(&comm->order.pending, pending ? ++comm->order.pendings : 0);
     if (pending)
-        return 0; /* the earlier recording must still be waited for and drained */
+        return 0; /* others must still wait for the earlier recording */
     if (capture->id != 0)
         return shim_captured_leave(comm, stream, capture);
     comm->order.last_stream_id = capture->stream_id;
     return record(&comm->order, stream);
 }
 
-/* The stream exists, unless the device was reset: the program keeps it until the work is on it. */
+/* Records the event after the pending call. The stream exists unless the device was reset: the program keeps it until
+ * the work is on it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
@@ -175,10 +174,8 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
     net_scope_leave(&scope);
 }
 
-/* ---- Branches ----------------------------------------------------------------------------- */
-
-/* A side stream would stay in the capture until its end. So the captured stream itself is set back to the nodes where
- * the branch began. */
+/* In a capture a side stream would stay in the capture until its end. So the captured stream itself is set back to the
+ * nodes where the branch began. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     branch->stream = stream;
@@ -194,7 +191,7 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
-/* Set the captured stream to the other path's end. */
+/* Lets the captured stream continue at the other path's end. */
 static int change_ways(shim_branch_t *branch)
 {
     shim_nodes_t other = {0};

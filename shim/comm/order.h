@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.h - a communicator's calls, taken or forwarded, run in their order over several streams: as in NCCL, and since
- * our kernels share one scratch.
+ * order.h - keeps a communicator's calls, taken or forwarded, in order over several streams: NCCL does so, and Shunt's
+ * kernels share one scratch.
  *
  * Unless stated, functions return a cudaError_t, and those that take a communicator need its lock. Its device is
  * current (net_device_enter). Without CUDA they do nothing.
@@ -18,9 +18,9 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 /* After the call. pending: the real NCCL has not put the work on the stream yet (non-blocking communicators). */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
-/* Number of the pending call; 0: none. Read it before you ask the real NCCL: if NCCL then has nothing in progress on
- * the communicator, the call's work is on the call's stream, and shim_order_settle records the event there. Call both
- * without comm->lock; any device may be current. */
+/* Number of the pending call; 0: none. Read it before asking the real NCCL for its state. If NCCL then has nothing in
+ * progress on the communicator, the call's work is on the call's stream, and shim_order_settle records the event there.
+ * Call both without comm->lock; any device may be current. */
 unsigned long long shim_order_pending(shim_comm_t *comm);
 void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 
@@ -35,15 +35,16 @@ typedef struct shim_branch {
     bool begun;
 } shim_branch_t;
 
-/* Branch from `stream`'s present end. The caller frees branch->nodes.node. */
+/* Branch off at `stream`'s present end. The caller frees branch->nodes.node. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
-/* From here on (in a capture: until pause; they may alternate) work on branch->stream belongs to the branch. */
+/* From here on work on branch->stream belongs to the branch; in a capture until pause. Begin and pause may
+ * alternate. */
 int shim_branch_begin(shim_branch_t *branch);
 int shim_branch_pause(shim_branch_t *branch);
 /* `stream` waits for the branch. */
 int shim_branch_end(shim_branch_t *branch, void *stream);
 
-/* The state ends: free all. lost: a device reset has destroyed events and streams (shim_comm_lost). */
+/* Free all when the state ends. lost: a device reset has destroyed events and streams (shim_comm_lost). */
 void shim_order_forget(shim_comm_t *comm, bool lost);
 
 #endif

@@ -5,14 +5,14 @@
 
 #include "shim/comm/comm.h"
 
-/* Free released states; their scratch is pooled, or waits for shim_comm_reap. Waits for no kernel, so inits may begin
- * with it: other ranks may wait for this one. */
+/* Free released states; their scratch is pooled, or waits for shim_comm_reap. Waits for no kernel, so an init may begin
+ * with it while other ranks wait for this one. */
 void shim_comm_collect(void);
 /* Also free scratch, and wait for kernels: for blocking inits and destroy. */
 void shim_comm_reap(void);
 /* The same, but frees no scratch where it would wait for a kernel: for an abort, a poll or a first call. */
 void shim_comm_reap_idle(void);
-/* Takes the reference, and drops it when the stopped kernels have ended. */
+/* Takes the reference, and drops it once the stopped kernels have ended. */
 void shim_comm_release_later(shim_comm_t *comm);
 
 #endif

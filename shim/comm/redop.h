@@ -2,8 +2,8 @@
 /*
  * redop.h - the program's operators (ncclRedOpCreatePreMulSum).
  *
- * NCCL (CPU mode: Shunt) makes the handle, Shunt records its meaning. It may be destroyed right after the call that
- * uses it, so a queued call copies what shim_redop_find returns.
+ * NCCL (CPU mode: Shunt) makes the handle, Shunt records its meaning. The program may destroy the operator right after
+ * the call that uses it, so a queued call copies what shim_redop_find returns.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H
@@ -18,7 +18,7 @@ typedef struct shim_redop {
 
 /* Replaces a reused handle's meaning. False without memory. */
 bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
-/* False if there is none. */
+/* False if the operator is unknown. */
 bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
 /* False unless `op` is an operator of the program on this communicator. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);

@@ -2,24 +2,20 @@
 /*
  * share.c - see share.h. Reasons and measurements: docs/lab/proofs.md; a model: calls_share.
  *
- * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
- * other communicators. One communicator of a GPU at a time holds its large part, a quarter; seven more have a small
- * part each, an equal share of the rest. Room is counted in registers (alg_algorithm_t.block_room). A block's is a
- * power of two, so blocks fill a multiprocessor without gaps: the smallest always find a place, and larger ones when
- * those have ended.
+ * A kernel of Shunt waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
+ * other communicators. Places are counted as room, in registers (alg_algorithm_t.block_room). A block's room is a power
+ * of two, so blocks fill a multiprocessor without gaps: the smallest always find a place, and larger ones when those
+ * have ended.
  *
- * A call that needs more than a small part gets the large one if nobody holds it, or if all work of its holder has
- * ended and none is in a graph, whose replays make no calls. While a GPU has no other communicator of the process, the
- * large part is the whole GPU; then a long captured call lets its successor start early only if both leave a small
- * part to others, since graphs keep their grids (docs/limits.md).
+ * On each GPU one communicator at a time holds the large part, a quarter; seven more have a small part each, an equal
+ * share of the rest. A call that needs more than a small part gets the large one if nobody holds it, or if all work of
+ * its holder has ended and none is in a graph, whose replays make no calls. While no other communicator of the process
+ * uses the GPU, the large part is the whole GPU.
  *
- * A call that does not fit gets a smaller grid, never another algorithm, since the ranks need not agree on parts.
+ * A call that does not fit gets a smaller grid, never another algorithm, because ranks need not agree on parts.
  *
- * A kernel may let its successor start early, beside it, so both must fit. In a capture the rows alone decide, so that
- * the same calls captured again can update an instance: the first call may start early, since no kernel of its
- * communicator is ahead, and a later one if its row takes no more room than the row before.
- *
- * With the large part a message may take half of the GPU.
+ * A kernel may let its successor start early, beside it, so both must fit. In a capture only the rows decide this: the
+ * first call may start early, and a later one if its row takes no more room than the row before.
  */
 #include "shim/comm/share.h"
 
@@ -29,16 +25,16 @@
 enum {
     DEVICES = 64,
     SHARERS = 8,
-    LARGE_LEAST = 33 * ALG_ROOM, /* up to half of a small GPU: 64 blocks of 512 threads */
+    LARGE_LEAST = 33 * ALG_ROOM, /* minimum of the large part, up to half of the GPU: 64 blocks of 512 threads */
     SLIM_THREADS = 128,          /* smallest blocks measured with large grids */
-    LONG_BYTES = 4 << 20         /* from here on the early start is at most 2% of a call between two H100 */
+    LONG_BYTES = 4 << 20         /* from here on an early start saves at most 2% of a call between two H100 */
 };
 
 static struct gpu {
     pthread_mutex_t lock;
     _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
-    atomic_uint sharers;           /* communicators of this life; changed under the lock */
-    uint64_t life;                 /* the device's; after a reset, earlier communicators hold nothing. Under the lock */
+    atomic_uint sharers;           /* communicators of this `life`; changed under the lock */
+    uint64_t life; /* of the device; after a reset, earlier communicators hold nothing. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static void forget_in_child(void)
@@ -61,7 +57,7 @@ static struct gpu *gpu_of(const shim_comm_t *comm)
     return &g_gpu[(unsigned)comm->device % DEVICES];
 }
 
-/* Locked. */
+/* Returns it locked. */
 static struct gpu *take_gpu(const shim_comm_t *comm)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -80,8 +76,6 @@ static uint32_t most(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
-
-/* ---- Parts ------------------------------------------------------------------------------------ */
 
 typedef struct parts {
     uint32_t large, small, half;
@@ -138,7 +132,7 @@ static bool is_through(const shim_comm_t *holder)
            (!holder->order.event || shim_share_ended(holder->order.event));
 }
 
-/* Whether the communicator holds the large part, at least until shim_share_launched. */
+/* Takes the large part if possible. True if the communicator holds it, at least until shim_share_launched. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = take_gpu(comm);
@@ -159,14 +153,12 @@ static bool take_large(shim_comm_t *comm, bool captured)
 
 void shim_share_launched(shim_comm_t *comm, bool all)
 {
-    const uint32_t launching = atomic_load(&comm->share.launching); /* changes under its lock */
+    const uint32_t launching = atomic_load(&comm->share.launching); /* changes only under the communicator's lock */
     if (launching > 0)
         atomic_store(&comm->share.launching, all ? 0 : launching - 1);
 }
 
-/* ---- Grids ---------------------------------------------------------------------------------- */
-
-/* Kernels with several reductions are compiled for 2 and for ALG_MAX_RANKS ranks only. */
+/* Kernels for several reductions are compiled only for 2 and for ALG_MAX_RANKS ranks. */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
                               uint32_t threads)
 {
@@ -179,7 +171,7 @@ uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *cal
     return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
-/* As many lanes in small blocks, which are faster. */
+/* Small blocks with as many lanes, which are faster; fewer lanes if these do not fit. */
 static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
 {
     const uint32_t threads = least(call->threads, SLIM_THREADS);
@@ -188,7 +180,6 @@ static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nr
     call->blocks = most(least(blocks, room / room_of_block(algorithm, call, nranks, threads)), 1);
 }
 
-/* Whether a grid may have more blocks than its row. */
 static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
 {
     return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
@@ -212,7 +203,8 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* All of `room`; or half, for its successor beside it, if the call then loses at most a quarter of its grid. */
+/* The room that the grid may take: half of `room`, to leave the successor a place, if the call then loses at most a
+ * quarter of its grid. A concurrent call gets its proportional share. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {
     if (ask->beside > 0)
@@ -221,21 +213,21 @@ static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_
     return nearly && may_slim(comm, ask->algorithm) && shim_settings()->early ? room / 2 : room;
 }
 
-/* The room that the communicator may use with this call. */
 static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
 {
     const parts_t parts = parts_of(multiprocessors_of(comm, ask), shim_share_is_lone(comm));
     if (parts.half == 0)
         return UINT32_MAX; /* unknown */
     const bool captured = ask->ahead != NULL;
-    if (wanted <= parts.small / 2) /* it and its successor */
+    if (wanted <= parts.small / 2) /* room for it and its successor */
         return holds_large(comm) && (!captured || comm->share.captured) ? parts.large : parts.small;
     if (!take_large(comm, captured))
         return parts.small;
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead if it lets this call start early, else 0. (An eager one began when all others had ended.) */
+/* Room of the kernel ahead if that lets this call start early, else 0. An eager kernel does so only when all before it
+ * have ended. */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;
@@ -249,8 +241,8 @@ static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
     return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
-/* A long call that is captured alone may be replayed beside other communicators. True if it and an early successor
- * leave them a small part. */
+/* A long call that is captured while its communicator is alone may be replayed beside others. True if it and an early
+ * successor leave them a small part: graphs keep their grids (docs/limits.md). */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
     if (!ask->ahead || !shim_share_is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)
@@ -272,7 +264,7 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask
         shim_settings()->early && ask->beside == 0 && taken <= room / 2 && leaves_a_part(comm, call, ask, taken);
     const bool fits = ahead + taken + ask->beside <= room;
     if (ask->beside > 0)
-        return !ask->ahead && fits; /* both calls may have the same kernel ahead */
+        return !ask->ahead && fits; /* in a capture both calls may have the same kernel ahead */
     if (ask->ahead)
         *ask->ahead = (shim_ahead_t){.row = row, .early = call->early ? taken : 0};
     else
@@ -285,7 +277,7 @@ void shim_share_release(shim_comm_t *comm)
     struct gpu *gpu = take_gpu(comm);
     if (holds_large(comm))
         atomic_store(&gpu->holder, NULL);
-    if (comm->share.joined && comm->life == gpu->life && atomic_load(&gpu->sharers) > 0) /* 0: in a child */
+    if (comm->share.joined && comm->life == gpu->life && atomic_load(&gpu->sharers) > 0) /* 0: in a forked child */
         atomic_fetch_sub(&gpu->sharers, 1);
     pthread_mutex_unlock(&gpu->lock);
     comm->share = (shim_share_t){.launching = 0};

@@ -5,10 +5,10 @@
 
 #include "shim/comm/comm.h"
 
-/* Begin a shrink without these ranks, in any order. Sets the child's key, equal on all remaining ranks. NULL for an
- * invalid list, or without memory. */
+/* Begin a shrink without these ranks, listed in any order. Sets the child's key, equal on all remaining ranks. NULL: an
+ * invalid list, or no memory. */
 shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* The shrink was refused, so its key is used again. NULL is allowed. */
+/* The shrink was refused, so the next one uses its key. NULL is allowed. */
 void shim_shrink_take_back(shim_shrink_t *shrink);
 void shim_shrink_forget(shim_comm_t *comm);
 

@@ -8,8 +8,8 @@
 #include "shim/comm/drain.h"
 #include "shim/comm/extra.h"
 
-/* Without the lock, which a launching thread may hold. `scratch` is set before the phase is ATTACHED, and kept with the
- * reference. */
+/* Takes no lock, since a launching thread may hold it. `scratch` is set before the phase becomes ATTACHED, and the
+ * caller's reference keeps it. */
 static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
@@ -48,11 +48,9 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
 }
 
-/* ---- Exit --------------------------------------------------------------------------- */
-
 static atomic_bool g_exiting;
 
-/* The phase stays: a dead communicator's calls would be forwarded. */
+/* The phase stays, because calls of a dead communicator would be forwarded. */
 static void stop_at_exit(shim_comm_t *comm, void *unused)
 {
     (void)unused;
@@ -71,7 +69,6 @@ static void *stop_late(void *unused)
     return NULL;
 }
 
-/* Waits some 200 ms at most. */
 static bool launches_have_ended(shim_comm_t *comm)
 {
     const struct timespec nap = {0, 1000000};
@@ -85,7 +82,7 @@ static bool launches_have_ended(shim_comm_t *comm)
     return false;
 }
 
-/* A launch into a full queue ends when our kernels are stopped. */
+/* A launch that waits for a full queue ends when Shunt's kernels are stopped. */
 static void let_launches_end(shim_comm_t *comm, void *unused)
 {
     if (atomic_load(&comm->cpu) || launches_have_ended(comm))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.h - stops our kernels' waits when the program gives up a communicator. */
+/* stop.h - makes Shunt's kernels leave when the program gives up a communicator. */
 #ifndef SHUNT_SHIM_STOP_H
 #define SHUNT_SHIM_STOP_H
 
@@ -11,11 +11,11 @@ enum { SHIM_ABORT_DRAIN_MS = 2000 };
 void shim_comm_stop(shim_comm_t *comm);
 /* Take no more calls. Waits for a launch in progress, not for its kernel. */
 void shim_comm_close(shim_comm_t *comm);
-/* Wait for the stopped kernels. As in NCCL, none runs when a blocking call returns: the program may free buffers. */
+/* Wait for the stopped kernels if the call blocks. As in NCCL, none runs when it returns, so the program may free
+ * buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
-/* Prepare for the exit of a process with GPUs (docs/lab/proofs.md). No call begins any more, and launches in progress
- * end first: CUDA's exit crashes a thread within a launch. A second later our kernels are stopped, since CUDA's
- * exit may wait for them. */
+/* Prepare for the exit of a process with GPUs (docs/lab/proofs.md): no further call begins, launches in progress end,
+ * and a second later Shunt's kernels are stopped. */
 void shim_comm_stop_at_exit(void);
 /* Whether the exit has begun; calls then return ncclSystemError. */
 bool shim_comm_exiting(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu.c - set-up is as on GPUs (attach.c), but a failure is the call's error. Handles are looked up, never read: they
- * may be destroyed.
+ * cpu.c - set-up is as on GPUs (attach.c), but its failure is an error of the call. Handles are looked up, never
+ * dereferenced, since they may be destroyed.
  */
 #include "shim/cpu/cpu.h"
 
@@ -31,7 +31,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
-    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* not the invitation */
+    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* the end is the invitation's */
     if (getrandom(id->internal + sizeof(id_magic), size, 0) != (ssize_t)size) {
         shim_set_last_error("ncclGetUniqueId: the system gives no random bytes: %s", strerror(errno));
         return ncclSystemError;
@@ -64,9 +64,9 @@ static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 
 static atomic_bool is_rank; /* this process has begun a communicator */
 
-/* A process that sees no GPU and is no rank may be a controller whose workers have GPUs: the real NCCL makes its id.
- * Ranks of the CPU device make theirs, since the real NCCL keeps a thread for each id until its ranks join; unless all
- * ranks make the same one (by_all). */
+/* Whether the real NCCL made the id. It does if this process hides its GPUs and is no rank: it may be a controller
+ * whose workers have GPUs. Ranks of the CPU device make their own ids, because the real NCCL keeps a thread for each id
+ * until its ranks join. If all ranks make the same id (by_all), the real NCCL makes theirs, too. */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
@@ -204,7 +204,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* Blocks if the parent is blocking; the child's configuration is for its own calls. */
+/* The call blocks if the parent is blocking; the child's configuration is for the child's own calls. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
@@ -263,7 +263,7 @@ ncclResult_t shim_cpu_split(ncclComm_t comm, int color, int key, ncclComm_t *new
     return result;
 }
 
-/* The rank among those that remain, *nranks in all. -1 if this one is excluded or the list is invalid. */
+/* The new rank among the *nranks that remain. -1 if this one is excluded or the list is invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};
@@ -279,7 +279,7 @@ static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int 
     return excluded[parent->rank] ? -1 : rank;
 }
 
-/* Calls in other threads leave their waits. */
+/* Makes calls in other threads leave their waits. */
 static void stop(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
@@ -301,7 +301,7 @@ ncclResult_t shim_cpu_shrink(ncclComm_t comm, const int *exclude, int exclude_co
         return result;
     if (flags & NCCL_SHRINK_ABORT) {
         stop(parent);
-        atomic_store(&parent->async_error, ncclSuccess); /* a program shrinks to exclude dead ranks */
+        atomic_store(&parent->async_error, ncclSuccess); /* cleared: programs shrink to exclude dead ranks */
     }
     result = check_parent(parent, newcomm, config, function);
     if (result == ncclSuccess && (!exclude || exclude_count <= 0))
@@ -339,7 +339,7 @@ ncclResult_t shim_cpu_finalize(ncclComm_t comm)
     return result;
 }
 
-/* A group's queued calls still run at its end. */
+/* In a group the state is kept, because queued calls still run at the group's end. */
 static void release_state(shim_comm_t *state)
 {
     if (shim_group_depth() > 0)
@@ -396,7 +396,7 @@ ncclResult_t shim_cpu_revoke(ncclComm_t comm, int flags)
     } else {
         atomic_store(&state->revoked, true);
         stop(state);
-        atomic_store(&state->async_error, ncclSuccess); /* children can be made */
+        atomic_store(&state->async_error, ncclSuccess); /* cleared, so that children can be made */
     }
     shim_comm_release(state);
     return result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group, and useless
- * registrations succeed with a NULL handle.
+ * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Registrations,
+ * useless here, succeed with a NULL handle.
  */
 #include "shim/cpu/table.h"
 
@@ -155,7 +155,7 @@ static ncclResult_t resume(ncclComm_t handle)
 
 /* ---- Operators: their meaning is recorded in the entry points --------- */
 
-/* Unique until the numbers wrap: no other communicator's or destroyed operator is taken for it. */
+/* Numbers repeat only when they wrap, so an operator is not taken for another communicator's or a destroyed one. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.c - dispatch, combine, complete. The service gets every structure, with defaults where the caller gave none. */
+/* calls.c - dispatch, combine, complete. */
 #include "shim/ep/decode.h"
 #include "shim/ep/names.h"
 #include "shim/ep/object.h"

@@ -39,7 +39,7 @@ static bool all_valid(const char *name, ncclEpTensor_t *const *tensor, size_t co
     return true;
 }
 
-/* The structures whose fields are tensors, and those without any. */
+/* has_valid_X: whether the tensors in X are valid; true without any. */
 static bool has_valid_LayoutInfo(const ncclEpLayoutInfo_t *s)
 {
     ncclEpTensor_t *const tensor[] = {s->expert_counters, s->src_rank_counters, s->expert_offsets,

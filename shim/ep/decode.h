@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.h - the structures of a call, brought to this version of the ABI, for programs compiled against any nccl_ep.h
- * (rules: shim/experts/nccl_ep.h). shim_ep_take_X copies the caller's structure into `to`; fields that it lacks become
- * 0, and so does all behind the common head if `from` is NULL. False: its size or magic word is wrong, or those of a
- * tensor that it names; a log line says which. */
+/* decode.h - brings the structures of a call to this version of the ABI, for programs compiled against any nccl_ep.h
+ * (rules: shim/experts/nccl_ep.h). shim_ep_take_X copies `from` into `to`. Fields that the caller's version lacks
+ * become 0. If `from` is NULL, all fields behind the common head become 0. False: the size or magic word of the
+ * structure, or of a tensor in it, is wrong; a log line says which. */
 #ifndef SHUNT_SHIM_EP_DECODE_H
 #define SHUNT_SHIM_EP_DECODE_H
 

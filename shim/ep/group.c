@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - ncclEpCreateGroup and ncclEpGroupDestroy. Shunt's service is asked first, and answers alike on all ranks.
- * What is forwarded has the caller's own structures. */
+/* group.c - ncclEpCreateGroup and ncclEpGroupDestroy. Shunt's service is asked first, and answers alike on all ranks. A
+ * forwarded call gets the caller's own structures. */
 #include "shim/ep/decode.h"
 #include "shim/ep/libnccl.h"
 #include "shim/ep/log.h"
@@ -13,7 +13,7 @@ static ncclResult_t forward(ncclEpGroup_t group, ncclComm_t comm, const ncclEpGr
     if (real) {
         const ncclResult_t result = real->CreateGroup(&group->real, comm, config);
         if (result != ncclSuccess)
-            group->real = NULL; /* whatever it left there */
+            group->real = NULL; /* the failed call may have set it */
         return result;
     }
     shim_ep_warn("ncclEpCreateGroup returns ncclInvalidUsage: the group needs NVIDIA's libnccl_ep, since Shunt does "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle.c - handles: the routes of a group's tokens. Served ones follow the rules of low latency: a layout by expert
- * or by rank, a positive top_k, no layout information. */
+/* handle.c - handles: the routes of a group's tokens. A served handle follows nccl_ep's rules of low latency: a layout
+ * by expert or by rank, a positive top_k, no layout information. */
 #include <limits.h>
 
 #include "shim/ep/decode.h"

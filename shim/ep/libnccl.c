@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libnccl.c - the weak references are bound when this library is loaded, if Shunt is in the global scope then. A
- * libnccl.so.2 opened later, or locally (by Python), is found by its SONAME. */
+/* libnccl.c - finds Shunt's libnccl.so.2. The weak references are bound when this library is loaded, if Shunt is in the
+ * global scope then. A libnccl.so.2 opened later, or locally (by Python), is found by its SONAME. */
 #define _GNU_SOURCE
 #include "shim/ep/libnccl.h"
 
@@ -10,7 +10,7 @@
 
 #include "shunt.h"
 
-/* No NVIDIA library refers to this name: it tells this library from those (real.c). */
+/* No NVIDIA library refers to this name, so real.c tells this library from NVIDIA's by it. */
 extern __typeof__(shuntExperts) shuntExperts __attribute__((weak));
 extern __typeof__(shunt_setting) shunt_setting __attribute__((weak));
 
@@ -20,7 +20,7 @@ static void *in_loaded_nccl(const char *name)
     if (!library)
         return NULL;
     void *address = dlsym(library, name);
-    dlclose(library); /* whoever loaded it holds it */
+    dlclose(library); /* it stays loaded: its loader holds it */
     return address;
 }
 

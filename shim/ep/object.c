@@ -11,7 +11,7 @@
 #define GROUP 0x70756f7267706553ull
 #define HANDLE 0x6c646e6168706553ull
 
-/* Destroyed objects of one kind. */
+/* Destroyed objects of one kind, kept for reuse. */
 typedef struct store {
     size_t bytes;
     shim_ep_object_t *first;

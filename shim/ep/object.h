@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* object.h - the groups and handles that programs hold: this library's own objects around Shunt's service or NVIDIA's
- * library, never both. Every call checks an object's magic word; a destroyed object is not freed but taken again, so a
- * call with it is always refused. A destroyed group stays until its last handle is destroyed. */
+ * library, never both. Every call checks an object's magic word. A destroyed object is not freed but reused: until then
+ * a call with it is refused. A destroyed group stays until its last handle is destroyed. */
 #ifndef SHUNT_SHIM_EP_OBJECT_H
 #define SHUNT_SHIM_EP_OBJECT_H
 
@@ -30,13 +30,13 @@ struct ncclEpHandle {
     ncclEpHandle_t real; /* NVIDIA's */
 };
 
-/* Zeroed but for the magic word and holders, 1; the handle holds the group. NULL: no memory. */
+/* All 0 but the magic word and a group's `holders`, 1. A handle holds its group. NULL: no memory. */
 ncclEpGroup_t shim_ep_group_make(void);
 ncclEpHandle_t shim_ep_handle_make(ncclEpGroup_t group);
 /* False: NULL, a foreign pointer or a destroyed object. */
 bool shim_ep_group_is_valid(ncclEpGroup_t group);
 bool shim_ep_handle_is_valid(ncclEpHandle_t handle);
-/* The object is no longer valid. The last holder of a served group destroys that, with its result. */
+/* Make the object invalid. The group's last holder destroys the service's or NVIDIA's group, with its result. */
 ncclResult_t shim_ep_group_end(ncclEpGroup_t group);
 ncclResult_t shim_ep_handle_end(ncclEpHandle_t handle);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* real.c - finds the library in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute path:
- * the linker returns this library for the SONAME, which both have. The answer is final, and nothing is freed. */
+ * both libraries have the same SONAME, for which the linker returns this one. The answer is final, and nothing is
+ * freed. */
 #define _GNU_SOURCE
 #include "shim/ep/real.h"
 
@@ -76,7 +77,7 @@ static struct link_map *map_of_handle(void *handle)
     return map;
 }
 
-/* By an equivalent path that nobody uses: an audit library may have redirected this one to us (shim/real/real.c). */
+/* An audit library may have redirected this path to us: see real_dlopen (shim/real/real.c). */
 static void *open_file(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -109,7 +110,7 @@ static bool use(const char *path, char *why, size_t capacity)
             dlclose(handle);
         return false;
     }
-    /* Its ncclEpCreateHandle calls ncclEpInitHandle with its own group, which ours would refuse. */
+    /* NVIDIA's ncclEpCreateHandle calls ncclEpInitHandle with NVIDIA's group, which ours would refuse. */
     if (!shim_bind_own_slots(map))
         shim_ep_warn("%s: its calls to its own functions cannot all be kept within it, so its ncclEpCreateHandle may "
                      "fail; use ncclEpInitHandle and ncclEpUpdateHandle, or run without Shunt",
@@ -134,7 +135,7 @@ static bool try_file(const char *path)
     return false;
 }
 
-/* Under `shunt run` this library lies in the first of the folders: no fault to report. */
+/* Passes over Shunt's own library silently: under `shunt run` it lies in the first folder. */
 static bool try_in(const char *folder, int length, const char *name)
 {
     char path[PATH_MAX];
@@ -142,7 +143,7 @@ static bool try_in(const char *folder, int length, const char *name)
            try_file(path);
 }
 
-/* The wheel has a library for each CUDA; the process's CUDA comes first. */
+/* The wheel has a library for each CUDA; that of the process's CUDA is tried first. */
 static bool try_wheel(const char *folder, int length)
 {
     static const char *const names[] = {"/nccl/ep/lib/cu13/libnccl_ep.so", "/nccl/ep/lib/cu12/libnccl_ep.so"};

@@ -30,7 +30,7 @@
 #include "shim/experts/group.h"
 
 enum { IDENTITY, OFFER, SENT, OPENED, PROOF, STAGES };
-/* A rank may come late: it loads its weights first. */
+/* A rank may come late, since it loads its weights first. */
 enum { COME_MS = 60000, LIMIT_MS = 10000, LOOK_MS = 50, WHY_BYTES = 160 };
 
 typedef struct identity {
@@ -42,7 +42,7 @@ typedef struct identity {
 } identity_t;
 
 typedef struct offer {
-    int32_t error; /* first word of every later record */
+    int32_t error; /* begins every record after IDENTITY */
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
@@ -55,9 +55,9 @@ typedef struct meeting {
     net_rendezvous_t *rendezvous;
     alg_scratch_t *scratch;
     uint64_t id;
-    uint32_t stage; /* posted here */
+    uint32_t stage; /* last one posted */
     uint64_t limit_ns, deadline_ns, look_ns;
-    char why[WHY_BYTES]; /* found here, equal on all ranks; else empty: the verdict's reason */
+    char why[WHY_BYTES]; /* this rank's finding, equal on all ranks; empty: the verdict has the reason */
 } meeting_t;
 
 static void decline(const meeting_t *meeting, const char *why)
@@ -68,7 +68,7 @@ static void decline(const meeting_t *meeting, const char *why)
 static void post(meeting_t *meeting, uint32_t stage, const void *record, size_t size)
 {
     meeting->stage = stage;
-    const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* once all are here */
+    const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* least limit once all are here */
     const bool all_here = stage != IDENTITY && meeting->limit_ns < least_ns;
     meeting->deadline_ns = shim_now_ns() + (all_here ? least_ns : meeting->limit_ns);
     if (net_post(meeting->rendezvous, stage, record, size) != 0)
@@ -110,7 +110,7 @@ static void make(meeting_t *meeting)
 {
     const shim_comm_t *comm = meeting->comm;
     const alg_device_t device = atomic_load(&comm->cpu) ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
-    const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* the pool never has it */
+    const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* no pooled scratch has it */
     alg_map_t map;
     offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
     free_ended(comm);
@@ -208,7 +208,7 @@ static void act(meeting_t *meeting)
     }
 }
 
-/* Why the meeting ends before a rank has posted; or NULL. */
+/* Why this rank stops waiting for its peers' records; or NULL. */
 static const char *obstacle(meeting_t *meeting)
 {
     const uint64_t now = shim_now_ns();
@@ -284,7 +284,7 @@ static void begin_record(const meeting_t *meeting)
     shim_record_begin(meeting->record, &about);
 }
 
-/* The verdict's reason, equal on all ranks: without the rank that wrote it. */
+/* The verdict's reason without its rank, so equal on all ranks. */
 static const char *reason_of(const net_rendezvous_t *rendezvous)
 {
     const char *text = net_reason(rendezvous);
@@ -310,7 +310,7 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
         snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
     if (agreed) {
         begin_record(&meeting);
-        shim_comm_reap(); /* too many remain from above; no rank waits for this one any more */
+        shim_comm_reap(); /* frees what free_ended could not: no rank waits for this one now */
     } else {
         *why = shim_experts_keep(meeting.why[0] ? meeting.why : reason_of(meeting.rendezvous));
         alg_scratch_release(meeting.scratch, false);

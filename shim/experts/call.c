@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call.c - dispatch, combine and complete: checked, and launched on the program's stream. All ranks make a group's
  * calls in one order, and the program orders its streams, as NVIDIA's library demands: no event is recorded. Staged
- * calls take the staged rooms in turn; kernels count them. */
+ * calls (send_only) take the staged rooms (algorithms/experts/room.h) in turn; kernels count them. */
 #include <string.h>
 
 #include "shim/account/ranges.h"
@@ -54,7 +54,7 @@ static ncclResult_t fail_status(shim_experts_group_t *group, const char *name, u
     return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(group, status));
 }
 
-/* Or was destroyed: its handle is unknown or another's. */
+/* Also if it was destroyed: then its handle is unknown or another's. */
 static bool has_ended(shim_comm_t *comm)
 {
     return atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || shim_comm_find(atomic_load(&comm->handle)) != comm;
@@ -79,7 +79,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Whether the next staged call's room is free, by the host's count, which replays do not change. */
+/* Refuses a staged call whose room is in use by the host's count, which replays of graphs do not change. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)
@@ -97,7 +97,7 @@ static ncclResult_t check_room(const shim_experts_group_t *group, const alg_expe
 
 /* ---- Launch --------------------------------------------------------------------------- */
 
-/* Gives the call its id, by which waiting kernels are recognized; the receiving half has the sending one's. */
+/* Gives the call its id, by which waiting kernels are recognized. A receiving half has its sending half's. */
 static void note(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
 {
     if (call->phases != ALG_EXPERTS_RECEIVE)
@@ -131,7 +131,7 @@ static ncclResult_t fail_launch(shim_experts_group_t *group, const char *name, i
 }
 #endif
 
-/* Under the communicator's lock: the process's exit waits for launches that hold it. */
+/* Launches under the communicator's lock, since the process's exit waits for launches that hold it. */
 static ncclResult_t run_cuda(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call,
                              cudaStream_t stream)
 {
@@ -159,7 +159,7 @@ static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *ca
     shim_experts_group_t *group = handle->group;
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
-    /* Beside other communicators a grid placed early could leave them no place while it waits (share.c). */
+    /* A grid launched early waits on the GPU, and may leave other communicators no place (share.c). */
     if (!group->cpu && !shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
     const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
@@ -201,13 +201,13 @@ static ncclResult_t check_open(const shim_experts_handle_t *handle, const char *
         ncclInvalidUsage, "%s: the handle has a call that was sent and not completed: call ncclEpComplete first", name);
 }
 
-/* Peers go by what was dispatched. */
+/* A combine needs the last dispatch's number of tokens: peers return those. */
 static ncclResult_t check_dispatched(const shim_experts_handle_t *handle)
 {
     if (handle->dispatched && handle->dispatched_tokens == handle->tokens)
         return ncclSuccess;
     return shim_experts_refuse(ncclInvalidUsage,
-                               "ncclEpCombine: the handle has dispatched no %u tokens: call ncclEpDispatch first",
+                               "ncclEpCombine: the last dispatch of the handle was not of %u tokens: call ncclEpDispatch first",
                                handle->tokens);
 }
 

@@ -9,9 +9,9 @@
 
 enum {
     ALIGNMENT = 16,
-    HIDDEN_UNIT = 16,     /* elements of an unquantized row */
-    QUANTIZED_UNIT = 512, /* elements of a row of DS_FP8E3M4, whose scales are a multiple of 16 bytes */
-    COMBINED_UNIT = 128,  /* elements of a combined row */
+    HIDDEN_UNIT = 16,     /* an unquantized row has a multiple of this */
+    QUANTIZED_UNIT = 512, /* so has a row of DS_FP8E3M4, whose scales are then a multiple of 16 bytes */
+    COMBINED_UNIT = 128,  /* so has a combined row */
     TEXT_BYTES = 120
 };
 
@@ -126,7 +126,7 @@ static ncclResult_t check_common(const shim_experts_handle_t *handle, const char
                                  unsigned int ndim, ncclEpPassDir_t direction)
 {
     if (!handle->chosen)
-        return shim_experts_refuse(ncclInvalidUsage, "%s: the handle has no choices: call ncclEpUpdateHandle first",
+        return shim_experts_refuse(ncclInvalidUsage, "%s: the handle has no topk_idx: call ncclEpUpdateHandle first",
                                    name);
     if (direction != NCCL_EP_FWD_PASS)
         return shim_experts_refuse(ncclInvalidUsage, "%s: pass_direction %d: low latency has only the forward pass",
@@ -148,7 +148,6 @@ static void begin(const shim_experts_handle_t *handle, bool combine, alg_experts
                                  .routes = handle->routes};
 }
 
-/* fp32 [tokens][top_k] */
 static ncclResult_t check_weights(const shim_experts_handle_t *handle, const char *name, const ncclEpTensor_t *tensor,
                                   alg_experts_call_t *call)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - groups of experts: served here if all ranks agree, else forwarded to the real library. What a rank knows of
  * the communicator is equal on all (docs/design.md, rule 2): if Shunt does not serve it by peer access, each rank
- * forwards without asking. All else is agreed (agree.c). */
+ * forwards without asking its peers. All else is agreed (agree.c). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,6 @@ ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...)
     return result;
 }
 
-/* The program may keep any of the few different reasons. */
 const char *shim_experts_keep(const char *text)
 {
     static struct kept {
@@ -84,7 +83,7 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-/* Of a group whose fp32 sums have NVIDIA's bits: 94 MiB for 128 tokens, 8 choices and rows of 7168 fp32 elements. */
+/* Most scratch of a group whose fp32 sums have NVIDIA's bits. 128 tokens, 8 choices, rows of 7168 fp32: 94 MiB. */
 enum { EXACT_FP32_BYTES = 96 << 20 };
 
 static alg_experts_exact_t exact_of(alg_experts_shape_t shape, bool deterministic)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.h - groups and handles of experts. For this folder only. A group owns its scratch and a reference of its
- * communicator's state; a handle owns its routes, unless they are the caller's, and a reference of its group. So any
- * order of destroys is safe, and calls fail after it. */
+ * communicator's state; a handle owns its routes, unless they are the caller's, and a reference of its group. So
+ * destroys may come in any order, and later calls fail. */
 #ifndef SHUNT_SHIM_EXPERTS_GROUP_H
 #define SHUNT_SHIM_EXPERTS_GROUP_H
 
@@ -17,10 +17,10 @@ struct shim_experts_group {
     uint32_t blocks;
     bool cpu;
     atomic_uint references; /* the program's and each handle's */
-    pthread_mutex_t lock;   /* one call at a time; guards the rest, and handles' open calls */
+    pthread_mutex_t lock;   /* held by a call; guards the fields below, and handles' open calls */
     ncclResult_t failure;   /* of an earlier call */
     uint32_t staged;        /* rooms for staged calls */
-    uint32_t taken;         /* bits: those of open calls */
+    uint32_t taken;         /* bits: the rooms of open calls */
     uint64_t sends;         /* staged calls so far */
     bool lost;              /* a handle was destroyed with its call open */
     bool replays;           /* a staged call was captured */
@@ -38,12 +38,12 @@ struct shim_experts_handle {
     const void *choices;
     uint32_t tokens;
     bool wide;
-    bool dispatched; /* the routes are those of so many tokens */
+    bool dispatched; /* the routes are those of dispatched_tokens tokens */
     uint32_t dispatched_tokens;
     bool is_open;            /* a call was sent and is not received */
     uint32_t room;           /* its staged room */
     int32_t captured;        /* whether the last noted call was captured: 1, 0; -1: unknown */
-    alg_experts_call_t open; /* that call */
+    alg_experts_call_t open; /* the call that was sent */
 };
 
 /* One log line, also ncclGetLastError's text; then `result`. */
@@ -55,11 +55,12 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
 ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
 void shim_experts_release(shim_experts_group_t *group);
 
-/* agree.c: all ranks meet; each has a scratch, or none has. `refusal`: why this rank wants none, or NULL. Returns the
- * scratch, watched by the record; or NULL and a reason that lives as long as the process. Waits at most a minute. */
+/* agree.c: all ranks meet, and either each gets a scratch or none does. `refusal`: why this rank wants none, or NULL.
+ * Returns the scratch, watched by the record; or NULL and a reason that lives as long as the process. Waits at most a
+ * minute for each stage. */
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   shim_record_t *record, const char **why);
-/* A copy that lives as long as the process. */
+/* A copy that is never freed: the program may keep it. There are few texts. */
 const char *shim_experts_keep(const char *text);
 
 /* handle.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handle.c - handles: the memory for a dispatch's routes, which its combine reads, and the choices of the next calls.
- * As in NVIDIA's library the choices' pointer is kept, not the choices, and a handle's memory may be the caller's. */
+ * As in NVIDIA's library the choices' pointer is kept, not the choices. */
 #include <stdlib.h>
 
 #include "shim/base/log.h"
@@ -62,7 +62,7 @@ static void device_free(const shim_experts_group_t *group, void *memory)
 #endif
 }
 
-/* On the communicator's device, even during a capture by the program. */
+/* Allocates `bytes`, or with 0 frees *memory, on the communicator's device, also while the program captures. */
 static int visit(const shim_experts_group_t *group, void **memory, size_t bytes)
 {
     net_visit_t visit;
@@ -184,14 +184,14 @@ ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncc
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
 {
     shim_experts_group_t *group = handle->group;
-    if (handle->is_open) { /* its room stays taken: peers' data may still arrive, and rooms are taken in turn */
-        pthread_mutex_lock(&group->lock);
-        group->lost = true;
-        pthread_mutex_unlock(&group->lock);
-        if (group->failure == ncclSuccess)
-            shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; the group takes no "
-                      "send_only calls from now on; call ncclEpComplete first");
-    }
+    pthread_mutex_lock(&group->lock);
+    const bool loses = handle->is_open; /* its room stays taken: peers' data may still arrive; rooms are taken in turn */
+    group->lost = group->lost || loses;
+    const bool failed = group->failure != ncclSuccess;
+    pthread_mutex_unlock(&group->lock);
+    if (loses && !failed)
+        shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; the group takes no "
+                  "send_only calls from now on; call ncclEpComplete first");
     if (handle->memory)
         (void)visit(group, &handle->memory, 0);
     free(handle);

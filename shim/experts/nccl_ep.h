@@ -40,7 +40,7 @@ typedef enum ncclEpLayout {
     NCCL_EP_LAYOUT_FLAT = 3 /* high throughput */
 } ncclEpLayout_t;
 
-/* High throughput; low latency ignores it. */
+/* High throughput; Shunt's low latency takes only FWD_PASS. */
 typedef enum ncclEpPassDir { NCCL_EP_FWD_PASS = 0, NCCL_EP_BWD_PASS = 1 } ncclEpPassDir_t;
 
 /* Whether kernels may use tensors' windows instead of staging memory. ON: they must, except LL combine. */
@@ -50,7 +50,7 @@ typedef enum ncclEpZeroCopyMode {
     NCCL_EP_ZERO_COPY_ON = 2
 } ncclEpZeroCopyMode_t;
 
-/* How received indices number experts; other ranks' are -1 either way. */
+/* How received indices number experts; those of other ranks are -1. */
 typedef enum ncclEpExpertIdKind {
     NCCL_EP_EXPERT_ID_AUTO = 0, /* LOCAL */
     NCCL_EP_EXPERT_ID_LOCAL = 1,
@@ -211,7 +211,7 @@ enum {
     NCCL_EP_COMPLETE_CONFIG_V1 = 8
 };
 
-/* What compilers have baked in. AT: a field's offset. ENDS: a version's last field and its size. */
+/* The layout that compiled programs rely on. AT: a field's offset. ENDS: a version's last field, and its size. */
 #define NCCL_EP_AT(type, field, offset) static_assert(offsetof(type, field) == (offset), #type "." #field)
 #define NCCL_EP_ENDS(type, field, bytes) \
     static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == (bytes), #type " up to " #field)

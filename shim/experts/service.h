@@ -15,10 +15,10 @@ typedef struct shim_experts_handle shim_experts_handle_t;
 typedef struct shim_experts_service {
     uint32_t version;
     /* Collective. All ranks agree whether the group is served; if not, *group is NULL and *why a text that lives as
-     * long as the process. A failure is this call's, on this rank. */
+     * long as the process. An error is a failure of this rank alone. */
     ncclResult_t (*create)(ncclComm_t comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
                            const char **why);
-    /* Local. The group's handles are destroyed first. */
+    /* Local. Destroy the group's handles first. */
     ncclResult_t (*destroy)(shim_experts_group_t *group);
     ncclResult_t (*handle_bytes)(shim_experts_group_t *group, int top_k, size_t *bytes);
     /* Local. memory: NULL, or the caller's. */

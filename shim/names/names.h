@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names.h - NCCL's functions that have a body in shim/. The folder has hidden visibility; the treated functions of
- * names.def are declared visible here, so their bodies need no attribute:
- *
- *     SHIM_PUBLIC(ncclCommCount);
- *     ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
- *     {
+ * names.h - NCCL's functions that have a body in shim/. The folder is compiled with hidden visibility. The treated
+ * functions of names.def are declared visible here, so their bodies need no attribute.
  */
 #ifndef SHUNT_SHIM_NAMES_H
 #define SHUNT_SHIM_NAMES_H

@@ -185,7 +185,6 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* Notes the first file that was found and refused. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";

@@ -35,7 +35,6 @@ static inline bool shim_is_error(ncclResult_t result)
 ncclResult_t shim_real_answer(ncclResult_t result);
 /* Fills the table with functions that log one line and return ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
-/* Log why a name cannot be called here, and what to do. */
 void shim_real_log_missing(const char *name);
 /* A function that the library itself defines; NULL: none, or a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);

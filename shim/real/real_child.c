@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* real_child.c - a forked child that exits must not end a thread of its parent. From 2.24 on NCCL's exit handler ends
  * its RAS thread by a message through a pipe. A child inherits the handler and the pipe, but not the thread: its exit()
- * would end the parent's, and the parent crashes at its next communicator. So the child's write end becomes /dev/null.
- * Only NCCL's symbol table names the descriptors: with a stripped library nothing is done. */
+ * would end the parent's thread, and the parent would crash at its next communicator. So the child's write end becomes
+ * /dev/null. Only NCCL's symbol table names the descriptors: with a stripped library nothing is done. */
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* real_copies.c - whether this process has several real NCCLs, which its parts may open by different paths. Then Shunt
- * cannot tell which one owns a communicator: it publishes nothing for those made from then on, and all ranks forward.
- * The list of loaded objects is read only when the linker's count of them has changed. */
+ * cannot tell which one owns a communicator: it publishes nothing for communicators made from then on, and all ranks
+ * forward. The list of loaded objects is read only when the linker's count of them has changed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

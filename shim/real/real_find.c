@@ -438,7 +438,7 @@ void shim_find_folders(shim_folders_t *folders, const char *executed)
     find_add_cache(folders, "/etc/ld.so.cache");
     find_add_system(folders);
     find_add_cuda(folders);
-    if (!python) { /* active environments first */
+    if (!python) { /* active environments before other Pythons */
         find_add_python(folders, executed, program);
         find_add_usual_python(folders);
     }

@@ -3,8 +3,7 @@
  * through its PLT. With Shunt preloaded, or in the program's scope as libnccl.so.2, the dynamic linker binds these
  * calls to Shunt: ncclBcast would call Shunt's ncclBroadcast, also on NCCL's threads and inside its groups.
  * RTLD_DEEPBIND would hide a preloaded allocator from NCCL. So every jump slot, GOT entry and data word of an nccl* or
- * pnccl* function that the library defines is set to that definition. Read-only pages (RELRO) are made writable for the
- * store. */
+ * pnccl* function that the library defines is set to that definition. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <stdint.h>

@@ -183,7 +183,7 @@ static shim_record_t *free_record(void)
     shim_record_t *record = i < RECORD_MOST_SLOTS ? calloc(1, sizeof *record) : NULL;
     if (!record)
         return NULL;
-    /* A program that became a daemon may have closed it. */
+    /* A program that became a daemon may have closed the book's file. */
     if (!net_means(g_file, &g_mark) || !grow(i + 1)) {
         free(record);
         return NULL;

@@ -6,7 +6,7 @@
 #include "shim/record/judge.h"
 #include "shim/record/record.h"
 
-/* A wait that the watcher has noticed; times by its clock, which stops while the process is stopped. */
+/* A wait that the watcher has noticed; times by its clock. */
 typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;
@@ -36,16 +36,16 @@ struct shim_record {
 extern net_lock_t record_lock;
 /* Record number i; NULL past the last. Under the lock. */
 shim_record_t *record_number(uint32_t i);
-/* Makes readable the communicators that peers have created since they were met. */
+/* Reads anew how large the peers' books are: they may have new communicators. */
 void record_refresh(const shim_record_t *record);
-/* Stores the time of the watcher's round. */
 void record_beat(uint64_t now_ns);
 /* Starts the watcher unless it runs; false: no thread can start. Under the lock. */
 bool record_watch_start(void);
 /* Call in a forked child. */
 void record_watch_forget(void);
 
-/* Updates which ranks are late, if this round saw the wait, by the watcher's clock and net_now_ns. Under the lock. */
+/* Updates which ranks are late, if this round saw the wait. clock_ns: the watcher's clock; now_ns: net_now_ns. Under
+ * the lock. */
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
 /* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);

@@ -91,7 +91,7 @@ static bool is_rooted(uint32_t collective)
     return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
 }
 
-/* The real NCCL's calls in the same group may lie between. Calls of rising roots share an epoch (device/series.h). */
+/* Forwarded calls of the group may lie between. Calls of rising roots share an epoch (device/series.h). */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
     record_waiting_t waiting = {
@@ -160,8 +160,7 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other)
            load(&one->captured_hash) == load(&other->captured_hash);
 }
 
-/* In /proc/<pid>/stat field 3 is the state, 20 the number of threads, 22 the start time; the command in parentheses may
- * contain anything. A process whose first thread has ended appears as a zombie. */
+/* /proc/<pid>/stat as in transport/process.c. A process whose first thread has ended appears as a zombie. */
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
 {
     char path[48], text[1024], state = 0;
@@ -197,7 +196,7 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* Other communicators of the process may belong to its other ranks. */
+/* Whether the process has other ranks of this communicator, to which its other ones may belong. */
 static bool has_other_ranks(const record_view_t *view)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -222,15 +221,15 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;
 }
 
-/* Whether the other rank's wait `other` is over, which its watcher notices later: this rank waits in the second kernel
- * after it, and a kernel ends only after it has heard from every rank. Needs the call's count. */
+/* Whether the other rank's wait `other` is over, unnoticed by its watcher: a whole kernel lies between it and this
+ * rank's. This rank has ended that kernel, so the other has begun it. Count 0: this rank's kernel is not known. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
     return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&
            other->epoch + waiting->epochs < waiting->epoch;
 }
 
-/* Another call in which the rank waits: on this communicator, else the longest wait on others. */
+/* Finds another call in which the rank waits: on this communicator, else the longest wait on others. */
 static void find_wait(const record_waiting_t *waiting, const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -291,7 +290,7 @@ static bool still_waits_too(const record_waiting_t *waiting, const record_slot_t
     return find_waiting(slot, &other) && !is_over(slot, &other) && have_in_common(waiting, &other);
 }
 
-/* Calls of a communicator run in order: who waits in a later one has ended this one. */
+/* Calls of a communicator run in order: a rank that waits in a later one has ended this one. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     record_waiting_t other;
@@ -311,7 +310,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* The first of the calls that differs. */
+/* Finds the first of the wait's calls that differs. */
 static bool find_other(const record_waiting_t *waiting, const record_slot_t *waiter, const record_slot_t *slot,
                        record_rank_t *rank)
 {
@@ -328,14 +327,14 @@ static bool find_other(const record_waiting_t *waiting, const record_slot_t *wai
     return true;
 }
 
-/* 0: none. */
+/* First call that the rank lacks; 0: none. */
 static uint64_t find_missing(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     const uint64_t made = load(&slot->made[RECORD_COLLECTIVE]), first = waiting->sign.number;
     return waiting->sign.kind != RECORD_COLLECTIVE || made >= waiting->last ? 0 : made < first ? first : made + 1;
 }
 
-/* Whether the rank has made these calls; OTHER_CALL if one differs. */
+/* Whether the rank has made the wait's calls; OTHER_CALL if one differs. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {
@@ -352,7 +351,7 @@ static record_cause_t judge_call(const record_waiting_t *waiting, const record_s
         return RECORD_NOT_CALLED;
     if (waiting->forwarded || record_has_ended(waiting, slot))
         return RECORD_IN_IT;
-    return waiting->staged ? RECORD_UNSEEN : RECORD_NOT_BEGUN; /* it may have sent, and wait for nothing */
+    return waiting->staged ? RECORD_UNSEEN : RECORD_NOT_BEGUN; /* a rank that has sent its part waits for nothing */
 }
 
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,

@@ -48,7 +48,7 @@ typedef struct record_waiting {
     uint64_t last;
     uint64_t epoch;  /* last epoch of the kernel ... */
     uint32_t epochs; /* ... and its number of epochs */
-    bool forwarded;  /* by the real NCCL; inferred: another rank has not made the call */
+    bool forwarded;  /* served by the real NCCL; inferred, since another rank has not made the call */
     bool staged;     /* RECORD_STAGED: later calls may end before it */
 } record_waiting_t;
 
@@ -61,7 +61,6 @@ bool record_agree(const record_made_t *one, const record_made_t *other);
 /* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls. */
 bool record_comparable(const record_slot_t *one, const record_slot_t *other);
 
-/* State of a process, from /proc. */
 typedef enum record_process { RECORD_RUNS, RECORD_STOPPED, RECORD_GONE } record_process_t;
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks);
 
@@ -103,7 +102,8 @@ typedef struct record_rank {
 
 /* Whether the slot's rank waits in the same call, or in a list with one in common; perhaps still true after its end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
-/* The same of the last wait that it has reported. False for messages, which have no numbers that ranks share. */
+/* The same for the last wait that the slot's rank has reported. False for messages: ranks do not share their
+ * numbers. */
 bool record_has_reported(const record_waiting_t *waiting, const record_slot_t *slot);
 /* Whether the rank has ended the whole wait. On GPUs known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);

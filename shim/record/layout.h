@@ -34,12 +34,12 @@ typedef enum record_kind {
     RECORD_KINDS
 } record_kind_t;
 
-/* RECORD_LISTED: in one kernel with the taken call before it. RECORD_STAGED: it only sends, and a later kernel, which
+/* RECORD_LISTED: in one kernel with the taken call before it. RECORD_STAGED: the call only sends; a later kernel, which
  * is no call, receives. */
 enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8, RECORD_STAGED = 16 };
 
-/* After alg_collective_t. The last two are of a group of experts, with a slot of its own; counts are tokens, which
- * differ between ranks. */
+/* Continues alg_collective_t. The last two are calls of a group of experts, which has a slot of its own. Their counts
+ * are tokens, which differ between ranks. */
 enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV, RECORD_DISPATCH, RECORD_COMBINE };
 
 /* A call: 64 bytes, so a write takes one cache line. */
@@ -108,7 +108,7 @@ _Static_assert(sizeof(record_slot_t) <= RECORD_PAGE && sizeof(record_book_t) <= 
 _Static_assert(ALG_MAX_RANKS *RECORD_SLOT_BYTES <= 256 * 1024, "what a communicator may take");
 _Static_assert((int)RECORD_COMBINE < 16 && (int)ALG_TYPE_COUNT <= 16 && (int)ALG_PREMUL_SUM < 8, "fields of an id");
 
-/* Whether an id, or a collective, is that of a message; a collective that of experts. */
+/* `id`: a call's id, or a collective. */
 static inline bool record_is_message(uint64_t id)
 {
     return (id & 15) >= ALG_SEND_RECV && (id & 15) <= RECORD_RECV;

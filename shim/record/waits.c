@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * waits.c - for which ranks calls waited, and how long: a part of the statistics, collected if SHUNT_STATS is set.
- *
- * A waiting kernel publishes its call, not for whom it waits. So in each round of the watcher a rank is late for a call
- * in which this one waits
- *   - while its record shows that it has not made the call;
- *   - up to its own watcher's last round, if none of its kernels had published a wait in the call by then. A rank that
- *     arrives last never waits: it is late until the wait ends. One whose watcher runs rarely does not count as late.
- * Both end when the rank is first seen in the call. Times below LEAST_MS are noise: kernels publish a wait after 0.2
- * ms, and watchers run about every SAMPLE_US (watch.c).
- */
+/* waits.c - for which ranks calls waited, and how long: a part of the statistics, collected if SHUNT_STATS is set.
+ * A waiting kernel publishes its call, but not for whom it waits. So in each round of the watcher a rank is late for a
+ * call in which this one waits
+ * - while its record shows that it has not made the call;
+ * - up to its own watcher's last round, if none of its kernels had published a wait in the call by then.
+ * A rank that arrives last never waits, so it is late until the wait ends. A rank whose watcher runs rarely does not
+ * count as late. Once a rank has been seen in the call, it is no longer late. Times below LEAST_MS are noise: kernels
+ * publish a wait after 0.2 ms, and watchers run about every SAMPLE_US (watch.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +73,7 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
 
 typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;
 
-/* The rank has made the call. Waiting in a message and a collective, it publishes only one. */
+/* For a rank that has made the call. Waiting in a message and a collective, it publishes only one of them. */
 static presence_t look_at_device(const record_waiting_t *waiting, const record_slot_t *peer)
 {
     const uint64_t id = atomic_load(&peer->wait_id), epoch = atomic_load(&peer->wait_epoch);
@@ -166,7 +163,7 @@ void record_waits_end(const shim_record_t *record, record_wait_t *wait)
 
 typedef struct row {
     const sums_t *sums;
-    uint64_t most_ns; /* largest of the communicator */
+    uint64_t most_ns; /* most waited_ns of a rank of the communicator */
     uint32_t rank;
 } row_t;
 

@@ -166,7 +166,7 @@ static const record_slot_t *readable(const record_view_t *view)
     return view->slot && record_view_lives(view) ? view->slot : NULL;
 }
 
-/* 0: none, or unknown. */
+/* First collective that a rank lacks; 0: none, or unknown. */
 static uint64_t first_missing(const shim_record_t *record)
 {
     uint64_t least = atomic_load(&record->slot->made[RECORD_COLLECTIVE]);
@@ -213,8 +213,8 @@ static void publish(shim_record_t *record)
         atomic_store(&slot->state, RECORD_ENDED);
 }
 
-/* False if a lower rank with a running watcher waits in the same call, or has reported it: its wait may be over, and
- * this one's end not seen yet. */
+/* False if a lower rank with a running watcher waits in the same call, or has reported it: its wait may be over before
+ * this rank sees the end of its own. */
 static bool is_reporter(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns)
 {
     for (uint32_t r = 0; r < record->about.rank; r++) {
@@ -231,7 +231,7 @@ static bool is_reporter(const shim_record_t *record, const record_waiting_t *wai
     return true;
 }
 
-/* The one to blame first; returns the number. */
+/* The ranks to blame, in the order of blame; returns their number. */
 static uint32_t find_culprits(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns,
                               record_rank_t culprit[ALG_MAX_RANKS])
 {
@@ -329,7 +329,7 @@ static uint32_t reference_of(const shim_record_t *record)
     return r;
 }
 
-/* False: none so far. */
+/* False: no difference so far. */
 static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t rank, record_made_t *one,
                             record_made_t *other)
 {
@@ -382,8 +382,9 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* Only the reference rank reports. Its calls fail only then, so it can still find the difference. Others wait for its
- * report, unless its process does not run or is silent for WATCHER_MS, perhaps unable to read the other record. */
+/* The reference, the lowest rank with a readable record, reports. Its calls fail only then, so it can still find the
+ * difference. Others wait for its report, unless its process does not run or is silent for WATCHER_MS, perhaps unable
+ * to read the other record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* across.c - set-up on several nodes (docs/nodes.md, "How they meet"). Splits there begin with the meeting. */
+/* across.c - set-up on several nodes (docs/nodes.md, "How they meet"). Splits over several nodes begin with the
+ * meeting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 void shim_setup_begin_nodes(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
-    const bool asked = request->rank < 0; /* a child on GPUs */
+    const bool asked = request->rank < 0; /* a child on GPUs: rank from NCCL */
     const uint64_t limit_ms = shim_setup_limit_ms(setup);
     const shim_nodes_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
@@ -100,7 +101,7 @@ bool shim_setup_step_agreement(shim_setup_t *setup)
         setup->postpone |= shim_setup_waits_too_long(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return false;
-        shim_why_write(&why, SHIM_WHY(NODE_AWAY)); /* leaving ends it for all ranks */
+        shim_why_write(&why, SHIM_WHY(NODE_AWAY)); /* leaving ends the meeting for all */
     }
     if (why.reason != SEL_TAKEN)
         shim_setup_decline(setup, why.reason, "%s", why.text);
@@ -114,7 +115,7 @@ bool shim_setup_step_meeting(shim_setup_t *setup)
 {
     shim_nodes_outcome_t outcome;
     if (setup->state == STATE_EITHER && net_count(setup->rendezvous) >= setup->comm->nranks) {
-        end_meeting(setup); /* the last rank of this node was late */
+        end_meeting(setup); /* all ranks are on this node; the last one was late */
         setup->state = STATE_IDENTITY;
         return false;
     }

@@ -3,7 +3,7 @@
  * attach.c - the set-ups of this process: which thread steps them, and when.
  *
  * One list owns all set-ups. A thread claims some under the lock, steps them without it (a step calls CUDA and the real
- * NCCL), and gives them back. So one thread at a time steps a set-up, and an abort always finds it.
+ * NCCL), and gives them back. So only one thread at a time steps a set-up, and an abort always finds it in the list.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -44,8 +44,6 @@ static void prepare(void)
     net_condition_make(&g_returned);
     pthread_atfork(NULL, NULL, forget_in_child);
 }
-
-/* ---- Birth --------------------------------------------------------------------- */
 
 /* As in NCCL, an init publishes the handle at once, a split at its end. */
 static bool is_early(const shim_setup_t *setup)
@@ -95,7 +93,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     const net_key_t key = shim_nodes_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
-    if (setup->rendezvous) /* its set-up does not follow the real init at once */
+    if (setup->rendezvous) /* away: its set-up does not follow the real init at once */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
@@ -103,7 +101,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     g_setups = setup;
     atomic_fetch_add(&g_count, 1);
     pthread_mutex_unlock(&g_lock);
-    if (request->cpu) /* last: now another thread may abort, which must find the set-up */
+    if (request->cpu) /* last: from here on another thread may abort, and must find the set-up */
         __atomic_store_n(request->newcomm, is_early(setup) ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
     return setup;
 
@@ -114,11 +112,9 @@ free_setup:
     return NULL;
 }
 
-/* ---- Claiming and stepping -------------------------------------------------------------------- */
-
 typedef struct filter {
     uint64_t batch;        /* one member is set */
-    shim_finisher_t least; /* FINISHER_POLLS or LATER: from this one on */
+    shim_finisher_t least; /* set-ups with this finisher or a later one: POLLS or LATER */
     const shim_comm_t *comm;
     ncclComm_t handle;
 } filter_t;
@@ -144,7 +140,7 @@ void shim_attach_uncount(const shim_setup_request_t *request)
     unsigned now = request->counted ? atomic_load(&request->counted->splits) : 0;
     if (request->shrink)
         shim_shrink_take_back(request->shrink);
-    else /* several splits of one group end in any order */
+    else /* splits of one group may end in any order */
         while (now > request->number && !atomic_compare_exchange_weak(&request->counted->splits, &now, request->number))
             ;
 }
@@ -182,14 +178,15 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* A finished set-up is kept until its thread has the result, and while its call is forwarded or its group open. */
+/* A finished set-up is kept while its call is being forwarded or its group is open, and until its thread has the
+ * result. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
     return setup->finisher >= FINISHER_POLLS ||
            (setup->finisher == FINISHER_CALL && filter->batch != 0 && setup->batch == filter->batch);
 }
 
-/* Also free finished set-ups. Returns how many that match are left, busy ones included. */
+/* Also frees finished set-ups. Returns how many that pass the filter are left, busy ones included. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -237,7 +234,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left. Set-ups reported ready are stepped too: a peer may wait for this rank in one. */
+/* Steps what passes the filter until none is left; also set-ups reported ready, since a peer may wait for this rank in
+ * one. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t later = {.least = FINISHER_LATER};
@@ -258,7 +256,6 @@ static ncclResult_t finish(const filter_t *filter)
     }
 }
 
-/* Blocking inits also bound the memory of ended communicators. */
 static ncclResult_t finish_inits(const filter_t *filter)
 {
     ncclResult_t result = finish(filter);
@@ -266,19 +263,18 @@ static ncclResult_t finish_inits(const filter_t *filter)
     return result;
 }
 
-/* ---- After the call was forwarded ------------------------------------------------ */
-
-/* The real call failed: end the set-up silently. It may have freed the handle, so the state leaves the table. */
+/* The real call failed: end the set-up silently. NCCL may have freed the handle, so the state leaves the table. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.cpu)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.cpu = false; /* the error is reported already */
+    setup->request.cpu = false; /* the program has an error already */
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave the set-up to polls (linger) or to its batch. With polls it is ready when the real NCCL is. */
+/* Leaves the set-up to polls (linger) or to the call that finishes its batch. With polls it is ready when the real NCCL
+ * is. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;
@@ -286,7 +282,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.cpu);
 }
 
-/* Returns the batch's size; the rest is left to polls. */
+/* Returns the new batch's size; other set-ups are left to polls. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -380,8 +376,6 @@ void shim_attach_defer_release(shim_comm_t *comm)
     g_deferred = comm;
 }
 
-/* ---- Polls, settling, giving up ---------------------------------------------------- */
-
 bool shim_attach_poll(ncclComm_t handle)
 {
     /* Acquire: another thread's writes, such as a split's handle, must be visible. */
@@ -437,8 +431,8 @@ void shim_attach_cancel(ncclComm_t handle)
     const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* Another thread's step may still read the program's pointer. The wait has a limit: that step may wait for a GPU
-     * that only the abort frees. */
+    /* Another thread's step may still read the program's pointer: wait, but with a limit, since that step may wait for
+     * a GPU that only this abort frees. */
     for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.h - set-up of a communicator: publish before the real init, agree after it.
- *
- * An init publishes its rank, forwards the call, and passes the result to shim_attach_forwarded. Then a group's set-ups
- * wait for shim_attach_after_group, non-blocking ones for shim_attach_poll.
+ * attach.h - set-up of a communicator: publish before the real init, agree after it. An entry point publishes its rank,
+ * forwards the init, and passes the result to shim_attach_forwarded.
  */
 #ifndef SHUNT_SHIM_ATTACH_H
 #define SHUNT_SHIM_ATTACH_H
@@ -16,7 +14,7 @@
  * ncclGroupEnd returned `group_result` (CPU mode: the group's error), before queued calls launch. ncclInProgress
  * leaves the set-ups to polls. Returns group_result, or in CPU mode a failed set-up's error. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
-/* Whether the communicator is attached; every call asks. On GPUs, once the real communicator is ready, it waits for the
+/* Whether the communicator is attached; every call asks. On GPUs, once the real communicator is ready, waits for the
  * verdict (at most a minute, while the other ranks live), so that all ranks route alike. */
 bool shim_attach_settle(shim_comm_t *comm);
 
@@ -28,29 +26,29 @@ typedef struct shim_setup shim_setup_t;
 typedef struct shim_setup_request {
     net_key_t key;
     ncclComm_t *newcomm; /* the program's variable, set by a successful real call */
-    ncclComm_t parent;   /* of a child: polled until *newcomm is set; else NULL */
+    ncclComm_t parent;   /* of a split or shrink: polled until *newcomm is set; else NULL */
     bool cpu;
     bool wait;    /* the call is blocking */
     bool grouped; /* in a group of this thread */
-    bool publish; /* false: the key is for children only (too many ranks; CPU mode: several nodes) */
+    bool publish; /* false: only children use `key` (too many ranks; CPU mode: several nodes) */
     shim_config_t config;
     uint64_t family;  /* 0: a new one */
     int rank, nranks; /* -1: ask the real NCCL later */
-    /* CPU mode's split: rank and nranks are the parent's until all colours are known. */
+    /* A split in CPU mode: until all colours are known, rank and nranks are the parent's. */
     bool regroup;
     int color, order;
-    /* CPU mode: the parent (a reference), whose splits or shrinks count this child. The count is restored if the
-     * child's ranks do not meet, since ranks that were refused at once have not counted. */
+    /* CPU mode: a reference to the parent, which counts its splits and shrinks. The count is restored if the child's
+     * ranks do not meet, since ranks whose call was refused at once have not counted. */
     shim_comm_t *counted;
-    unsigned number;             /* the split's; UINT_MAX: the count stays */
-    shim_shrink_t *shrink;       /* or the shrink */
+    unsigned number;             /* of the split; UINT_MAX: the count stays */
+    shim_shrink_t *shrink;       /* NULL: a split */
     net_invitation_t invitation; /* where ranks of several nodes meet; invalid: nowhere */
-    net_key_t place;             /* the parent's, for an unpublished child */
+    net_key_t place;             /* the parent's node, for an unpublished child */
 } shim_setup_request_t;
 
-/* Under which an init's ranks meet. */
+/* The key under which an init's ranks meet. */
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
-/* Take back the parent's count, if increased. */
+/* Restore the parent's count, if this child raised it. */
 void shim_attach_uncount(const shim_setup_request_t *request);
 /* Join the rendezvous. NULL: Shunt does not take part. */
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* begin.c - from the real init's success to this rank's posted identity. CPU mode's splits regroup first. */
+/* begin.c - from the real init's success to this rank's posted identity. A split in CPU mode first finds its colour's
+ * ranks. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -24,7 +25,7 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 void shim_setup_adopt(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (atomic_load(&comm->handle)) /* later the program's variable may be gone */
+    if (atomic_load(&comm->handle)) /* known already; by now the program's variable may be gone */
         return;
     ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
     if (!handle)
@@ -33,7 +34,6 @@ void shim_setup_adopt(shim_setup_t *setup)
     shim_comm_insert(comm);
 }
 
-/* False if a query fails. */
 static bool query_real(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -81,7 +81,7 @@ static void begin_cuda(shim_setup_t *setup)
     }
     shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    /* The built-in rows are for two ranks on two nodes; more meet if SHUNT_ALGO is set. */
+    /* The built-in rows are for two ranks on two nodes; more ranks meet only if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
@@ -134,7 +134,7 @@ void shim_setup_post_color(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(SPLIT), strerror(-error));
 }
 
-/* By the thread that began the set-up only: the poll has side effects, and another thread may be polling. False if the
+/* Only for the thread that began the set-up: the poll has side effects, and another thread may be polling. False if the
  * real init has failed. */
 static bool poll_real(shim_setup_t *setup)
 {

@@ -11,7 +11,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* As of NCCL 2.31, for builds with an older nccl.h. */
+/* ncclConfig_t as of NCCL 2.31, for builds with an older nccl.h. */
 typedef struct config_2_31 {
     size_t size;
     unsigned magic, version;

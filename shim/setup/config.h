@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.h - what Shunt reads from the program's ncclConfig_t, which grows with NCCL's versions: fields within its
- * stated size. It is passed on by pointer, never copied.
+ * config.h - reads the program's ncclConfig_t, which grows with NCCL's versions: only fields within its stated size.
+ * The real NCCL gets the program's pointer, never a copy.
  */
 #ifndef SHUNT_SHIM_CONFIG_H
 #define SHUNT_SHIM_CONFIG_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* identity.c - a rank's identity and settings; and what all ranks' identities give, with the same result on each. */
+/* identity.c - what a rank tells the others (identity, settings), and what follows from all ranks' identities, with the
+ * same result on each. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -37,7 +38,7 @@ static bool variable_is_on(const char *name)
 static sel_link_t farthest_peer(void)
 {
     static const struct {
-        const char *name, *number; /* NCCL's older numeric levels */
+        const char *name, *number; /* number: NCCL's older name of the level */
         sel_link_t link;
     } levels[] = {{"LOC", "0", SEL_LINK_CPU},
                   {"NVL", "NVL", SEL_LINK_BRIDGES},
@@ -61,7 +62,7 @@ static bool is_loaded(const char *library)
     return handle;
 }
 
-/* A variable, other than a pin, that only NCCL obeys. */
+/* A variable that only NCCL obeys, other than those of pins.h. */
 static const char *refused_variable(void)
 {
     static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
@@ -88,7 +89,7 @@ bool shim_identity_refuses(shim_why_t *why)
     return pin || variable;
 }
 
-/* NCCL opens these plugins by default. The user has not chosen them, so Shunt does not forward. */
+/* NCCL opens these plugins by default. The user has not chosen them, so Shunt takes calls nevertheless. */
 void shim_identity_tell_plugins(void)
 {
     static const struct {
@@ -166,14 +167,14 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* low bits: the try's number */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* low bits: for the try's number */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* compared with its padding */
+    memset(&wanted, 0, sizeof(wanted)); /* ranks compare all bytes, padding included */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
     if (comm->config.max_blocks && (!wanted.max_blocks || comm->config.max_blocks < wanted.max_blocks))
@@ -207,12 +208,12 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     return error;
 }
 
-/* For several ranks on one GPU (scripts/gpu-test one-gpu). */
+/* 1 allows several ranks on one GPU (scripts/gpu-test one-gpu). */
 #ifndef SHUNT_SHARED_GPU
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* Compares with rank 0; GPUs with all ranks before. */
+/* Compares with rank 0's identity; GPUs with those of all lower ranks. */
 static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
@@ -241,7 +242,7 @@ bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
     return mismatches;
 }
 
-/* By public names (max_blocks: also maxCTAs and NCCL_MAX_NCHANNELS). */
+/* The names that users know; max_blocks also comes from maxCTAs and NCCL_MAX_NCHANNELS. */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)
@@ -254,7 +255,7 @@ static const struct compared {
     size_t offset, size;
 } compared[] = {COMPARED(COMPARED_ROW)};
 
-/* Ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
+/* Lists the ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
 static uint32_t differing_ranks(const shim_setup_t *setup, const struct compared *setting, char *list, size_t capacity)
 {
     const char *first = (const char *)&setup->identity[0].settings + setting->offset;

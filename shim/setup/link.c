@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * link.c - NVML reports NVLinks; /sys or NCCL's topology file (pci_tree.c) gives distances over PCIe. Without NVML a
- * peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
+ * peer with native atomics, which PCIe lacks, counts as connected by an NVLink switch.
  */
 #include "shim/setup/link.h"
 
@@ -96,7 +96,6 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
     return peers;
 }
 
-/* The driver is loaded by now. */
 static bool has_multicast(int device)
 {
     enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, since CUDA 12.1 */

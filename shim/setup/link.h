@@ -7,19 +7,20 @@
 
 #include "selector/topology/topology.h"
 
-/* Facts for other processes, without padding. */
+/* Sent to other processes, so it has no padding. */
 typedef struct shim_gpu {
     uint8_t uuid[16];
     uint32_t pci_domain, pci_bus, pci_device;
     uint32_t arch; /* 10 * major + minor */
     uint32_t multiprocessors;
-    uint32_t multicast;   /* shim_multicast_least */
+    uint32_t multicast;   /* see shim_multicast_least */
     uint64_t fingerprint; /* sel_gpu_fingerprint of its kind */
 } shim_gpu_t;
 
 /* GPU and kind of a CUDA ordinal; 0 or a negative errno (-ENOSYS without CUDA). */
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
-/* The worst path from gpu[own], which is `device` here, to the others. Queries only; the set-up proves access. */
+/* The worst path from gpu[own], which is `device` here, to the others. Only queries: the set-up's proof shows
+ * access. */
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
 /* False if CUDA denies `device` access to any of them. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);

@@ -12,7 +12,6 @@
 
 #include "transport/transport.h"
 
-/* Facts from CUDA, of visible GPUs only. */
 static void add_cuda_facts(sel_machine_t *machine)
 {
     int count = 0;

@@ -6,7 +6,7 @@
 #include "shim/base/nccl_env.h"
 #include "shim/real/real.h"
 
-/* First NCCL with multicast between two GPUs; before, from three on (ncclNvlsInit of 2.18.1 to 2.28.3). */
+/* The first NCCL that uses multicast between two GPUs. Earlier ones need three (ncclNvlsInit of 2.18.1 to 2.28.3). */
 enum { BETWEEN_TWO = 22807 };
 
 uint32_t shim_multicast_least(bool has)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Least number of GPUs; 0: never. has: the device has multicast. Not in CPU mode. */
+/* 0: never. has: the device has multicast. Not in CPU mode. */
 uint32_t shim_multicast_least(bool has);
 
 #endif

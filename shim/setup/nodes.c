@@ -2,9 +2,10 @@
 /*
  * nodes.c - see nodes.h and docs/nodes.md, "How they meet".
  *
- * Each rank posts its record, reads those of all, connects, and posts the result. Then each node's ranks set up their
- * team (stages.c) and report to a second meeting, joined before. So all ranks reach the same outcome, unless one dies
- * at the very end; its peers then see their connections close. All this blocks, so a thread of each set-up does it.
+ * Each rank posts its record, reads those of all ranks, connects, and posts the result. Then each node's ranks set up
+ * their team (stages.c) and report to a second meeting, which they joined before. So all ranks reach the same outcome,
+ * unless a rank dies at the very end; then its peers see their connections close. All this blocks, so each set-up has a
+ * thread for it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +33,7 @@ typedef struct record {
     uint32_t blocking, reserved;
 } record_t;
 
-/* In the second meeting. */
+/* A rank's record in the second meeting. */
 typedef struct ready {
     net_key_t plan;
 } ready_t;
@@ -41,7 +42,7 @@ _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into 
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
 
 static atomic_bool g_alone;
-static atomic_bool g_told; /* of a bad NCCL_SOCKET_IFNAME */
+static atomic_bool g_told; /* a bad NCCL_SOCKET_IFNAME was logged */
 
 static atomic_bool g_encrypted;
 
@@ -62,7 +63,7 @@ bool shim_nodes_alone(void)
 
 struct shim_nodes {
     shim_nodes_request_t request;
-    uint32_t stop; /* atomic */
+    uint32_t stop; /* atomic; set by shim_nodes_end */
     atomic_bool met, agreed;
     pthread_t thread;
     shim_why_t *failed; /* &outcome.failure, later &refusal */
@@ -80,8 +81,6 @@ static net_interfaces_t interfaces(void)
     return (net_interfaces_t){shim_nccl_env("NCCL_SOCKET_IFNAME"), shim_nccl_env("NCCL_SOCKET_FAMILY")};
 }
 
-/* ---- Ids ----------------------------------------------------------------------------- */
-
 enum { TEAM_TAG = 't', LAST_TAG = 'l' };
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
@@ -91,7 +90,7 @@ void shim_nodes_invite(ncclUniqueId *id)
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
     if (!shim_settings()->listen || shim_nodes_encrypted() || (!shim_cpu_mode() && !shim_identity_takes_nodes()))
-        return; /* ranks will use no invitation (begin.c) */
+        return; /* the ranks would not use an invitation (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);
@@ -137,8 +136,6 @@ net_key_t shim_nodes_team_key(const net_key_t *key, uint32_t node)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* ---- The thread ----------------------------------------------------------------------- */
-
 static uint32_t waited_ms(const shim_nodes_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -168,7 +165,7 @@ static void meeting_failed(shim_nodes_t *nodes, int error)
     }
 }
 
-/* Listening, until the other ranks are connected. */
+/* Sockets that listen until the other ranks are connected. */
 typedef struct sockets {
     net_network_t *relay, *every; /* every: CPU device only; else NULL */
 } sockets_t;
@@ -205,13 +202,13 @@ static int open_sockets(const shim_nodes_request_t *request, sockets_t *sockets,
 /* The ranks of one colour, in the split's order. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[NET_NETWORK_RANKS]; /* in the meeting */
+    uint32_t rank[NET_NETWORK_RANKS]; /* numbers in the meeting */
     bool one_node, blocking;
     uint32_t node[NET_NETWORK_RANKS], node_rank[NET_NETWORK_RANKS];
     uint32_t nodes, node_ranks;
 } members_t;
 
-/* Number the nodes in the order of their first ranks. False: the nodes have unequally many ranks, or too many. */
+/* Numbers the nodes in the order of their first ranks. False: the nodes have unequal numbers of ranks, or too many. */
 static bool number_nodes(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -233,7 +230,7 @@ static bool number_nodes(members_t *members, const record_t *records)
 
 static members_t find_members(const shim_nodes_request_t *request, const record_t *records)
 {
-    /* The ranks of an init have not met in shared memory, so they are not on one node. */
+    /* An init comes here if its ranks have not met in shared memory, so they are not on one node. */
     members_t members = {.one_node = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {
@@ -266,7 +263,7 @@ static net_key_t key_of_members(const shim_nodes_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-/* Connects the ranks of this number on all nodes. */
+/* Connects ranks of the same number on all nodes. */
 static int connect_relay(shim_nodes_t *nodes, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -317,14 +314,14 @@ static int connect_every(shim_nodes_t *nodes, const members_t *members, const re
     return 0;
 }
 
-/* The first rank to time out leaves, and the others see it. */
+/* Later set-ups then do not wait for other nodes. The first rank to time out leaves, which the others see as -ESRCH. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
         atomic_store(&g_alone, true);
 }
 
-/* Exchanges the ranks' errors: all report that of the lowest rank that failed. */
+/* Exchanges the ranks' errors. All ranks report the error of the lowest rank that failed. */
 static void settle(shim_nodes_t *nodes, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
@@ -339,7 +336,7 @@ static void settle(shim_nodes_t *nodes, net_meeting_t *meeting, int32_t own, con
         meeting_failed(nodes, error);
 }
 
-/* Join the second meeting, of the members only. After its first round a death is noticed. */
+/* Joins the second meeting, which has only the members. After its first round members notice if one dies. */
 static int join_last(shim_nodes_t *nodes, const members_t *members, const net_limit_t *limit)
 {
     const struct {
@@ -353,7 +350,7 @@ static int join_last(shim_nodes_t *nodes, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(nodes->last, &here, sizeof(here), all, limit);
 }
 
-/* Two nodes for Shunt but one for NCCL (containers), which may have faster paths. */
+/* Whether two of Shunt's nodes are one to NCCL (containers), which may have faster paths there. */
 static bool one_node_to_nccl(const shim_nodes_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {
@@ -472,8 +469,6 @@ static void *run(void *argument)
     atomic_store(&nodes->agreed, true);
     return NULL;
 }
-
-/* ---- For the set-up -------------------------------------------------------------------- */
 
 shim_nodes_t *shim_nodes_begin(const shim_nodes_request_t *request)
 {

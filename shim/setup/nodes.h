@@ -8,10 +8,10 @@
 #include "algorithms/nodes/nodes.h"
 #include "shim/setup/why.h"
 
-/* Write an invitation to this process's listener into the id's unused end; nothing, and no port is opened, if ranks
- * would not use it. */
+/* Write an invitation to this process's listener into the id's unused end. If the ranks would not use it, write nothing
+ * and open no port. */
 void shim_nodes_invite(ncclUniqueId *id);
-/* ncclSetEncryption: from now on Shunt connects no nodes and opens no port. */
+/* For ncclSetEncryption: from now on Shunt connects no nodes and opens no port. */
 void shim_nodes_encrypt(void);
 bool shim_nodes_encrypted(void);
 /* The first invitation in these ids; zero: none. */
@@ -20,10 +20,8 @@ net_invitation_t shim_nodes_invitation(const ncclUniqueId *ids, int count);
 bool shim_nodes_alone(void);
 /* The key under which ranks of one node (by NCCL_HOSTID) meet. */
 net_key_t shim_nodes_local_key(const net_key_t *key);
-/* The same for node number `node`, after the meeting. */
+/* The key under which ranks of node `node` meet after the meeting. */
 net_key_t shim_nodes_team_key(const net_key_t *key, uint32_t node);
-
-/* ---- A meeting in progress, in its own thread -------------------------------- */
 
 typedef struct shim_nodes_request {
     net_invitation_t invitation;
@@ -45,7 +43,7 @@ typedef struct shim_nodes_outcome {
     bool blocking;
     bool one_node; /* all ranks are here and meet under `key` */
     uint32_t node, nodes;
-    uint32_t node_rank, node_ranks; /* number of ranks on each node */
+    uint32_t node_rank, node_ranks; /* this rank's number on its node; ranks a node */
     alg_relay_t *relay;             /* owned by the caller, as is `every` */
     alg_nodes_t *every;             /* CPU device */
 } shim_nodes_outcome_t;

@@ -7,7 +7,7 @@
 
 #define SHIM_SYS "/sys"
 
-/* Fill in the PCI tree of the real NCCL's topology file, if there is one. `machine` is zero. */
+/* Fill in the PCI tree of the real NCCL's topology file, if there is one. The caller has zeroed `machine`. */
 void shim_pci_tree_read(sel_machine_t *machine);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma.c - the variables have NCCL's meaning and defaults. Without an RDMA device libibverbs is not opened. */
+/* rdma.c - reads NCCL's variables, with NCCL's meaning and defaults. Without an RDMA device libibverbs is not
+ * opened. */
 #include "shim/setup/rdma.h"
 
 #include <errno.h>

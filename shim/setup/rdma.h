@@ -11,7 +11,8 @@ typedef struct shim_rdma {
     net_port_t nearest[SEL_MAX_NICS];
 } shim_rdma_t;
 
-/* For a rank on the GPU `device` (-1: CPU device). `wish` points into `rdma` or to memory of the process's life. */
+/* For a rank on the GPU `device` (-1: CPU device). `wish` points into `rdma`, to settings, and to values of
+ * shim_nccl_env. */
 void shim_rdma_read(int device, shim_rdma_t *rdma);
 
 #endif

@@ -2,14 +2,14 @@
 /*
  * stages.c - the states of a set-up, and the records that ranks exchange.
  *
- * On entry to a state each rank acts and posts a record; when all have, each takes them and enters the next. A failure
- * is posted as an error number, so all ranks take the same branch.
+ * On entry to a state a rank acts and posts a record. When all ranks have posted, each takes all records and enters the
+ * next state. A failure is posted as an error number, so all ranks take the same branch.
  *
  *   state     posts on entry                             then
  *   REAL      -, while the real init runs                REGROUP, MEET or IDENTITY (begin.c)
- *   REGROUP   colour, to the parent's ranks (CPU mode)  IDENTITY, in a new segment
+ *   REGROUP   colour, to the parent's ranks (CPU mode)   IDENTITY, in a new segment
  *   MEET      -, ranks of several nodes meet (across.c)  IDENTITY, of this node's ranks
- *   EITHER    -, the same, or a late rank (CPU mode)    IDENTITY
+ *   EITHER    -, the same, or a late rank (CPU mode)     IDENTITY
  *   IDENTITY  identity, settings (identity.c)            AGREE, with rank 0's settings
  *   AGREE     link to peers, idle scratch                OFFER, with the plan of all
  *   OFFER     errno, offer of the scratch                SENT
@@ -19,7 +19,8 @@
  *   NODES     the plan's hash, to all nodes (verdict.c)  DONE: attached
  *
  * If a kind of memory (`kinds`) fails on a rank before the proof, all ranks drop their scratch and return to OFFER with
- * the next. A decline leads from every state to DONE; from MEET to PROOF any rank's does (verdict.c).
+ * the next kind. A decline leads from every state to DONE; from MEET to PROOF one rank's decline ends all ranks' set-up
+ * (verdict.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch; 0: none */
-    uint32_t link;   /* with lanes and far: the worst sel_reach_t to a peer */
+    uint32_t link;   /* link, lanes and far: the worst sel_reach_t to a peer */
     uint32_t lanes;
     uint32_t far;
     uint32_t peers; /* CUDA denies access to no peer */
@@ -43,7 +44,7 @@ typedef struct agree {
 typedef struct offer {
     int32_t error;
     uint8_t bytes[NET_OFFER_BYTES];
-    net_bell_t bell; /* of a scratch that comes in pieces */
+    net_bell_t bell; /* of this process, for a scratch that comes in pieces */
 } offer_t;
 
 /* In the order of the tries, unless pinned_first. */
@@ -59,7 +60,7 @@ static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
 static const kind_t cpu_kinds[] = {{NET_MEMORY_SHARED, ALG_MEMORY_PEER, ""},
                                    {NET_MEMORY_SHARED_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
-enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
+enum { OLDEST_ARCH = 80 }; /* the oldest that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
 enum { CPU_TRIES = sizeof(cpu_kinds) / sizeof(cpu_kinds[0]) };
 
@@ -68,7 +69,7 @@ _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATE
 _Static_assert((int)STATE_PROOF - (int)STATE_OFFER == (int)TRY_PROOF, "states and stages of a try differ");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-/* The last kind has failed on `rank`. */
+/* The last kind of memory has failed on `rank`. */
 static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
 {
     if (error != -ENOSYS)
@@ -120,7 +121,7 @@ static void post(shim_setup_t *setup, const void *record, size_t size)
         shim_setup_decline(setup, SHIM_WHY(STAGE), stage, strerror(-error));
 }
 
-/* Each record from OFFER on begins with an error: the first that is not 0, and its rank. */
+/* Each record from OFFER on begins with an error number. Returns the first that is not 0, and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t *rank)
 {
     const uint32_t stage = stage_of(setup, setup->state);
@@ -151,7 +152,7 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
-        if (setup->across && nranks == 1) /* needs a control page only */
+        if (setup->across && nranks == 1) /* alone on its node: needs a control page only */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
@@ -261,11 +262,12 @@ enum { LOADED_DEVICES = 64 };
 
 static struct {
     uint64_t life;
-    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* bits: numbers of ranks, by memory */
+    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* by memory: bit n: kernels for n ranks */
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether the kernels are loaded into the device's context; `loaded`: record it. False if the life is unknown. */
+/* Whether the kernels are loaded into the device's context; `loaded`: record that they are. False if net_device_life is
+ * unknown. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);
@@ -283,7 +285,6 @@ static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loa
 }
 #endif
 
-/* Loads kernels, once for each context and number of ranks. */
 static int preload(int device, alg_memory_t memory, uint32_t nranks)
 {
 #if SHUNT_HAS_CUDA
@@ -317,8 +318,7 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
-        if (error == -ENOMEM &&
-            setup->finisher >= FINISHER_POLLS) /* memory may be waiting to be freed: reap and retry */
+        if (error == -ENOMEM && setup->finisher >= FINISHER_POLLS) /* retired memory may be freed now: reap and retry */
             shim_comm_reap_idle();
         else if (error == -ENOMEM)
             shim_comm_reap();
@@ -353,7 +353,7 @@ static bool allowed_peers(const shim_setup_t *setup)
     return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
 }
 
-/* Else ranks cannot tell each other when they unmap IPC memory. */
+/* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
 static bool one_pid_namespace(const shim_setup_t *setup)
 {
     bool one = true;
@@ -362,7 +362,8 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Over NVLink pinned memory is not tried where peer access is allowed but fails: NCCL may have it. */
+/* Whether this kind of memory may be tried. Not pinned memory over NVLink if peer access is allowed but failed: NCCL
+ * may have it. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -422,7 +423,7 @@ static bool prefers_pinned(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
 }
 
-/* That of the idle scratch, since earlier ones failed when it was made; else the first. */
+/* The kind of the idle scratch, since the kinds before it failed when it was made; else the first. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -524,7 +525,7 @@ static void post_proof(shim_setup_t *setup)
     post(setup, &error, sizeof(error));
 }
 
-/* The verdict chooses what is next. */
+/* False, because the verdict sets the next state. */
 static bool take_proofs(shim_setup_t *setup)
 {
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -532,24 +533,22 @@ static bool take_proofs(shim_setup_t *setup)
     return false;
 }
 
-/* ---- The states ------------------------------------------------------------------ */
-
 typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_NODES, FOR_RANKS_OR_NODES, FOR_ALL_NODES } wait_t;
 
 typedef enum limit {
     LIMIT_NONE,
-    LIMIT_MEETING, /* of nodes */
-    LIMIT_JOIN,    /* ranks may not have joined: a user's shorter one holds */
-    LIMIT_STAGE    /* a dead rank is noticed at once, a living one may be slow, as in arming memory */
+    LIMIT_MEETING,
+    LIMIT_JOIN, /* ranks may not have joined; a shorter limit of the user holds */
+    LIMIT_STAGE /* a dead rank is noticed at once; a living one may be slow, as in arming memory */
 } limit_t;
 
 typedef struct state {
     wait_t wait;
     limit_t limit;
     void (*post)(shim_setup_t *); /* on entry */
-    bool (*take)(shim_setup_t *); /* all have posted; false: `next` does not follow; NULL: true */
+    bool (*take)(shim_setup_t *); /* when all have posted; false: `next` does not follow; NULL: like true */
     shim_state_t next;            /* FOR_RANKS only */
-    const char *failure;          /* what a rank with an error could not do; NULL: records have none */
+    const char *failure;          /* what a rank that posts an error could not do; NULL: records have no error */
 } state_t;
 
 static const state_t states[STATES] = {
@@ -583,7 +582,6 @@ uint64_t shim_setup_limit_ms(const shim_setup_t *setup)
     return set && (limit != LIMIT_STAGE || set > SHIM_SETUP_LIMIT_MS) ? set : SHIM_SETUP_LIMIT_MS;
 }
 
-/* Before the proof, the next kind of memory may do. */
 static void take_error(shim_setup_t *setup, uint32_t rank, int error)
 {
     const char *what = states[setup->state].failure;
@@ -630,8 +628,8 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
-/* Whether to end a state that a rank has not reached (docs/design.md, "How ranks find each other"). May instead
- * `postpone`, so that a thread does not wait for a rank that is away. */
+/* Whether the wait for a rank ends this state (docs/design.md, "How ranks find each other"). Instead it may set
+ * `postpone`, so that no thread waits for a rank that is away. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -654,7 +652,7 @@ static bool out_of_time(shim_setup_t *setup)
            missing == NET_MISSING_WAITING;
 }
 
-/* In EITHER the meeting has its own limit, and a late rank ends it first. */
+/* In EITHER the meeting has the time limit, and shim_setup_step_meeting goes on when a late rank has come. */
 static bool step_ranks(shim_setup_t *setup)
 {
     net_set_away(setup->rendezvous, setup->finisher >= FINISHER_POLLS);
@@ -674,7 +672,8 @@ static bool step_ranks(shim_setup_t *setup)
     return true;
 }
 
-/* A verdict of this node's ranks ends these states at any time. Not REGROUP, whose segment is the parent's. */
+/* A verdict of this node's ranks ends these states at any time. Not REGROUP, where all ranks of the parent share the
+ * segment. */
 static bool follows_verdict(const shim_setup_t *setup)
 {
     return setup->rendezvous && setup->state >= STATE_MEET && setup->state <= STATE_PROOF;

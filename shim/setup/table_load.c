@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - the text is read once and kept. Faulty lines are skipped with a warning; another machine's file is not
- * used.
+ * table_load.c - reads the tuned table's text once and keeps it. Faulty lines are skipped with a warning. Another
+ * machine's table is not used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -27,7 +27,7 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since logging takes one */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since load() logs, which takes one */
 static _Thread_local uint64_t asked;            /* machine, for load() */
 static char *text;                              /* NULL: no table */
 static size_t text_bytes;
@@ -62,7 +62,7 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
-    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block */
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not wait */
     if (file < 0)
         return -errno;
     int error = fstat(file, &facts) != 0                                         ? -errno
@@ -183,7 +183,7 @@ static void load(void)
     }
 }
 
-/* 0: none. */
+/* The loaded NCCL's; 0: none. */
 static uint32_t nccl_version(void)
 {
     const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
@@ -198,7 +198,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Which classes were measured with the loaded NCCL. A class's last line counts. */
+/* Notes which classes were measured with the loaded NCCL. A class's last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -244,7 +244,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* The last two folders, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
+/* Makes the path's last two folders, as `shunt tune` does. SHUNT_CACHE_DIR must exist. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];
@@ -257,7 +257,7 @@ static void make_folder(const char *folder)
     (void)mkdir(folder, 0755);
 }
 
-/* The note names this program's NCCL, since `shunt run` might find another. An existing note is kept. */
+/* The note names this program's NCCL, since `shunt run` might find another one. An existing note is kept. */
 static void leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
@@ -280,7 +280,6 @@ static void leave_note(const char *class_name, const sel_topology_t *topology)
     close(file);
 }
 
-/* Files are left in the home folder only under `shunt run`, or if asked for. */
 static bool may_leave_note(const sel_topology_t *topology)
 {
     const char *run = secure_getenv("SHUNT_RUN");

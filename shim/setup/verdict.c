@@ -3,7 +3,7 @@
  * verdict.c - the end of a set-up: attached, or declined with a reason (CPU mode: an error of the program's call).
  *
  * The set-up owns scratch and plan until the verdict, then the communicator's state does. After a decline transport/
- * keeps the scratch's memory while a peer, which may still write, has it mapped.
+ * keeps the scratch's memory while a peer has it mapped, since the peer may still write there.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 enum { TEXT_BYTES = 192 };
 
-/* One line per process, from its lowest rank. */
+/* Each process logs one line, by its lowest rank. */
 static bool logs_for_process(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -85,7 +85,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* With several nodes only this rank is known. */
+/* On several nodes only this rank's own record is met. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -96,7 +96,7 @@ static void meet_records(const shim_setup_t *setup)
                          &setup->identity[comm->rank].record);
 }
 
-/* `comm` has its rank among all nodes' ranks again. */
+/* Call when `comm` has its rank among all nodes' ranks again. */
 static void begin_record(shim_comm_t *comm, bool attached)
 {
     if (!comm->record)
@@ -153,7 +153,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* Each once, if it fits. */
+/* Each source once, as far as they fit. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -195,7 +195,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* For all nodes' ranks. The scratch stays. */
+/* The plan for all nodes' ranks. The scratch stays. */
 static void plan_for_nodes(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
@@ -318,7 +318,7 @@ static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell
     conclude_forward(setup, length > 0 ? code : "UNKNOWN", why, tell);
 }
 
-/* Without this rank's proof only a broken rank sets the verdict to attached. */
+/* Whether this rank has posted its proof. If not, an attached verdict is a broken rank's. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && setup->state == STATE_PROOF;

@@ -3,7 +3,7 @@
  * watch.c - CPU mode: a peer that dies must not leave the others waiting.
  *
  * A waiting kernel cannot see that a peer is gone. So a thread checks the peers of each communicator with a call in
- * progress and tells the kernel, which knows whether it still needs them (lane_cpu.h). The thread ends with the last
+ * progress and tells the kernel, which knows whether it needs them (lane_cpu.h). The thread ends with the last
  * communicator, so that the library can be unloaded.
  */
 #define _GNU_SOURCE
@@ -34,7 +34,7 @@ static void watch_forks(void)
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {
-    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this node's; connections of others close */
+    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this node's ranks; other nodes' close connections */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
         if (r != team->rank && net_rank_gone(comm->rendezvous, r))

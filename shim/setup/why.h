@@ -18,7 +18,7 @@ typedef struct shim_why {
 #undef SEL_REASON
 #define SHIM_WHY(code) SEL_FORWARD_##code, shim_text_##code
 
-/* shim_why_write(&why, SHIM_WHY(VERSION), rank, 0u) */
+/* As in shim_why_write(&why, SHIM_WHY(VERSION), rank, 0u). */
 void shim_why_write(shim_why_t *why, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Faults are logged as warnings. */

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bench_family.c - the parent of a measurement's processes.
- *
- * The parent makes no CUDA call, which would prevent forking ranks: work that needs CUDA before runs in a separate
- * process. The parent passes on rank 0's rows, and ends all ranks when one fails, dies, or makes no progress for a
- * minute, or when the rows' receiver asks.
- */
+/* bench_family.c - the parent of a measurement's processes.
+ * The parent makes no CUDA call, since CUDA does not survive a fork: work that needs CUDA before the fork runs in a
+ * separate process. The parent passes on rank 0's rows. It ends all ranks when one fails, dies, or makes no progress
+ * for a minute, or when the rows' receiver asks. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +18,7 @@
 
 enum { STALL_SECONDS = 60, POLL_MS = 100, APART_SECONDS = 60, MOST_ROW_BYTES = 1024 };
 
-/* ---- Apart ---- */
+/* ---- A separate process ---- */
 
 static void look_around(void *argument)
 {

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bench_launch.c - ranks of `shunt bench` that a launcher started, on one node or several.
- *
- * Each process has one rank. Ranks of one node share bench_shared_t in memory; these ranks exchange it at every
- * barrier: each sends its part to rank 0, which sends the whole to all. Rank 0 listens at MASTER_ADDR, at the port
- * after MASTER_PORT, which torchrun itself uses (bench_meet.c).
- */
+/* bench_launch.c - ranks of `shunt bench` that a launcher started, on one node or several.
+ * Each process has one rank. Forked ranks share bench_shared_t in memory; launched ranks exchange it at every barrier:
+ * each sends its part to rank 0, which sends the whole to all. Rank 0 listens at MASTER_ADDR, at the port after
+ * MASTER_PORT, which torchrun itself uses (bench_meet.c). */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bench_meet.c - rank 0 of `shunt bench --launched` meets the ranks that a launcher started.
- *
+/* bench_meet.c - rank 0 of `shunt bench --launched` meets the ranks that a launcher started.
  * Any process can connect, and an accepted one receives the unique id with NCCL's secret. So a caller must send the
- * secret of --secret, or be a process of this user on this node by the kernel's table of connections. Silent callers
- * delay nobody.
- */
+ * secret of --secret, or the kernel's table of connections must show it as a process of this user on this node. Silent
+ * callers delay nobody. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -73,7 +70,7 @@ int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES])
     return TOOL_OK;
 }
 
-/* In constant time, which reveals nothing about a guess. */
+/* In constant time, which tells nothing about a guess. */
 static bool is_secret(const uint8_t *secret, const uint8_t *shown)
 {
     uint8_t differs = 0;

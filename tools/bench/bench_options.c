@@ -113,7 +113,7 @@ static const struct option long_options[] = {
     {ALIAS("average", 'a')},
     {ALIAS("parallel_init", 'p')},
     {ALIAS("output_file", 'F')},
-    {ALIAS("timeout", 'T')}, /* from here on without a meaning: instead_of */
+    {ALIAS("timeout", 'T')}, /* from here on without a meaning: see instead_of */
     {ALIAS("report_cputime", 'C')},
     {ALIAS("stream_null", 'y')},
     {ALIAS("local_register", 'R')},

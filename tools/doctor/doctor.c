@@ -79,7 +79,7 @@ static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
             return TOOL_OK;
         } else {
             return tool_usage("doctor",
-                              argv[i][0] == '-' ? "option %s is unknown, or lacks something"
+                              argv[i][0] == '-' ? "option %s is unknown, or needs a value"
                                                 : "%s: a command "
                                                   "stands behind --",
                               argv[i]);

@@ -171,6 +171,6 @@ void doctor_bench(doctor_t *doctor)
         doctor->report->row = result.row;
         report_times(doctor, &subject, &result.row);
     } else {
-        doctor_print(doctor, DOCTOR_FAULT, "run `shunt bench` for more", "the bench failed, as told above");
+        doctor_print(doctor, DOCTOR_FAULT, "run `shunt bench` for more", "the bench failed: see the lines above");
     }
 }

@@ -133,6 +133,8 @@ static bool read_list(int from, char path[PATH_MAX])
     free(line);
     if (stream != NULL) {
         fclose(stream);
+    } else {
+        close(from);
     }
     return found;
 }

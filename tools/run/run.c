@@ -322,7 +322,7 @@ static int read_options(int argc, char **argv, options_t *options)
         } else if (strcmp(argv[at], "--json") == 0 && tool_is_value(argv[at + 1])) {
             options->json = argv[++at];
         } else {
-            tool_usage("run", "option %s is unknown, or lacks something", argv[at]);
+            tool_usage("run", "option %s is unknown, or needs a value", argv[at]);
             return 0;
         }
     }

@@ -434,7 +434,7 @@ static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, ui
     if (!measure(tuner, &one, captured, &result)) {
         return false;
     }
-    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result replaces it */
+    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result counts instead */
     if (tuner->rank.rank == 0 && write(rows, &result, sizeof result) != (ssize_t)sizeof result) {
         return bench_fail(&tuner->rank, "the parent is gone");
     }

@@ -127,14 +127,13 @@ static bool hear_caller(connecting_t *state, caller_t *caller)
     return false;
 }
 
-/* Keeps the order of arrival. */
 static void drop_caller(connecting_t *state, uint32_t index)
 {
     const size_t behind = --state->callers - index;
     memmove(&state->caller[index], &state->caller[index + 1], sizeof(state->caller[0]) * behind);
 }
 
-/* Closes the oldest caller without a complete hello. A round accepts no more than fit, so each was read once. */
+/* Closes the oldest caller without a complete hello. A round accepts at most MOST_CALLERS, so each was read once. */
 static void make_room(connecting_t *state)
 {
     if (state->callers < MOST_CALLERS)

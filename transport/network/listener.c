@@ -2,7 +2,7 @@
 /* listener.c - where ranks meet: a thread in the process that makes unique ids.
  * A connection (a guest) must send its hello in time. Guests with one key form a group; when all its ranks have posted
  * a record, each gets all records. A guest that leaves before the first round is over may return; later, the others get
- * an error. Guests without the secret (strangers) get no answer. The others may be broken, so messages are checked.
+ * an error. A guest without the secret (a stranger) gets no answer; one with it may be broken, so messages are checked.
  * The listener uses at most a quarter of the process's descriptors (most_guests), and closes strangers to make room. If
  * all guests wait for other ranks, callers wait in the kernel's queue. */
 #define _GNU_SOURCE
@@ -37,7 +37,7 @@ typedef struct listener {
     uint64_t secret[2];
     guest_t guest[MOST_GUESTS];
     uint32_t guests;
-    uint64_t deaf_until_ns; /* no descriptor was left for a caller */
+    uint64_t deaf_until_ns; /* deaf until then: no descriptor was left */
 } listener_t;
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
@@ -86,7 +86,7 @@ static void guest_left(listener_t *listener, uint32_t index)
         end_group(listener, &left.hello.group, ESRCH);
 }
 
-/* The fault of a hello beside the others of its group; 0: none. */
+/* Compares a hello with its group's. An errno; 0: no fault. */
 static uint32_t check_hello(listener_t *listener, const guest_t *guest)
 {
     const wire_hello_t *hello = &guest->hello;
@@ -103,13 +103,13 @@ static uint32_t check_hello(listener_t *listener, const guest_t *guest)
             continue;
         if (other->round > 0 || !wire_ended(other->connection))
             return EEXIST;
-        other->known = false; /* the rank called again before its end was noticed */
+        other->known = false; /* the rank called again before this connection's end was noticed */
         other->got = 0;
     }
     return 0;
 }
 
-/* If all have posted. */
+/* Answers the group once all have posted. */
 static void finish_round(listener_t *listener, const guest_t *last)
 {
     static const guest_t nobody;
@@ -179,7 +179,7 @@ static bool read_hello(listener_t *listener, guest_t *guest)
 
 static bool read_record(guest_t *guest)
 {
-    if (guest->posted) { /* it waits, so any further byte ends it */
+    if (guest->posted) { /* it waits: a further byte is a fault */
         uint8_t byte;
         return wire_read_some(guest->connection, &byte, 1) == 0;
     }
@@ -274,7 +274,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* True if some are left, within their limit. */
+/* Closes late strangers. True if others are left. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();

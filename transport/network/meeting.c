@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread, as one
- * without the secret does: the rank calls again, up to MOST_CALLS times. */
+/* meeting.c - a rank's side of a meeting. A listener crowded by strangers may close a rank's connection unread, like
+ * one with another secret, so the rank calls again, up to MOST_CALLS times. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 
@@ -13,12 +13,12 @@ enum { MOST_CALLS = 8, AGAIN_MS = 20 };
 struct net_meeting {
     int connection;
     uint32_t calls;
-    bool heard; /* by the listener */
+    bool heard; /* the listener has answered */
     net_address_t address;
     wire_hello_t hello;
 };
 
-/* The kernel repeats a lost call after 1 s, 3 s and so on: this uses the whole limit. */
+/* Waits for the whole limit: the kernel repeats a lost connection request after 1 s, 3 s and so on. */
 static int connect_within(const net_address_t *address, const net_limit_t *limit, int *connection)
 {
     int made = -1;

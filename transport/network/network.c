@@ -138,7 +138,7 @@ static bool read_all(net_network_t *network)
     return moved;
 }
 
-/* The queue pair first: no flag changes after the link is reported dead. */
+/* Ends the queue pair first: no flag changes after the link is reported dead. */
 static void end_link(net_network_t *network, uint32_t peer)
 {
     link_t *link = &network->link[peer];

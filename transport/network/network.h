@@ -135,7 +135,7 @@ bool net_network_copies(const net_network_t *network);
 /* The halves of net_network_progress, without waits. A second thread may receive, except during net_network_close. */
 bool net_network_write(net_network_t *network);
 bool net_network_receive(net_network_t *network);
-/* Peers see the connections end after all that was put. NULL is allowed. */
+/* Peers get all that was put, then see the connections end. NULL is allowed. */
 void net_network_close(net_network_t *network);
 
 #ifdef __cplusplus

@@ -127,7 +127,6 @@ void verbs_unregister(verbs_t *verbs, uint32_t peer)
     queue->copy = NULL;
 }
 
-/* A forked child does not own the queue pairs. */
 void verbs_close(verbs_t *verbs)
 {
     if (!verbs || verbs->process != getpid())

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verbs.h - queue pairs to other ranks, by libibverbs. Private to this folder.
- * Data is an RDMA write into the window, and the flag a second one of 8 bytes on the same queue pair. Who acquires the
- * flag sees the data: a reliable connection executes requests in order, PCIe keeps posted writes in order, as memory is
- * registered without IBV_ACCESS_RELAXED_ORDERING, and aligned 8 bytes are one write. That memory may be polled is a
- * property of the devices (ConnectX and similar), not of the specification; MLX5_RELAXED_PACKET_ORDERING_ON breaks it
- * (docs/lab/proofs.md).
- * Freed in this order: all queue pairs, the registrations, then the caller's memory. verbs_t owns its device context,
+ * Data is an RDMA write into the window, and the flag a second one of 8 bytes on the same queue pair. A thread that
+ * acquires the flag sees the data: a reliable connection executes requests in order, PCIe keeps posted writes in order,
+ * as memory is registered without IBV_ACCESS_RELAXED_ORDERING, and aligned 8 bytes are one write. That memory may be
+ * polled is a property of the devices (ConnectX and similar), not of the specification; MLX5_RELAXED_PACKET_ORDERING_ON
+ * breaks it (docs/lab/proofs.md).
+ * All queue pairs are freed first, then the registrations, then the caller's memory. verbs_t owns its device context,
  * and the copies of data put from unregistered memory. */
 #ifndef SHUNT_NETWORK_VERBS_H
 #define SHUNT_NETWORK_VERBS_H

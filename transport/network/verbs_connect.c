@@ -167,7 +167,7 @@ static card_t prepare(state_t *state, uint32_t peer)
     return card;
 }
 
-/* a global one, on Ethernet and for other subnets */
+/* Whether a global address is needed: on Ethernet and for other subnets. */
 static bool needs_address(const verbs_t *verbs, const card_t *peer)
 {
     enum { PREFIX = 8 };

@@ -31,12 +31,12 @@ const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT]);
 typedef struct verbs_queue {
     struct ibv_qp *qp;            /* NULL: none, or ended */
     struct ibv_mr *window, *flag; /* the peer writes here */
-    uint8_t *copy;                /* of the window, for unregistered sources; else NULL */
+    uint8_t *copy;                /* copy of data from an unregistered source; else NULL */
     size_t copy_bytes;
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
     uint64_t seen;
-    /* Of the peer: */
+    /* Where to write: */
     uint64_t to_window, to_flag;
     uint32_t window_key, flag_key;
 } verbs_queue_t;
@@ -52,7 +52,7 @@ struct verbs {
     int gid_index;
     union ibv_gid gid;
     int service_level, traffic_class, pkey_index, timeout, retries;
-    struct ibv_mr *source; /* registered, put without a copy */
+    struct ibv_mr *source; /* registered; put without a copy */
     verbs_queue_t queue[NET_NETWORK_RANKS];
     char way[48];
 };

@@ -50,7 +50,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, close_in_child);
 }
 
-/* Closes it on failure. */
+/* Closes `made` on failure. */
 static int keep(int made)
 {
     pthread_once(&g_once, watch_forks);
