@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* track.c - see track.h. */
 #include "shim/account/track.h"
+#include "shim/account/stamps.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -26,20 +27,19 @@ struct shim_lap {
     shim_lap_t *next;
     cudaEvent_t begin, end;
     int device;
-    uint64_t life;         /* of the device (net_device_life) when the events were made */
-    uint64_t begin_ns, ns; /* once measured */
-    shim_track_call_t call;
+    uint64_t life;      /* of the device when the events were made */
+    shim_slice_t slice; /* its times: once measured */
 };
 
 typedef struct laps {
     shim_lap_t *first, **last; /* last: the pointer that an append sets; NULL: `first` */
 } laps_t;
 
-/* Kernels of one communicator run one after the other. */
+/* Kernels of one communicator run one after the other. Replayed ones are read apart, so their track is another. */
 typedef struct track {
     int device;
     const void *comm;
-    uint32_t messages;
+    bool messages, captured;
     uint64_t ended_ns; /* of its last slice */
 } track_t;
 
@@ -159,11 +159,11 @@ static void drop(shim_lap_t *lap)
     pthread_mutex_unlock(&g_lock);
 }
 
-shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream)
+static shim_lap_t *begin_lap(const shim_track_call_t *call, void *stream)
 {
-    if (device < 0 || device >= DEVICES)
+    if (call->device < 0 || call->device >= DEVICES)
         return NULL;
-    shim_lap_t *lap = take_lap(device, life);
+    shim_lap_t *lap = take_lap(call->device, call->life);
     if (lap && net_event_record(lap->begin, stream) != 0) {
         drop(lap);
         return NULL;
@@ -171,18 +171,35 @@ shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream)
     return lap;
 }
 
-void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call)
+static void end_lap(shim_lap_t *lap, const shim_track_call_t *call, void *stream)
 {
-    if (!lap)
-        return;
     if (net_event_record(lap->end, stream) != 0) {
         drop(lap);
         return;
     }
-    lap->call = *call;
+    lap->slice.call = *call;
     pthread_mutex_lock(&g_lock);
     append(&g_running[lap->device], lap);
     pthread_mutex_unlock(&g_lock);
+}
+
+void shim_track_prepare(int device, uint64_t life)
+{
+    shim_stamps_prepare(device, life);
+}
+
+shim_timed_t shim_track_begin(const shim_track_call_t *call, void *stream)
+{
+    if (call->captured)
+        return (shim_timed_t){.number = shim_stamps_begin(call, stream)};
+    return (shim_timed_t){.lap = begin_lap(call, stream)};
+}
+
+void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *stream)
+{
+    if (timed.lap)
+        end_lap(timed.lap, call, stream);
+    shim_stamps_end(timed.number, call, stream);
 }
 
 /* ---- Times ------------------------------------------------------------------------------ */
@@ -237,8 +254,8 @@ static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
     if (!succeeded(cudaEventElapsedTime(&to_anchor_ms, lap->begin, g_anchor[lap->device].event)) ||
         !succeeded(cudaEventElapsedTime(&ms, lap->begin, lap->end)))
         return false;
-    lap->begin_ns = anchor_ns - (uint64_t)(int64_t)((double)to_anchor_ms * 1e6);
-    lap->ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+    lap->slice.begin_ns = anchor_ns - (uint64_t)(int64_t)((double)to_anchor_ms * 1e6);
+    lap->slice.ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
     return true;
 }
 
@@ -312,55 +329,57 @@ void shim_track_collect(void)
         collect_device(device, life, &laps);
         net_scope_leave(&scope);
     }
+    shim_stamps_collect();
 }
 
 /* ---- Text ------------------------------------------------------------------------------- */
 
 /* NULL: too many tracks. */
-static track_t *track_of(const shim_lap_t *lap)
+static track_t *track_of(const shim_track_call_t *call)
 {
+    const track_t wanted = {call->device, call->comm, call->messages != 0, call->captured, 0};
     uint32_t i = 0;
-    while (i < g_tracks && (g_track[i].device != lap->device || g_track[i].comm != lap->call.comm ||
-                            g_track[i].messages != (lap->call.messages != 0)))
+    while (i < g_tracks && (g_track[i].device != wanted.device || g_track[i].comm != wanted.comm ||
+                            g_track[i].messages != wanted.messages || g_track[i].captured != wanted.captured))
         i++;
     if (i == TRACKS)
         return NULL;
     if (i == g_tracks)
-        g_track[g_tracks++] = (track_t){lap->device, lap->call.comm, lap->call.messages != 0, 0};
+        g_track[g_tracks++] = wanted;
     return &g_track[i];
 }
 
-/* Anchors differ by microseconds, so slices may overlap; viewers drop such slices. */
-static void clip(track_t *track, shim_lap_t *lap)
+/* The clocks' distance is known to microseconds, so slices may overlap; viewers drop such slices. */
+static void clip(track_t *track, shim_slice_t *slice)
 {
-    const uint64_t end_ns = lap->begin_ns + lap->ns;
-    if (lap->begin_ns < track->ended_ns)
-        lap->begin_ns = track->ended_ns;
-    lap->ns = end_ns > lap->begin_ns ? end_ns - lap->begin_ns : 0;
-    track->ended_ns = lap->begin_ns + lap->ns;
+    const uint64_t end_ns = slice->begin_ns + slice->ns;
+    if (slice->begin_ns < track->ended_ns)
+        slice->begin_ns = track->ended_ns;
+    slice->ns = end_ns > slice->begin_ns ? end_ns - slice->begin_ns : 0;
+    track->ended_ns = slice->begin_ns + slice->ns;
 }
 
-static int name_text(const shim_lap_t *lap, int pid, int32_t track, char *text, size_t size)
+static int name_text(const track_t *track, int pid, int32_t number, char *text, size_t size)
 {
     return snprintf(text, size,
                     "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"GPU %d, "
-                    "communicator 0x%llx%s\"}},\n",
-                    pid, track, lap->device, (unsigned long long)(uintptr_t)lap->call.comm,
-                    lap->call.messages ? ", messages" : "");
+                    "communicator 0x%llx%s%s\"}},\n",
+                    pid, number, track->device, (unsigned long long)(uintptr_t)track->comm,
+                    track->messages ? ", messages" : "", track->captured ? ", replays" : "");
 }
 
-static int slice_text(const shim_lap_t *lap, int pid, int32_t track, char *text, size_t size)
+static int slice_text(const shim_slice_t *slice, int pid, int32_t number, char *text, size_t size)
 {
-    const shim_track_call_t *call = &lap->call;
+    const shim_track_call_t *call = &slice->call;
     return snprintf(
         text, size,
         "{\"ph\":\"X\",\"name\":\"%s %s\",\"cat\":\"gpu\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,\"pid\":%d,"
         "\"tid\":%d,\"args\":{\"comm\":\"0x%llx\",\"rank\":%d,\"bytes\":%llu,\"calls\":%u,\"blocks\":%u,"
-        "\"threads\":%u}}",
-        call->collective, call->algorithm, (unsigned long long)(lap->begin_ns / 1000),
-        (unsigned long long)(lap->begin_ns % 1000), (unsigned long long)(lap->ns / 1000),
-        (unsigned long long)(lap->ns % 1000), pid, track, (unsigned long long)(uintptr_t)call->comm, call->rank,
-        (unsigned long long)call->bytes, call->parts, call->blocks, call->threads);
+        "\"threads\":%u,\"captured\":%s}}",
+        call->collective, call->algorithm, (unsigned long long)(slice->begin_ns / 1000),
+        (unsigned long long)(slice->begin_ns % 1000), (unsigned long long)(slice->ns / 1000),
+        (unsigned long long)(slice->ns % 1000), pid, number, (unsigned long long)(uintptr_t)call->comm, call->rank,
+        (unsigned long long)call->bytes, call->parts, call->blocks, call->threads, call->captured ? "true" : "false");
 }
 
 static shim_lap_t *take_ended(void)
@@ -373,35 +392,44 @@ static shim_lap_t *take_ended(void)
     return lap;
 }
 
-static size_t text_of(shim_lap_t *lap, track_t *track, int pid, char *text, size_t size)
+static bool next_slice(shim_slice_t *slice)
+{
+    shim_lap_t *lap = take_ended();
+    if (!lap)
+        return shim_stamps_next(slice);
+    *slice = lap->slice;
+    give_back(lap);
+    return true;
+}
+
+static size_t text_of(shim_slice_t *slice, track_t *track, int pid, char *text, size_t size)
 {
     const int32_t number = FIRST_TRACK + (int32_t)(track - g_track);
-    const int length = track->ended_ns == 0 ? name_text(lap, pid, number, text, size) : 0;
-    clip(track, lap);
-    return (size_t)(length + slice_text(lap, pid, number, text + length, size - (size_t)length));
+    const int length = track->ended_ns == 0 ? name_text(track, pid, number, text, size) : 0;
+    clip(track, slice);
+    return (size_t)(length + slice_text(slice, pid, number, text + length, size - (size_t)length));
 }
 
 size_t shim_track_text(int pid, char *text, size_t size)
 {
-    for (shim_lap_t *lap; (lap = take_ended()) != NULL;) {
-        track_t *track = track_of(lap);
-        const size_t length = track ? text_of(lap, track, pid, text, size) : 0;
-        if (!track)
-            atomic_fetch_add(&g_left_out, 1);
-        give_back(lap);
-        if (length > 0)
-            return length;
+    shim_slice_t slice;
+    while (next_slice(&slice)) {
+        track_t *track = track_of(&slice.call);
+        if (track)
+            return text_of(&slice, track, pid, text, size);
+        atomic_fetch_add(&g_left_out, 1);
     }
     return 0;
 }
 
 uint64_t shim_track_left_out(void)
 {
-    return atomic_exchange(&g_left_out, 0);
+    return atomic_exchange(&g_left_out, 0) + shim_stamps_left_out();
 }
 
 void shim_track_forget(void)
 {
+    shim_stamps_forget();
     atomic_store(&g_left_out, 0);
     pthread_mutex_init(&g_lock, NULL);
     memset(g_running, 0, sizeof(g_running));
@@ -413,15 +441,20 @@ void shim_track_forget(void)
 }
 
 #else
-shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream)
+void shim_track_prepare(int device, uint64_t life)
 {
-    (void)device, (void)life, (void)stream;
-    return NULL;
+    (void)device, (void)life;
 }
 
-void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call)
+shim_timed_t shim_track_begin(const shim_track_call_t *call, void *stream)
 {
-    (void)lap, (void)stream, (void)call;
+    (void)call, (void)stream;
+    return (shim_timed_t){NULL, 0};
+}
+
+void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *stream)
+{
+    (void)timed, (void)call, (void)stream;
 }
 
 void shim_track_collect(void)

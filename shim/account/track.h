@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* track.h - the GPUs' part of SHUNT_TRACE: when the kernels of eager calls ran. Two events around a launch give its
- * times, which the trace's thread reads when both have passed. So with a trace a kernel does not start before the one
- * ahead has ended, and a call costs the host two records of events. Calls in graphs have no times. */
+/* track.h - the GPUs' part of SHUNT_TRACE: when our kernels ran. Two events around an eager launch give its times,
+ * which the trace's thread reads when both have passed; those of captured launches: stamps.h. So with a trace a kernel
+ * does not start before the one ahead has ended, and a call costs the host two records of events. */
 #ifndef SHUNT_SHIM_TRACK_H
 #define SHUNT_SHIM_TRACK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shim/account/slice.h"
+
 typedef struct shim_lap shim_lap_t;
 
-typedef struct shim_track_call {
-    const char *collective, *algorithm; /* static */
-    const void *comm;
-    int32_t rank;
-    uint32_t messages; /* not 0: messages, which may run beside the communicator's collectives */
-    uint32_t blocks, threads;
-    uint32_t parts; /* calls of the launch */
-    uint64_t bytes;
-} shim_track_call_t;
+/* A launch under way. All 0: it gets no slice. */
+typedef struct shim_timed {
+    shim_lap_t *lap;
+    uint32_t number; /* shim_stamps_begin's */
+} shim_timed_t;
 
-/* Call before an eager launch on `stream`, with `device` current in its `life` (net_device_life). NULL: no slice. */
-shim_lap_t *shim_track_begin(int device, uint64_t life, void *stream);
-/* After the launch, even if it failed. NULL is allowed. */
-void shim_track_end(shim_lap_t *lap, void *stream, const shim_track_call_t *call);
+/* For a communicator of this GPU, with the device current, outside captures (shim_stamps_prepare). */
+void shim_track_prepare(int device, uint64_t life);
+/* Before a launch on `stream`, with the call's device current. */
+shim_timed_t shim_track_begin(const shim_track_call_t *call, void *stream);
+/* After the launch, even if it failed. */
+void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *stream);
 
 /* ---- For trace.c ---- */
 

@@ -35,25 +35,33 @@ static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algori
     return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
 }
 
-static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
+static shim_track_call_t tracked(const shim_launch_t *launch, const alg_call_t *call)
 {
     const shim_comm_t *comm = launch->comm;
-    const bool traced = !atomic_load_explicit(&shim_trace_off, memory_order_relaxed) && launch->capture->id == 0;
-    shim_lap_t *lap = traced ? shim_track_begin(comm->device, comm->life, launch->stream) : NULL;
+    return (shim_track_call_t){.device = comm->device,
+                               .life = comm->life,
+                               .captured = launch->capture->id != 0,
+                               .collective = alg_collective_name(call->collective),
+                               .algorithm = launch->algorithm->name,
+                               .comm = atomic_load(&comm->handle),
+                               .rank = (int32_t)comm->rank,
+                               .messages = call->collective == ALG_SEND_RECV,
+                               .blocks = call->blocks,
+                               .threads = call->threads,
+                               .parts = call->message_count > 0 ? call->message_count
+                                        : call->part_count > 0  ? call->part_count
+                                                                : 1,
+                               .bytes = alg_call_bytes(call, comm->nranks)};
+}
+
+static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
+{
+    if (atomic_load_explicit(&shim_trace_off, memory_order_relaxed))
+        return launch->algorithm->launch_cuda(team, call, launch->stream);
+    const shim_track_call_t about = tracked(launch, call);
+    const shim_timed_t timed = shim_track_begin(&about, launch->stream);
     const int error = launch->algorithm->launch_cuda(team, call, launch->stream);
-    if (lap)
-        shim_track_end(lap, launch->stream,
-                       &(shim_track_call_t){.collective = alg_collective_name(call->collective),
-                                            .algorithm = launch->algorithm->name,
-                                            .comm = atomic_load(&comm->handle),
-                                            .rank = (int32_t)comm->rank,
-                                            .messages = call->collective == ALG_SEND_RECV,
-                                            .blocks = call->blocks,
-                                            .threads = call->threads,
-                                            .parts = call->message_count > 0 ? call->message_count
-                                                     : call->part_count > 0  ? call->part_count
-                                                                             : 1,
-                                            .bytes = alg_call_bytes(call, comm->nranks)});
+    shim_track_end(timed, &about, launch->stream);
     return error;
 }
 

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/account/track.h"
 #include "shim/base/clock.h"
 #include "shim/base/settings.h"
 #include "shim/comm/grow.h"
@@ -341,6 +342,8 @@ static void post_offer(shim_setup_t *setup)
             preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
         record.error = obtain_scratch(setup, record.bytes);
+    if (!record.error && !cpu && shim_settings()->trace[0])
+        shim_track_prepare(setup->comm->device, alg_scratch_life(setup->scratch));
     if (!cpu)
         net_scope_leave(&scope);
     post(setup, &record, sizeof(record));

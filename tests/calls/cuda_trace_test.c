@@ -52,6 +52,7 @@ static int calls(void *unused)
 {
     (void)unused;
     begin_trace();
+    shim_track_prepare(0, 0);
     shim_comm_t *comm = fake_comm(0, true);
     ncclComm_t handle = comm->handle, unknown = (ncclComm_t)0x77700;
     cudaStream_t stream = fake_stream(1);
@@ -95,7 +96,7 @@ static int calls(void *unused)
     NEXT(file, "\"ncclAllReduce refused\"", "\"captured\":null,\"route\":\"refused\"", "\"result\":1");
     NEXT(file, "\"thread_name\"", "GPU 0, communicator 0x");
     NEXT(file, "\"allreduce fake\",\"cat\":\"gpu\"", "\"dur\":1000.000", "\"rank\":1,\"bytes\":40,\"calls\":1");
-    NEXT(file, "\"allreduce fake\",\"cat\":\"gpu\"", "\"dur\":1000.000"); /* the group's; captured ones have none */
+    NEXT(file, "\"allreduce fake\",\"cat\":\"gpu\"", "\"dur\":1000.000"); /* the group's; the graph was not replayed */
     NEXT(file, "]");
     fclose(file);
     return 0;
@@ -175,13 +176,63 @@ static int reset(void *unused)
     return 0;
 }
 
+/* Each replay of a graph gives its calls' slices, on a track of their own. */
+static int replays(void *unused)
+{
+    (void)unused;
+    begin_trace();
+    shim_track_prepare(0, 0);
+    shim_track_prepare(0, 0);
+    CHILD_CHECK(fake.pinned == 1);
+    shim_comm_t *comm = fake_comm(0, true);
+    cudaStream_t stream = fake_stream(1);
+    const size_t counts[] = {SMALL, SMALL / 2};
+    fake_stream_capture(stream, 9);
+    for (int i = 0; i < 2; i++)
+        ncclAllReduce(buffer, buffer, counts[i], ncclFloat32, ncclSum, comm->handle, stream);
+    fake_stream_capture(stream, 0);
+    CHILD_CHECK(fake_nodes(9, FAKE_STAMP) == 4);
+    shim_trace_flush();
+    fake_graph_launch(9, stream);
+    fake.running = true; /* no clock, no slices */
+    shim_trace_flush();
+    fake.running = false;
+    fake_graph_launch(9, stream);
+    for (int i = 0; i < 3; i++) /* the late stamp comes with the first */
+        shim_trace_flush();
+
+    char line[LINE_BYTES];
+    FILE *file = fopen(path, "r");
+    CHILD_CHECK(file != NULL);
+    int names = 0, slices = 0;
+    double ended_us = 0;
+    while (fgets(line, sizeof(line), file)) {
+        double at_us, us;
+        names += strstr(line, "\"thread_name\"") != NULL && strstr(line, ", replays\"") != NULL;
+        const char *slice = strstr(line, "\"cat\":\"gpu\",\"ts\":");
+        if (!slice)
+            continue;
+        CHILD_CHECK(sscanf(slice, "\"cat\":\"gpu\",\"ts\":%lf,\"dur\":%lf", &at_us, &us) == 2);
+        CHILD_CHECK(us > 999.9 && us < 1000.1);
+        CHILD_CHECK(slices == 0 || at_us - ended_us > 999.9);
+        CHILD_CHECK(slices % 2 == 0 || at_us - ended_us < 1000.1); /* between replays the clock was asked */
+        CHILD_CHECK(strstr(line, slices % 2 == 0 ? "\"bytes\":40" : "\"bytes\":20") != NULL);
+        CHILD_CHECK(strstr(line, "\"captured\":true") != NULL && strstr(line, "\"allreduce fake\"") != NULL);
+        ended_us = at_us + us;
+        slices++;
+    }
+    CHILD_CHECK(names == 1 && slices == 4);
+    fclose(file);
+    return 0;
+}
+
 /* ---- Without the trace's thread, which the fake GPU does not expect beside calls ---- */
 
 static void lap(uint64_t life)
 {
-    const shim_track_call_t call = {.collective = "allreduce", .algorithm = "fake"};
+    const shim_track_call_t call = {.life = life, .collective = "allreduce", .algorithm = "fake"};
     fake.life = life;
-    shim_track_end(shim_track_begin(0, life, fake_stream(1)), fake_stream(1), &call);
+    shim_track_end(shim_track_begin(&call, fake_stream(1)), &call, fake_stream(1));
 }
 
 /* A GPU that is full for a while costs no slice and no event; kernels for which there is no room are counted. */
@@ -211,6 +262,58 @@ static int crowded(void *unused)
     for (int i = 0; i < ROOM; i++)
         lap(1);
     CHILD_CHECK(fake.events == 2 * ROOM + 1 && shim_track_left_out() == 0);
+    return 0;
+}
+
+static uint32_t slices_now(void)
+{
+    char text[LINE_BYTES];
+    uint32_t slices = 0;
+    shim_track_collect();
+    while (shim_track_text(1, text, sizeof(text)) > 0)
+        slices++;
+    return slices;
+}
+
+static bool times_a_captured_call(uint64_t life, cudaStream_t stream)
+{
+    const shim_track_call_t call = {.life = life, .captured = true, .collective = "allreduce", .algorithm = "fake"};
+    const shim_timed_t timed = shim_track_begin(&call, stream);
+    shim_track_end(timed, &call, stream);
+    return timed.number > 0;
+}
+
+/* Replays that nobody reads in time, and captured calls beyond the room, are counted; a reset begins anew. */
+static int too_many_replays(void *unused)
+{
+    enum { STAMPS = 65536, CALLS = 65536, REPLAYS = 40000 };
+    (void)unused;
+    clearenv();
+    fake_reset();
+    const cudaStream_t captured = fake_stream(1), other = fake_stream(2);
+    CHILD_CHECK(!times_a_captured_call(0, other) && shim_track_left_out() == 1); /* not prepared */
+    fake.pin_error = cudaErrorMemoryAllocation;
+    shim_track_prepare(0, 0);
+    CHILD_CHECK(!times_a_captured_call(0, other) && shim_track_left_out() == 1);
+    fake.pin_error = 0;
+    shim_track_prepare(0, 0);
+    fake_stream_capture(captured, 9);
+    CHILD_CHECK(times_a_captured_call(0, captured));
+    fake_stream_capture(captured, 0);
+    for (int i = 0; i < REPLAYS; i++)
+        fake_graph_launch(9, captured);
+    CHILD_CHECK(slices_now() == STAMPS / 2 && shim_track_left_out() == REPLAYS - STAMPS / 2);
+    fake_graph_launch(9, captured);
+    CHILD_CHECK(slices_now() == 1 && shim_track_left_out() == 0);
+    for (int i = 1; i < CALLS; i++)
+        CHILD_CHECK(times_a_captured_call(0, other));
+    CHILD_CHECK(!times_a_captured_call(0, other) && slices_now() == STAMPS / 2);
+    CHILD_CHECK(shim_track_left_out() == 1 + CALLS - 1 - STAMPS / 2);
+    fake_graph_launch(9, captured);
+    fake_device_reset();
+    CHILD_CHECK(slices_now() == 1); /* by the clock of before */
+    shim_track_prepare(0, 1);
+    CHILD_CHECK(fake.pinned == 2 && !times_a_captured_call(0, other) && fake.stale == 0);
     return 0;
 }
 
@@ -266,6 +369,18 @@ static void kernel_written_after_a_reset(void **state)
     run_traced(written_late);
 }
 
+static void times_of_replays(void **state)
+{
+    (void)state;
+    run_traced(replays);
+}
+
+static void replays_beyond_the_room(void **state)
+{
+    (void)state;
+    run_traced(too_many_replays);
+}
+
 static void events_of_calls(void **state)
 {
     (void)state;
@@ -310,6 +425,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls),
                                        cmocka_unit_test(times_of_kernels),
+                                       cmocka_unit_test(times_of_replays),
+                                       cmocka_unit_test(replays_beyond_the_room),
                                        cmocka_unit_test(times_after_a_reset),
                                        cmocka_unit_test(kernels_on_a_crowded_gpu),
                                        cmocka_unit_test(kernel_written_after_a_reset),

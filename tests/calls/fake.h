@@ -29,7 +29,7 @@ enum {
 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
-typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD } fake_node_t;
+typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD, FAKE_STAMP } fake_node_t;
 
 typedef struct fake_work {
     fake_kind_t kind;
@@ -64,17 +64,19 @@ typedef struct fake {
     int search_error;                           /* of the question what a node depends on */
     int remove_error;                           /* of taking an edge away */
     bool running;                               /* recorded work has not ended */
-    int ends_after;                             /* so many queries, if not 0 */
-    uint32_t launches_left;                     /* if not 0: launches until they fail */
-    bool bulk_messages;                         /* those of more than FAKE_BULK_LEAST elements go by bulk copies */
-    bool lists;                                 /* short calls without a root can be parts, too */
-    bool cut;                                   /* the scratch comes in pieces, ... */
-    bool grown, stays_short;                    /* ... which are there; and never come */
-    uint32_t pieces, asks;                      /* bits: for which calls were launched; waits for one */
-    bool launches_part;                         /* a launch that fails puts some of its work on the stream */
-    void (*while_settling)(shim_comm_t *);      /* what happens while a call waits for the set-up */
-    ncclResult_t real_state;                    /* of every communicator: the answer of ncclCommGetAsyncError */
-    uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */
+    int pin_error;                              /* of pinning memory */
+    uint32_t pinned;
+    int ends_after;                        /* so many queries, if not 0 */
+    uint32_t launches_left;                /* if not 0: launches until they fail */
+    bool bulk_messages;                    /* those of more than FAKE_BULK_LEAST elements go by bulk copies */
+    bool lists;                            /* short calls without a root can be parts, too */
+    bool cut;                              /* the scratch comes in pieces, ... */
+    bool grown, stays_short;               /* ... which are there; and never come */
+    uint32_t pieces, asks;                 /* bits: for which calls were launched; waits for one */
+    bool launches_part;                    /* a launch that fails puts some of its work on the stream */
+    void (*while_settling)(shim_comm_t *); /* what happens while a call waits for the set-up */
+    ncclResult_t real_state;               /* of every communicator: the answer of ncclCommGetAsyncError */
+    uint32_t polls;                        /* of it; each one moves ncclInProgress on, the third to success */
     ncclResult_t forward_result;
     uint32_t multiprocessors; /* of a GPU; 0: not known */
     uint32_t launches;

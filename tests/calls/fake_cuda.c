@@ -4,6 +4,7 @@
  *
  * Sets of works and of a graph's nodes are bit masks.
  */
+#include "algorithms/stamp.h"
 #include "fake.h"
 
 #include <cuda_runtime_api.h>
@@ -35,6 +36,8 @@ struct CUgraphNode_st {
     uint32_t work;  /* FAKE_WORK: the captured one */
     cudaEvent_t event;
     uint64_t known; /* in a replay */
+    alg_stamps_t *stamps;
+    uint32_t count, what; /* of a stamp */
 };
 
 struct CUuserObject_st {
@@ -48,6 +51,8 @@ static stream_t streams[ALL_STREAMS];
 static unsigned long long next_id;
 static struct CUgraphNode_st nodes[NODES];
 static uint32_t node_count;
+static struct CUgraphNode_st late_stamps[NODES]; /* they wait for running work */
+static uint32_t late_count;
 static struct CUuserObject_st *held[OBJECTS];
 static uint32_t held_count;
 
@@ -197,12 +202,32 @@ uint64_t fake_after_waits(unsigned long long capture)
     return works;
 }
 
+/* Each takes a millisecond of the GPU's clock. */
+static void take_stamp(alg_stamps_t *stamps, uint32_t count, uint32_t what)
+{
+    static uint64_t ms = 1000;
+    const uint64_t number = stamps->taken++;
+    ((alg_stamp_t *)(stamps + 1))[number % count] =
+        (alg_stamp_t){.ns = ++ms * 1000000, .mark = alg_stamp_mark(number, what)};
+}
+
+static void take_late_stamps(void)
+{
+    for (uint32_t i = 0; i < late_count && !fake.running; i++)
+        take_stamp(late_stamps[i].stamps, late_stamps[i].count, late_stamps[i].what);
+    late_count = fake.running ? late_count : 0;
+}
+
 static uint64_t run_node(struct CUgraphNode_st *node, uint64_t known, cudaStream_t stream)
 {
     if (node->kind == FAKE_WAIT)
         return known | node->known;
     if (node->kind == FAKE_RECORD) {
         *node->event = (struct CUevent_st){.known = known, .recorded = true};
+        return known;
+    }
+    if (node->kind == FAKE_STAMP) {
+        take_stamp(node->stamps, node->count, node->what);
         return known;
     }
     fake.work[fake.works] = fake.work[node->work];
@@ -217,6 +242,7 @@ void fake_graph_launch(unsigned long long capture, cudaStream_t stream)
 {
     stream_t *s = stream_of(stream);
     uint64_t start = s->known, left = 0, done = 0;
+    take_late_stamps();
     for (uint32_t i = 0; i < node_count; i++) {
         if (nodes[i].capture != capture)
             continue;
@@ -310,6 +336,48 @@ cudaError_t cudaGetLastError(void)
 const char *cudaGetErrorString(cudaError_t error)
 {
     return error == cudaSuccess ? "no error" : "fake error";
+}
+
+cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
+{
+    (void)at, (void)bytes, (void)flags;
+    fake.pinned += fake.pin_error == 0;
+    return (cudaError_t)fake.pin_error;
+}
+
+cudaError_t cudaHostUnregister(void *at)
+{
+    (void)at;
+    fake.pinned--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void **device, void *at, unsigned flags)
+{
+    (void)flags;
+    *device = at;
+    return cudaSuccess;
+}
+
+int alg_stamp_preload(void)
+{
+    return cudaSuccess;
+}
+
+int alg_stamp_launch(alg_stamps_t *stamps, uint32_t count, uint32_t what, void *stream)
+{
+    stream_t *s = stream_of(stream);
+    if (s->capture != 0) {
+        struct CUgraphNode_st *node = node_add(FAKE_STAMP, s->capture, s->front);
+        node->stamps = stamps;
+        node->count = count;
+        node->what = what;
+        s->front = bit(number_of(node));
+    } else {
+        late_stamps[late_count++] = (struct CUgraphNode_st){.stamps = stamps, .count = count, .what = what};
+        take_late_stamps();
+    }
+    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)

@@ -300,6 +300,11 @@ void shim_track_forget(void)
 {
 }
 
+void shim_track_prepare(int device, uint64_t life)
+{
+    (void)device, (void)life;
+}
+
 unsigned shim_group_depth(void)
 {
     return fake_depth;

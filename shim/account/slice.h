@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slice.h - for SHUNT_TRACE: a kernel of ours, and when it ran. */
+#ifndef SHUNT_SHIM_SLICE_H
+#define SHUNT_SHIM_SLICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct shim_track_call {
+    int device;
+    uint64_t life; /* of the device (net_device_life) */
+    bool captured;
+    const char *collective, *algorithm; /* static */
+    const void *comm;
+    int32_t rank;
+    uint32_t messages; /* not 0: messages, which may run beside the communicator's collectives */
+    uint32_t blocks, threads;
+    uint32_t parts; /* calls of the launch */
+    uint64_t bytes;
+} shim_track_call_t;
+
+/* When the kernel of a call ran, on the trace's clock. */
+typedef struct shim_slice {
+    uint64_t begin_ns, ns;
+    shim_track_call_t call;
+} shim_slice_t;
+
+#endif

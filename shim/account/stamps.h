@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stamps.h - for track.c: when the kernels of captured calls ran, at each replay. A stamp (algorithms/stamp.h) before
+ * and one behind the kernel become nodes of the graph. So with a trace a captured kernel does not start before the node
+ * ahead has ended, and its replay takes some microseconds more. A call's record lives as long as the process, since
+ * nobody tells when its graph ends. */
+#ifndef SHUNT_SHIM_STAMPS_H
+#define SHUNT_SHIM_STAMPS_H
+
+#include <stdbool.h>
+
+#include "shim/account/slice.h"
+
+/* Makes a GPU's stamps, once in its `life` (net_device_life). With the device current, outside captures: it allocates,
+ * and loads a kernel. After a failure replays have no slices. */
+void shim_stamps_prepare(int device, uint64_t life);
+/* As shim_track_begin and shim_track_end, of a captured launch. Returns its number; 0: no slices. */
+uint32_t shim_stamps_begin(const shim_track_call_t *call, void *stream);
+void shim_stamps_end(uint32_t number, const shim_track_call_t *call, void *stream);
+
+/* Sets the GPUs' clocks against the host's. In the trace's thread, without its lock: the driver may block the call. */
+void shim_stamps_collect(void);
+/* The next kernel that has run. Under the trace's lock. */
+bool shim_stamps_next(shim_slice_t *slice);
+/* Kernels without a slice since the last call, for lack of room. */
+uint64_t shim_stamps_left_out(void);
+/* Call in a forked child. */
+void shim_stamps_forget(void);
+
+#endif
