@@ -11,6 +11,7 @@ typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;
     bool reported;
+    uint32_t seen_since_left;        /* looks that saw it after a rank that it needs had left */
     uint32_t arrived;                /* ranks (bits) seen in the call, ... */
     uint64_t late_ns[ALG_MAX_RANKS]; /* ... and how long each was absent since the wait began (waits.c) */
 } record_wait_t;
@@ -47,6 +48,10 @@ void record_watch_forget(void);
 /* Updates which ranks are late, if this round saw the wait. clock_ns: the watcher's clock; now_ns: net_now_ns. Under
  * the lock. */
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
+/* Whether a wait for a rank that has left is real; ask once a look. A rank leaves after its last call: its data is
+ * there, and this rank may not have run since. So the wait must be seen in three looks: what a kernel publishes before
+ * the second may have been on its way, what it publishes later follows a look for the data. Under the lock. */
+bool record_waits_for_left(record_wait_t *wait, uint64_t clock_ns);
 /* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);
 void record_waits_forget(void);

@@ -75,7 +75,7 @@ typedef enum record_cause {
     RECORD_NOT_BEGUN,  /* it has made the call, but its device may not have begun it */
     RECORD_UNSEEN,     /* unknown: another pid namespace, no record, or failed calls */
     RECORD_IN_IT,      /* it waits in the same call, or has ended it */
-    RECORD_APART,      /* the call is a message with another rank */
+    RECORD_APART,      /* the call is a message whose peer is another rank */
     RECORD_CAUSES
 } record_cause_t;
 

@@ -55,8 +55,8 @@ typedef struct shim_record_call {
     const char *algorithm; /* static; NULL: the real NCCL's */
 } shim_record_call_t;
 uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call);
-/* Call at the group's end: the call runs in one kernel with the taken collective before it, and the kernel publishes
- * this id. */
+/* To be called at the group's end: call `id` runs in one kernel with the taken collective before it, and that kernel
+ * publishes `id`. */
 void shim_record_listed(shim_record_t *record, uint64_t id);
 /* A call failed, so its number may exist on this rank alone. */
 void shim_record_doubt(shim_record_t *record);

@@ -145,6 +145,12 @@ static uint32_t length_of(uint64_t ns)
     return length < LENGTHS ? length : LENGTHS - 1;
 }
 
+bool record_waits_for_left(record_wait_t *wait, uint64_t clock_ns)
+{
+    wait->seen_since_left += wait->seen_ns == clock_ns;
+    return wait->seen_since_left >= 3;
+}
+
 void record_waits_end(const shim_record_t *record, record_wait_t *wait)
 {
     for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {

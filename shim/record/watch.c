@@ -19,7 +19,7 @@
 #define MS_NS UINT64_C(1000000)
 enum {
     PERIOD_MS = 200,   /* while calls are made or wait */
-    IDLE_MS = 500,     /* otherwise: kernels may wait long, and replays make no calls */
+    IDLE_MS = 500,     /* otherwise; needed, since replays make no calls */
     ACTIVE_MS = 2000,  /* after the last call */
     SAMPLE_US = 500,   /* SHUNT_STATS: between samples of kernels' waits */
     STALE_MS = 1500,   /* a wait that no kernel repeated for so long is over */
@@ -84,7 +84,7 @@ static size_t json_rank(const record_rank_t *rank, char *text, size_t capacity)
     return length > 0 && (size_t)length < capacity ? (size_t)length : 0;
 }
 
-/* The fields of all reports, whose texts need none of JSON's escapes. */
+/* Writes the fields that all reports have. Their texts need no JSON escapes. */
 static size_t json_head(const char *kind, const shim_record_t *record, char *text, size_t capacity)
 {
     char host[128] = "";
@@ -298,6 +298,14 @@ static void hang_json(const shim_record_t *record, const record_waiting_t *waiti
     snprintf(json + length, JSON_BYTES - length, "],\"text\":\"%s\"}\n", line);
 }
 
+static bool has_left(const record_rank_t *culprit, uint32_t count)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < count; i++)
+        any = any || culprit[i].cause == RECORD_LEFT;
+    return any;
+}
+
 static void report_hang(shim_record_t *record, record_wait_t *wait, bool forwarded, uint64_t now_ns)
 {
     const uint64_t limit_ns = shim_settings()->hang_warn_ms * MS_NS, waited_ns = g_clock_ns - wait->began_ns;
@@ -312,7 +320,7 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     record_refresh(record);
     const uint32_t count = find_culprits(record, &waiting, now_ns, culprit);
     report_t report;
-    if (!new_report(&report))
+    if ((has_left(culprit, count) && !record_waits_for_left(wait, g_clock_ns)) || !new_report(&report))
         return;
     wait->reported = true;
     atomic_store(&record->slot->reported_epoch, wait->epoch);

@@ -137,6 +137,20 @@ static void a_device_is_late_until_its_watcher_sees_it_wait(void **state)
                                "ranks=3 late_rank=1 waits=1 waited_us=4000 lengths_ms=4:1\n");
 }
 
+/* A rank may leave when its call has ended, while the thread of a waiting one, whose data is there, has yet to run. */
+static void a_wait_for_a_rank_that_left_is_seen_again_before_it_is_real(void **state)
+{
+    (void)state;
+    record_wait_t wait = {.id = 1, .seen_ns = 100 * MS};
+    assert_false(record_waits_for_left(&wait, 100 * MS));
+    for (uint64_t ms = 300; ms < 3000; ms += 200)
+        assert_false(record_waits_for_left(&wait, ms * MS)); /* not seen again */
+    wait.seen_ns = 3100 * MS;
+    assert_false(record_waits_for_left(&wait, 3100 * MS));
+    wait.seen_ns = 3300 * MS;
+    assert_true(record_waits_for_left(&wait, 3300 * MS));
+}
+
 static void a_watcher_that_does_not_look_makes_nobody_late(void **state)
 {
     (void)state;
@@ -331,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_is_late_until_it_makes_the_call),
         cmocka_unit_test(a_device_is_late_until_its_watcher_sees_it_wait),
+        cmocka_unit_test(a_wait_for_a_rank_that_left_is_seen_again_before_it_is_real),
         cmocka_unit_test(a_watcher_that_does_not_look_makes_nobody_late),
         cmocka_unit_test(where_nobody_is_late_nothing_is_told),
         cmocka_unit_test(a_replay_is_told_by_its_epoch),
