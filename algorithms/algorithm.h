@@ -54,15 +54,15 @@ size_t alg_type_bytes(alg_type_t type);
  *   control  8-byte words: this rank's counters (ALG_MEMORY_PINNED: in alg_team_t.own), words that peers write
  *   halves   vectors that show their own arrival (device/mark.h); armed
  *   places   short calls in turn (device/places.h); armed
- *   rings    messages (sendrecv/ring.h), armed unless one is under way; then long messages (sendrecv/long.h)
+ *   rings    messages (sendrecv/ring.h), armed unless one is under way; behind them long messages (sendrecv/long.h)
  *   flags    a word per channel and peer, which only grows
  *   counts   each ring's position
  *   staging  data behind flags
  *
- * Messages have credits. Every other call e uses half e&1, and ends on a rank only after that rank has heard from every
- * rank, directly or through others; a peer without data sends a notice (device/notice.h) or a flag. So when any rank
- * begins call e+2, every rank has ended call e and re-armed its half; kernel boundaries order this before the data of
- * call e+2. A series of short rooted calls counts as one call (device/series.h).
+ * Messages have credits. Every other call e uses half e&1 (or a place), and ends on a rank only after that rank has
+ * heard from every rank, directly or through others; a peer without data sends a notice (device/notice.h) or a flag. So
+ * when any rank begins call e+2, every rank has ended call e and re-armed its half; kernel boundaries order this before
+ * the data of call e+2. A series of short rooted calls counts as one call (device/series.h).
  *
  * A kernel that gives up a call sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer
  * may still be in that call. Unless aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the CPU device a
@@ -70,9 +70,9 @@ size_t alg_type_bytes(alg_type_t type);
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
-    ALG_EPOCH_OFFSET = 0,     /* epoch.h */
-    ALG_SERIES_OFFSET = 8,    /* series.h */
-    ALG_TAKEN_OFFSET = 128,   /* bulk/roles.h */
+    ALG_EPOCH_OFFSET = 0,     /* device/epoch.h */
+    ALG_SERIES_OFFSET = 8,    /* device/series.h */
+    ALG_TAKEN_OFFSET = 128,   /* bulk/walk.h */
     ALG_LOOK_OFFSET = 256,    /* device/lane_cuda.cuh */
     ALG_STOP_OFFSET = 512,    /* by rank: peer r stores 1 when it gives up */
     ALG_ENDED_OFFSET = 1024,  /* CPU device: collectives ended, for peers */
@@ -84,7 +84,7 @@ enum {
 
 /* Most channels (warps) of a staged call: 64 blocks of 16, or 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* The same in pinned memory, a block each. */
+/* In pinned memory a channel is a block. */
 enum { ALG_SHM_CHANNELS = 128 };
 
 typedef enum alg_memory {
@@ -94,9 +94,9 @@ typedef enum alg_memory {
     ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* between nodes (nodes/relay.h); within a node as PEER */
 } alg_memory_t;
 
-/* A scratch may come in pieces at reserved addresses, each made when a call needs it. The first, made at once, has
- * control, flags, counts, places, and two short halves for calls of up to short_most bytes. A call's bytes alone choose
- * the pair of halves, so ranks agree. One epoch counts both pairs' calls. */
+/* A scratch may come in pieces at reserved addresses. The first is made at once: control, flags, counts, places, and
+ * two short halves for calls of up to short_most bytes. Each other is made when a call needs it. One epoch counts the
+ * calls in both pairs of halves. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
@@ -141,10 +141,10 @@ uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
 /* Of alg_team_t.own with ALG_MEMORY_PINNED: control page, ring counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
-/* Pinned memory is scarce: at most ALG_SHM_MOST_BYTES. Only the rings are all-ones at first. */
+/* Uses at most ALG_SHM_MOST_BYTES: pinned memory is scarce. False: under 1 MiB. */
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by kernels and host; on CUDA pinned and mapped. */
+/* Shared by kernels and host; CUDA: pinned and mapped. */
 typedef struct alg_control {
     uint32_t abort;  /* to kernels: leave every wait now */
     uint32_t status; /* to the host: an alg_status_t */
@@ -162,7 +162,7 @@ typedef struct alg_control {
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,
-    ALG_STATUS_PEER_DEAD = 2, /* CPU device: a needed peer is gone */
+    ALG_STATUS_PEER_DEAD = 2, /* CPU device: an awaited peer is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_cpu: the host raised `abort`, or no thread started */
     ALG_STATUS_PEER_LEFT = 4  /* a peer gave up, or its connection ended */
 } alg_status_t;
@@ -216,7 +216,7 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_SEND_RECV = 8, /* messages, in tables like a collective */
+    ALG_SEND_RECV = 8, /* messages */
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
@@ -226,7 +226,7 @@ const char *alg_collective_name(alg_collective_t collective);
 alg_collective_t alg_collective_find(const char *name);
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* Blocks of `count` elements in a rank's larger buffer: nranks, or 1. Tables and limits mean its bytes. */
+/* Blocks of `count` elements in a rank's larger buffer, whose bytes tables and limits mean: nranks, or 1. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
 /* Any alignment, never empty; a send does not write the buffer. */
@@ -238,7 +238,6 @@ typedef struct alg_message {
     bool bulk; /* served by bulk copies; equal at both ends */
 } alg_message_t;
 
-/* Parts of a call. One kernel takes up to ALG_MAX_RANKS (device/parts.h) or PLACES_LIST (device/places.h). */
 enum { ALG_MOST_PARTS = 64 };
 /* What a warp moves at once. A grid is sized by its parts' rows. */
 enum { ALG_ROW_BYTES = 512 };
@@ -262,9 +261,9 @@ typedef struct alg_call {
     alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: the scalar in device memory, or NULL */
     uint64_t scalar_bits;       /* if NULL: the scalar's bytes, low end first */
-    /* Up to ALG_MOST_PARTS calls in place of root, buffers and count, side by side, but with the result of calls in
-     * sequence, as other ranks may make them. None is empty or longer than part_bytes; roots rise. The list may be
-     * freed after the launch. */
+    /* Up to ALG_MOST_PARTS calls in place of root, buffers and count. They run side by side, with the result of calls
+     * in sequence: other ranks may make them one by one. None is empty or longer than part_bytes; roots rise. The list
+     * may be freed after the launch. */
     uint32_t part_count;
     const alg_part_t *parts;
     /* ALG_SEND_RECV. Messages progress side by side; those from one rank to another arrive in list order, over all
@@ -272,13 +271,13 @@ typedef struct alg_call {
     uint32_t message_count;
     const alg_message_t *messages;
     /* The grid; the CPU device uses `blocks` alone. A collective has the row's, lowered by `shape`; ranks differ only
-     * with `parts` and unaligned_blocks. For messages it is an upper limit. shim_share_grant sets the last three, and
-     * may change the grid if any_grid. */
+     * with `parts` or unaligned_blocks. Messages: an upper limit. shim_share_grant sets the last three, and may change
+     * the grid if any_grid. */
     uint32_t blocks;
     uint32_t aligned_blocks; /* `blocks` without unaligned_blocks; equal in every capture */
     uint32_t threads;        /* of a block; a multiple of 32 */
     uint32_t most_blocks;    /* limit of this rank's share of its GPU; 0: none */
-    uint32_t sure_blocks;    /* that surely find room (spare_blocks); 0: all */
+    uint32_t sure_blocks;    /* that surely find places (spare_blocks); 0: all */
     uint32_t early;          /* the stream's next kernel may start beside this one */
 } alg_call_t;
 
@@ -295,8 +294,8 @@ typedef struct alg_algorithm {
     /* Runs the call to its end: block 0 in this thread, each other one in its own. An alg_status_t; unless OK, the
      * output is undefined. */
     int (*launch_cpu)(const alg_team_t *team, const alg_call_t *call);
-    /* Loads the kernels for so many ranks: a load at launch would wait for another rank's waiting kernel. A
-     * cudaError_t. NULL without CUDA. */
+    /* Loads the kernels for `nranks`: a load at launch would wait for another rank's waiting kernel. A cudaError_t.
+     * NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
     /* Most bytes of a part, whatever the call's count. NULL: no parts. Pure. */
@@ -307,10 +306,10 @@ typedef struct alg_algorithm {
     bool any_grid;
     /* Blocks beyond sure_blocks leave if a rank has not begun the call. */
     bool spare_blocks;
-    /* `bulk` messages use bulk copies, others rings. */
+    /* Bulk copies carry `bulk` messages, rings the others. */
     bool bulk_messages;
-    /* A block's share of a multiprocessor, of ALG_ROOM: a power of two. Shares up to ALG_ROOM fit, since the compiler
-     * limits registers. Pure. */
+    /* A block's share of a multiprocessor: a power of two, ALG_ROOM for all of it. Blocks fit while their shares do,
+     * since the compiler limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
     uint32_t piece; /* needed by its calls, except short ones (alg_piece_of) */
 } alg_algorithm_t;
@@ -325,7 +324,7 @@ static inline bool alg_call_is_aligned(const alg_call_t *call)
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
 }
 
-/* The piece that a call of `bytes` needs beside the first; ALG_PIECE_FIRST: none. Pure. */
+/* The piece that a call of `bytes` needs beside the first; ALG_PIECE_FIRST: none. Pure, so ranks agree. */
 static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
 {
     if (map->pieces == 1)
@@ -336,7 +335,7 @@ static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t 
     return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
 }
 
-/* Of the larger buffer, with parts of the first one's; messages: 0. */
+/* Bytes of the larger buffer; with parts, of the first part's; messages: 0. */
 static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 {
     if (call->collective == ALG_SEND_RECV)
@@ -347,7 +346,7 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* CPU device, several nodes: by collective, except all-reduce (nodes/network.cc). No table or policy chooses them. */
+/* CPU device, several nodes: by collective, except all-reduce (nodes/network.cc). In no table or policy. */
 extern const alg_algorithm_t alg_network[];
 /* Unknown: NULL. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collective.c - names and shapes of collectives, sizes of types. Apart from the registry, for the command links no
- * algorithm. */
+/* collective.c - names and shapes of collectives, sizes of types. Not in registry.c: the command links no algorithm. */
 #include "algorithms/algorithm.h"
 
 #include <string.h>

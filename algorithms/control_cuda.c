@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * control_cuda.c - control words in pinned memory, so that the host can abort kernels that occupy the device. The
- * scratch owns the page, an mmap registered with CUDA: a page of CUDA's own would be unmapped at a device reset or the
- * program's end, while the proxy (nodes/proxy.c) may read it. MAP_SHARED keeps host and device on one page after a
- * fork.
+ * scratch owns the page, an mmap registered with CUDA: it outlives a device reset and CUDA's end, when the proxy
+ * (nodes/proxy.c) may still read it. MAP_SHARED: after a fork host and device still share it.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

@@ -121,7 +121,7 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     if (bytes > ALG_SHM_MOST_BYTES)
         bytes = ALG_SHM_MOST_BYTES;
     *map = (alg_map_t){.memory = ALG_MEMORY_PINNED};
-    /* Halves: messages of some 100 KiB. Staging: any length, in chunks. */
+    /* Halves: buffers of some 100 KiB. Staging: of any length, in chunks. */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);

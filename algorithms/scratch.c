@@ -3,8 +3,8 @@
  * scratch.c - builds and proves the memory of a team (steps: scratch.h). A scratch owns its memory, mappings and
  * control words; a communicator or the pool owns it.
  *
- * Drivers report access that containers and virtual machines then refuse. So in the proof each rank stores a word into
- * every peer's mailbox. Each pair's differs, which shows a mapping of another rank's memory.
+ * Why the proof: drivers report access that containers and virtual machines then refuse. Each pair of ranks has a word
+ * of its own, which shows a mapping of another rank's memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -413,7 +413,7 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch)
 
 /* ---- The proof */
 
-/* Different for each pair, never 0. */
+/* Never 0. */
 static uint64_t pair_word(uint64_t token, uint32_t writer, uint32_t reader)
 {
     uint64_t word = token + (uint64_t)(writer * ALG_MAX_RANKS + reader + 1) * UINT64_C(0x9e3779b97f4a7c15);

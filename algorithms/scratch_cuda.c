@@ -84,9 +84,8 @@ static int cuda_priority(int ordinal)
 
 /* ---- Arming */
 
-/* Copy engines set the memory, by copies from the host. A memset of 256 KB is a kernel: it did not begin while waiting
- * kernels filled an H200, nor did a copy within the device. A first long call must not wait for others
- * (transport.arming). */
+/* Copies from the host set the memory: copy engines make them, beside any kernels. A memset may be a kernel, for which
+ * a full GPU has no place (docs/lab/proofs.md; test: transport.arming). */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {
     uint8_t zeros[FILL_BYTES], ones[FILL_BYTES];

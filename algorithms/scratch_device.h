@@ -73,8 +73,8 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* On `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* The current device's kernels were compiled for sm_90 or newer: the driver's code from older PTX lacks the wait of a
- * dependent launch. */
+/* The current device's kernels are for sm_90 or newer: the driver's code from older PTX lacks the wait of
+ * lane_begin. */
 bool alg_probe_dependent(void);
 
 /* Now, or in alg_scratch_reap. */

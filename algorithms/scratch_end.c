@@ -2,9 +2,9 @@
 /*
  * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
- * The driver's frees and unmaps wait for every kernel of the device. A kernel may wait for a dead peer until an abort,
- * maybe by this thread. So on CUDA a list owns released scratches until alg_scratch_reap, whose caller knows that no
- * kernel runs. Mappings are closed first; transport keeps this rank's memory until peers have closed theirs.
+ * The driver's frees and unmaps wait for every kernel of the device, and a kernel may wait for a dead peer until an
+ * abort, maybe by this thread. So on CUDA a list owns released scratches until alg_scratch_reap. Mappings are closed
+ * first; transport keeps this rank's memory until peers have closed theirs.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -39,7 +39,6 @@ static void free_now(alg_scratch_t *scratch)
     free(scratch);
 }
 
-/* A free would wait for kernels. */
 static bool can_block(const alg_scratch_t *scratch)
 {
     return scratch->device == ALG_DEVICE_CUDA && scratch->pid == getpid();

@@ -3,8 +3,8 @@
  * scratch_pool.c - idle scratches for the next communicator of the same ranks: allocation and mapping are most of a
  * set-up. The pool, a list, newest first, owns them. Frees are slow, so they happen outside its lock.
  *
- * All ranks must choose the same one. They make a set's communicators in one order, so the newest that fits is common,
- * even if a rank has dropped an older one. An offered one stays reserved: another set-up may begin.
+ * All ranks must choose the same scratch, so each offers its newest that fits (docs/lab/proofs.md). It stays reserved:
+ * another set-up may begin.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -49,7 +49,7 @@ static void move(alg_scratch_t **at, alg_scratch_t **list)
     *list = moved;
 }
 
-/* Under the lock: moves the oldest beyond the limit of the device of `added`, the list's first, to `victims`. */
+/* Under the lock: moves the oldest on the device of `added`, beyond IDLE_LIMIT, to `victims`. */
 static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
 {
     uint32_t kept = 0;

@@ -38,9 +38,10 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
 }
 
-/* The table's figures count if measured on the same kind of links and at least as many GPUs; behind NVSwitch a GPU's
- * rate does not depend on their number. Older tables name no links (SEL_LINK_CPU), and count only behind NVSwitch,
- * which is at least as fast. Impossible values from another process are ignored. */
+/* Uses the table's figures if they were measured on the same kind of links, and on at least as many GPUs; behind
+ * NVSwitch any number will do, since a GPU's rate does not depend on it. Figures of older tables name no links
+ * (SEL_LINK_CPU): they are used only behind NVSwitch, the fastest. Impossible values from another process are ignored.
+ */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.c - each function is requested in the version of the first CUDA with its present form, or by name, so
- * every driver of CUDA 12 or later gives the same ABI. */
+/* cuda_driver.c - the driver's functions. Each is requested as of the first CUDA version that has its present form
+ * (with a runtime before 12.5: by name), so every driver of CUDA 12 or later gives the same ABI. */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
 

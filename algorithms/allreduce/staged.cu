@@ -3,18 +3,14 @@
  * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
  *
  * Data path: chunk of input slice o -> scatter staging at rank o -> flag -> rank o adds in rank order -> output, and
- * gather staging at every peer -> flag -> output. Data is raw: nothing is re-armed, and a few MB of staging serve any
- * length.
+ * gather staging at every peer -> flag -> output. Data is raw, so nothing is re-armed.
  *
- * A channel is an independent share of the message, served by one warp. Staging holds one chunk per channel and peer.
- * It needs no credit: the next flag of the other phase tells that the chunk was read. Calls may follow each other with
- * any grids (both: docs/lab/proofs.md).
+ * A channel is an independent share of the message, served by one warp. Ranks agree on channels, not on warps; a warp
+ * serves channels in increasing order, against deadlock. Staging holds one chunk per channel and peer. It needs no
+ * credit, and calls may follow each other with any grids (docs/lab/proofs.md).
  *
  * A flag is 8 bytes, never cleared: the call's number above the chunk's. It counts as raised up to two calls ahead of
  * the awaited number: peers may be in the next call, and numbers wrap.
- *
- * Ranks agree on channels, not on warps. A warp serves channels in increasing order, so the lowest unfinished one
- * advances everywhere.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -27,7 +23,7 @@ enum {
     STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer messages get larger chunks */
 };
 
-/* Vectors are counted in 32 bits, with room for sums of positions. */
+/* Vectors are counted in 32 bits, and positions added. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
 /* A row: a vector of every lane of a channel. */
@@ -141,7 +137,6 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        /* The whole warp leaves or stays: its flags stand for all lanes. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
 
@@ -264,7 +259,7 @@ struct staged {
     }
 };
 
-/* 64 registers, for two blocks a multiprocessor: 64 MB beside matrix products end 5% sooner
+/* 64 registers, for two blocks a multiprocessor, are faster beside matrix products
  * (docs/lab/results/few-blocks-2-h200.csv). Kernels of more ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;

@@ -56,7 +56,6 @@ struct twoshot {
         return twoshot_room(team->half_bytes, team->nranks, call->type);
     }
 
-    /* Up to four segments, a kernel each. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         return 4 * twoshot_room(map->half_bytes, nranks, type);

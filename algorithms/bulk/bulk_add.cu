@@ -133,8 +133,8 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* In place, an all-reduce of two ranks overwrites what it sends. So an adder waits until its block has sent the
-     * chunk (one piece, so BULK_SENT counts chunks). The sender waits only for credit, which lower chunks give. */
+    /* In place, an all-reduce of two ranks overwrites what it sends. So an adder waits until the chunk is sent (one
+     * piece: BULK_SENT counts chunks). No deadlock: the sender waits only for credit, which lower chunks give. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
@@ -180,7 +180,6 @@ struct bulk_add {
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team); /* its lane_sync also publishes bulk_init's barriers */
-        /* The whole warp leaves or stays: one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);
@@ -228,8 +227,7 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* A reducer (device/launch.h). ALG_PREMUL_SUM takes the kernel for buffers that are not whole: bulk copies do not
- * multiply. Ranks may differ. */
+/* ALG_PREMUL_SUM takes the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may differ. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;

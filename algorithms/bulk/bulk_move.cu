@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bulk_move.cu - all-gather and all-to-all by bulk copies (move.h).
- */
+/* bulk_move.cu - all-gather and all-to-all by bulk copies (move.h). */
 #include "algorithms/bulk/move.h"
 
 namespace
 {
 
-/* A mover (device/launch.h). */
 struct bulk_mover {
     typedef bulk_move algorithm;
 #ifndef __CUDACC__

@@ -12,7 +12,7 @@
 #include "algorithms/bulk/walk.h"
 #include "algorithms/device/launch.h"
 
-/* Threads of the largest block on a GPU. Host compilers with other BULK_WARPS need them. */
+/* Threads of the largest block on a GPU, for host code, whose BULK_WARPS differs. */
 enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
@@ -30,7 +30,6 @@ static int bulk_most_room(int *bytes)
     return (int)error;
 }
 
-/* With too little memory bulk_make uses fewer stages. */
 template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)
@@ -74,17 +73,17 @@ template <class P> static int bulk_preload(kernel_t<P>)
 
 #endif
 
-/* Bulk copies can move all but the buffers' last bytes. Ranks may differ. */
+/* Whether bulk copies can move all but the buffers' last bytes. Ranks may differ. */
 static inline bool bulk_is_whole(const kernel_call_t &call)
 {
     const bool blocks = alg_collective_blocks(call.collective, 2) > 1;
     return ((uintptr_t)call.input | (uintptr_t)call.output | (blocks ? call.stride : 0)) % VEC == 0;
 }
 
-/* Least blocks for other buffers (docs/lab/beside.md). */
+/* Least blocks for buffers that are not whole in this sense (docs/lab/beside.md). */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* At most one block per KiB of a rank's data; chunks have 2 KiB or more. */
+/* At most a block per KiB of a rank's data; chunks have 2 KiB or more. */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
     const uint64_t most = rank_bytes / 1024 + 1;
@@ -94,8 +93,7 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* FULL: what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. LEAST: some slots.
- */
+/* FULL: what the link carries until a chunk's credit returns (some 10 us): sending never stalls. LEAST: some slots. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 

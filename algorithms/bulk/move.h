@@ -3,15 +3,13 @@
  * move.h - all-gather and all-to-all of long messages with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
- * multiprocessor stores 50 GB/s this way, and 36 to 40 by plain stores (docs/lab/beside.md).
+ * multiprocessor stores faster this way than by plain stores (docs/lab/beside.md).
  *
  * The block that takes a chunk sends it to the peers, and receives theirs of the same number. Each ordered pair of
- * ranks has a ring of slots (walk.h). In its first round ENTRY replaces CREDIT: a rank raises ENTRY when it begins the
- * call, so its previous kernel has read all slots.
+ * ranks has a ring of slots (walk.h), in whose first round ENTRY replaces CREDIT.
  *
  * No deadlock: blocks serve chunks in order, and a chunk waits only for lower ones. Staged uses the same staging;
- * either may follow the other (both: docs/lab/proofs.md). A broken wait ends its role; the others find the stop at
- * their next poll.
+ * either may follow the other (docs/lab/proofs.md). A broken wait ends one role; the others poll, and end, too.
  */
 #ifndef SHUNT_BULK_MOVE_H
 #define SHUNT_BULK_MOVE_H
@@ -44,7 +42,6 @@ struct bulk_move {
         lane_begin((uintptr_t)team.own | j.plan.chunks, call.early);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team); /* its lane_sync also publishes bulk_init's barriers */
-        /* The whole warp leaves or stays: one lane arrives for all. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);

@@ -11,7 +11,7 @@
 
 #include "algorithms/bulk/roles.h"
 
-/* A stage belongs to one group, which sees its every filling: parity alone cannot tell them apart. */
+/* A stage falls to one group, which waits for each of its fillings: parity tells only neighbours apart. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
@@ -21,8 +21,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte`, plus any multiple of 16. Its shift is a
- * template constant: found for each vector, it took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and places a multiple of 16 further. The
+ * shift is a template constant: found for each vector, it took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -238,8 +238,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* Stages are filled in order, each after its own group's release. So chunks `depth` stages back are stored,
-         * also the other group's. */
+        /* A stage is filled in its turn, after its group's release. So chunks `depth` stages back are stored, by both
+         * groups. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.list.tell(BULK_KEPT, w.n - behind);

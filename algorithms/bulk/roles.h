@@ -20,8 +20,8 @@
 
 #include "algorithms/bulk/walk.h"
 
-/* Lists a chunk when the stage of its first piece is free, so slow blocks take fewer. With more pieces than stages it
- * may seem free two rounds early. Takes a number one chunk ahead: that is as slow as a load. */
+/* Lists a chunk when the stage of its first piece is free, so slow blocks take fewer chunks. Takes the next chunk's
+ * number ahead, since that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -83,7 +83,7 @@ typedef struct bulk_granules {
     uint32_t shift, first, end;
 } bulk_granules_t;
 
-/* Of bytes [at, at + bytes) of a buffer of `all` bytes. */
+/* The granules of bytes [at, at + bytes) of a buffer of `all` bytes. */
 LANE_FN bulk_granules_t bulk_granules_of(const uint8_t *block, uint64_t all, uint64_t at, uint32_t bytes)
 {
     const uint32_t vectors = (bytes + VEC - 1) / VEC;
@@ -306,7 +306,7 @@ LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
     return arrived > w.n;
 }
 
-/* A stage for each peer's chunk, beginning with the peer that sends to this rank first. */
+/* Loads each peer's chunk into a stage, first from the peer that sends to this rank first. */
 struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;

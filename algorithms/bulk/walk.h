@@ -5,13 +5,13 @@
  * Only the block that serves a chunk differs between ranks. A block takes a chunk when it has room, since
  * multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * A word has one writer (TAKEN: all listers; roles.h). A block's words count its chunks, in the order of its list.
+ * A word has one writer, a role (roles.h); TAKEN: all listers. A block's words count its chunks in its list's order.
  *
- *   TAKEN           rank: chunks taken, blocks finished
- *   ENTRY           pair of ranks: the writer is in this call
- *   CREDIT          pair, slot: the chunk may be stored
- *   DATA            pair, slot: the chunk has arrived
- *   BULK_LIST...    block: chunks' numbers, then BULK_NONE
+ *   TAKEN           of a rank: chunks taken, blocks finished
+ *   ENTRY           of two ranks: the writer is in this call
+ *   CREDIT          of two ranks and a slot: the chunk may be stored
+ *   DATA            of two ranks and a slot: the chunk has arrived
+ *   BULK_LIST...    of a block: chunks' numbers, then BULK_NONE
  *   BULK_LISTED     chunks in the list
  *   BULK_CREDITED   chunks with CREDIT from all peers
  *   BULK_SENT       pieces complete at their destination
@@ -19,7 +19,7 @@
  *   BULK_ARRIVED    chunks with DATA from all peers
  *   BULK_KEPT       chunks that the keeper is done with
  *
- * Writers release, readers acquire (TAKEN, which guards no data: atomic). Bulk copies need bulk_done and bulk_seen, too
+ * Writers release, readers acquire; TAKEN is atomic and guards no data. Bulk copies need bulk_done and bulk_seen, too
  * (docs/lab/proofs.md).
  */
 #ifndef SHUNT_BULK_WALK_H
@@ -32,8 +32,8 @@
 
 /* Sizes:
  *   BULK_CHUNK       bytes of a slot and of the longest chunk between two ranks (more: bulk_parts)
- *   BULK_STAGE       bytes of a stage, where a chunk may begin inside a granule
- *   BULK_SHARE       about the least chunks of a message, if they have BULK_SHORT bytes
+ *   BULK_STAGE       bytes of a stage: a chunk may begin inside a granule (roles.h)
+ *   BULK_SHARE       a message has at least about so many chunks, unless they are shorter than BULK_SHORT bytes
  *   BULK_BATCH       vectors that a thread reads at once
  *   BULK_TURNS       groups of BULK_WARPS warps, which take chunks in turn
  *   BULK_DEPTH       stages of a ring (sums: BULK_ADD_DEPTH)
@@ -73,13 +73,12 @@ enum {
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
-/* Staged's flag words, with slots as channels: scatter's for CREDIT (the last: ENTRY), gather's for DATA. A following
- * staged call does no harm (docs/lab/proofs.md). */
+/* Staged's flag words, with slots as channels: scatter's for CREDIT (the last: ENTRY), gather's for DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Parts of a slot and of an outgoing stage: a sum's incoming stage holds a chunk of every rank. */
+/* Parts into which slots and outgoing stages are cut: a sum's incoming stage holds a chunk of every rank. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -109,10 +108,9 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
     return p;
 }
 
-/* Words of a block (bulk_word). */
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
-/* Ends the list: one for each group of warps. */
+/* Ends the list, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
 /* A block's chunks, the n-th at place n % BULK_PLACES, and its roles' progress. */
@@ -140,8 +138,7 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether all roles have left the place of chunk n, or those of the BULK_TURNS ends in its stead. Herald and keeper
-     * are the last roles. */
+    /* Whether the list has a place for chunk n, or for the BULK_TURNS ends. Herald and keeper leave places last. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
@@ -237,7 +234,7 @@ struct walk {
     }
 };
 
-/* A finished block in TAKEN, above the chunks taken. TAKEN is 0 between calls. */
+/* Added to TAKEN by a finished block; the bits below count chunks taken. TAKEN is 0 between calls. */
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
@@ -287,7 +284,7 @@ LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
 }
 
 /* Whether every peer has raised the chunk's flag (CREDIT's first round: ENTRY). A flag of the next call counts, too:
- * that peer has ended this one. */
+ * its peer has ended this call. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

@@ -20,7 +20,7 @@
  *   bulk_stored      after bulk_stage_store, before lane_warp_sync: the warp's copies then read what was stored
  *   bulk_change, bulk_changed    by each warp after its stores into a filled stage; whether all did
  *   bulk_vector      16 bytes of a stage, from a multiple of 16 on
- *   bulk_vector_from<W>    the same, from any byte of word W after a multiple of 16
+ *   bulk_vector_from<W>    16 bytes, from any byte of word W after a multiple of 16
  *   bulk_settle      wait until all loads before that place have arrived; waits for no rank
  *   bulk_tell, bulk_told    release, acquire a word, between roles of the block
  *   bulk_seen        between a lane_flag and copies of its data

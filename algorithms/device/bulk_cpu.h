@@ -67,8 +67,7 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Atomic for the thread sanitizer: two blocks may store into a slot in turn, ordered by a credit, maybe of another
- * process. */
+/* Atomic for the thread sanitizer: credit, maybe of another process, orders two blocks' stores into one slot. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bulk_cuda.cuh - bulk.h on CUDA, with mbarriers (bulk_ptx.cuh). Shared memory: words, barriers, stages.
- */
+/* bulk_cuda.cuh - bulk.h on CUDA, with mbarriers (bulk_ptx.cuh). Shared memory: words, barriers, stages. */
 #ifndef SHUNT_BULK_CUDA_CUH
 #define SHUNT_BULK_CUDA_CUH
 
@@ -164,8 +162,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Arrivals per stage of the second ring: loads that fill it, warps that change it, warps that release it. First ring:
- * 1. */
+/* Arrivals per stage of the second ring: loads that fill it, warps that change it, that release it. First ring: 1. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

@@ -89,8 +89,7 @@ LANE_FN void bulk_arrive(uint32_t barrier)
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether the phase of this parity is over; acquire. try_wait may suspend the lane briefly; a time hint would prolong
- * it. */
+/* Whether the phase of this parity is over; acquire. try_wait without a time hint suspends the lane briefly at most. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;

@@ -3,8 +3,7 @@
  * dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
  * Fetching code takes time, so there are kernels for 2, 3, 4 or up to 8 ranks (lists and parts that reduce: 2 or up to
- * 8), for whole or other buffers, and to reduce for each ops_kind and type. The CPU device has fewer, enough to test
- * all code.
+ * 8), for whole or other buffers, and to reduce for each ops_kind and type.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
@@ -85,9 +84,8 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 }
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
-/* A file that reduces is compiled once per type, with ALG_ONE_TYPE, and once without, since all types at once would
- * take minutes. The preset quick compiles it for bfloat16 alone (ALG_FEW_KERNELS), one file for all types
- * (ALG_EVERY_TYPE). */
+/* All types at once would compile for minutes, so a file that reduces is compiled once per type, with ALG_ONE_TYPE, and
+ * once without. The preset quick compiles bfloat16 alone (ALG_FEW_KERNELS), one file for all types (ALG_EVERY_TYPE). */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 #if defined(ALG_FEW_KERNELS) && !defined(ALG_EVERY_TYPE)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * grid.h - blocks and threads of a launch.
- */
+/* grid.h - blocks and threads of a launch. */
 #ifndef SHUNT_GRID_H
 #define SHUNT_GRID_H
 
@@ -16,7 +14,7 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* Least blocks a multiprocessor in __launch_bounds__. Without it the compiler may spill so that two fit. Algorithms may
+/* Least blocks a multiprocessor, for __launch_bounds__: else the compiler may spill so that two fit. Algorithms may
  * specialise it. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
@@ -30,8 +28,8 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* A vector per lane, in as many blocks as allowed, of as few threads (at least 64) as suffice: a block's warps delay
- * each other. */
+/* A vector per lane, in as many blocks as allowed, of the fewest threads that suffice (64 or more): a block's warps
+ * delay each other. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -46,7 +44,7 @@ static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t 
         *blocks = filled > 0 ? (uint32_t)filled : 1;
 }
 
-/* Fewer than the call's if this rank's share of its GPU has no room. Ranks may differ. */
+/* Fewer than call->blocks if this rank's share of its GPU has no room. Ranks may differ. */
 static inline uint32_t grid_blocks(const alg_call_t *call)
 {
     const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;

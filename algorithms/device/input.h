@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * input.h - what a reducing kernel's lane prepares once: buffers, pre-multiplier, order of values.
- */
+/* input.h - what a reducing kernel's lane prepares once: buffers, pre-multiplier, order of values. */
 #ifndef SHUNT_INPUT_H
 #define SHUNT_INPUT_H
 
@@ -125,8 +123,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* All ranks' values, joined; ready to send, except integers. Overwrites x, the others' values. NaN has one pattern,
-     * so an element's bits depend on its values alone. */
+    /* All ranks' values, joined; ready to send, except integers. Overwrites x, the others' values. NaN has one pattern:
+     * an element's bits depend on its values alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);

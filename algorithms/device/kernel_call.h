@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every rank's block (segments.h).
- */
+/* kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every rank's block (segments.h). */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 
 #include "algorithms/device/lane.h"
 
-/* Slots of calls without a root: call e's begin at first + (e & mask) * step, in vectors from half 0. */
+/* Slots of calls without a root: those of call e begin at first + (e & mask) * step, in vectors from half 0. */
 typedef struct turns {
     uint32_t first, step, mask;
 } turns_t;
@@ -35,7 +33,7 @@ typedef struct kernel_call {
     uint32_t early;
 } kernel_call_t;
 
-/* All vectors are complete and aligned. Ranks may differ: data on the link does not depend on it. */
+/* Whether all vectors are complete and aligned. Ranks may differ: data on the link does not depend on it. */
 static inline bool kernel_call_is_whole(const kernel_call_t &call)
 {
     const uint64_t bytes = call.count * alg_type_bytes(call.type);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lane_cuda.cuh - lane.h on CUDA, except PTX (lane_ptx.cuh).
- */
+/* lane_cuda.cuh - lane.h on CUDA, except PTX (lane_ptx.cuh). */
 #ifndef SHUNT_LANE_CUDA_CUH
 #define SHUNT_LANE_CUDA_CUH
 
@@ -80,9 +78,9 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
     return __reduce_add_sync(0xffffffffu, x);
 }
 
-/* Reads of the host's words delay data on the link, so one waiting lane per scratch reads them, every LANE_LOOK_NS.
- * ALG_LOOK_OFFSET has the time, or LANE_STOP: kernels leave, and the scratch is not reused (scratch_end.c). A warp
- * reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
+/* Reads of the host's words delay data on the link, so one waiting lane per scratch makes them, every LANE_LOOK_NS.
+ * ALG_LOOK_OFFSET has the time of the last, or LANE_STOP: kernels leave, and the scratch is not reused (scratch_end.c).
+ * A warp reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* tell: peers leave, too, since they will not get this rank's data; after an abort their programs abort them. These

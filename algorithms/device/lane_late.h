@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lane_late.h - for tests, in lane_cpu.h: delays and reorders stores as PCIe may, and beyond.
- */
+/* lane_late.h - for tests, in lane_cpu.h: delays and reorders stores as PCIe may, and beyond. */
 #ifndef SHUNT_LANE_LATE_H
 #define SHUNT_LANE_LATE_H
 

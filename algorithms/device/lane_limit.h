@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lane_limit.h - a part of lane.h: unpacks alg_limit.
- */
+/* lane_limit.h - a part of lane.h: unpacks alg_limit. */
 #ifndef SHUNT_LANE_LIMIT_H
 #define SHUNT_LANE_LIMIT_H
 

@@ -32,7 +32,7 @@ LANE_FN void lane_keep_same(uint32_t &x)
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
-/* Constant while the kernel runs, except for this lane's stores. */
+/* The buffers are constant while the kernel runs, except for this lane's stores. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;
@@ -49,8 +49,8 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* A load behind a branch or predicate would wait for earlier loads: 0.2 us of a short message. Relaxed, since the
- * assembler would sink a plain load below its user's branch. */
+/* A load behind a branch or predicate would wait for earlier loads. Relaxed: the assembler would sink a plain load
+ * below its user's branch. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
@@ -137,9 +137,7 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
-/* 16 bytes with one mark must arrive whole. In PTX a .b128 is one access, a vector of two .b64 two; CUDA before 12.4
- * lacks .b128, but compiles the vector alike. PCIe carries it as one access, which a processor does not split within a
- * line of 64 bytes (docs/limits.md). */
+/* 16 bytes with one mark must arrive whole: one access as .b128, as a vector before CUDA 12.4 (docs/lab/proofs.md). */
 #if __CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
@@ -177,7 +175,7 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     return w;
 }
 
-/* Of two neighbouring words, aligned to 16 bytes. */
+/* Reads two neighbouring words, aligned to 16 bytes. */
 LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
 {
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(p) : "memory");

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * launch_cpu.h - kernels and their launch on the CPU device.
- */
+/* launch_cpu.h - kernels and their launch on the CPU device. */
 #ifndef SHUNT_LAUNCH_CPU_H
 #define SHUNT_LAUNCH_CPU_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * launch_cuda.cuh - kernels and their launch on CUDA.
- */
+/* launch_cuda.cuh - kernels and their launch on CUDA. */
 #ifndef SHUNT_LAUNCH_CUDA_CUH
 #define SHUNT_LAUNCH_CUDA_CUH
 
@@ -31,7 +29,7 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
 }
 
 /* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the previous kernel drains, or once it allows that
- * (lane_begin). Priority: beside matrix products, these blocks take the next free place. */
+ * (lane_begin). Priority: they take the next free places beside matrix products. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
                        size_t shared_bytes, void *stream)

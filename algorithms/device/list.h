@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_reduce.cu, list_move.cu).
- * On the link they act like separate calls (places.h).
+ * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_*.cu). On the link they
+ * act like separate calls (places.h).
  */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notice.h - a notice tells a peer that gets no data from this rank that this rank is in the call.
+ * notice.h - by a notice a peer learns that this rank is in the call, though this rank sends it no data. Without it a
+ * root that hears nothing from a slow peer could store into a half that the peer still reads (algorithm.h).
  *
- * Without it a root that hears nothing from a slow peer could store into a half that the peer still reads
- * (algorithm.h). In rooted calls a rank puts a vector of zeros into the call's half at each peer that gets no data from
- * it (in rooted/ at every peer). Its first block waits for the peers' notices at the call's end.
+ * A notice is a vector of zeros in the call's half at the peer. In rooted/ each rank sends one to every peer. At the
+ * call's end the rank's first block waits for the peers' notices and re-arms them.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -20,7 +20,7 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 
 typedef struct notices {
     uint64_t at;       /* offset in the scratch, without the call's half */
-    uint32_t to, from; /* ranks (bits) that get one; that send one */
+    uint32_t to, from; /* ranks (bits) that get a notice; that send one */
 } notices_t;
 
 /* sent, received: ranks (bits) that get data from this rank; that send it data. */
@@ -40,8 +40,7 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Waits for each notice and re-arms it: one left behind would look like data of a later call. False: the wait was
- * broken. */
+/* Waits for each notice and re-arms it: one left behind would look like data of a later call. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

@@ -37,7 +37,6 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
     return parts_one(p.call, p.part[i]);
 }
 
-/* Three or more ranks share kernels, to compile fewer. */
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
 /* Each part gets a block, and by its length a share of the others. common: the call in the kernel's units. most_bytes:

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * peers.h - the order of a rank's peers.
- */
+/* peers.h - the order of a rank's peers. */
 #ifndef SHUNT_PEERS_H
 #define SHUNT_PEERS_H
 

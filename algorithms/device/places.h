@@ -4,8 +4,8 @@
  * makes them one by one.
  *
  * A call of up to places_room bytes uses one of PLACES places, in turn by its number; longer and rooted ones use the
- * halves. A kernel sends all of its calls, at most PLACES_LIST, before it reads any. There are at least twice as many
- * places, so no rank stores over data that a peer has yet to read (docs/lab/proofs.md).
+ * halves. A kernel sends all of its calls, at most PLACES_LIST, before it reads any. With twice as many places no rank
+ * stores over data that a peer has yet to read (docs/lab/proofs.md).
  */
 #ifndef SHUNT_PLACES_H
 #define SHUNT_PLACES_H
@@ -15,10 +15,10 @@
 #include "algorithms/device/slots.h"
 
 enum { PLACES = 32, PLACES_LIST = 16 };
-static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.mask is no mask");
+static_assert((PLACES & (PLACES - 1)) == 0, "PLACES is not a power of two");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
-/* Most bytes of a rank's block, with room for escapes; 0: none. */
+/* Most bytes of a rank's block, with its escape words; 0: none. */
 static inline uint64_t places_room(const alg_team_t *team)
 {
     const uint64_t vector = slots_bytes(MARK_ESCAPE, team->nranks - 1, 4) / 4;
@@ -41,7 +41,7 @@ static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t 
     return places_serve(team, call) ? places_turns(team) : turns_t{0, (uint32_t)(team->half_bytes / VEC), 1};
 }
 
-/* From half 0. */
+/* Offset of the call's slots from half 0, in bytes. */
 LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
     return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.mask) * turns.step) * VEC;

@@ -19,7 +19,7 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* Unsigned types use the signed kernels: ordering_of and reduce_average_integers treat the differences. */
+/* Unsigned types use the signed kernels (ordering_of, reduce_average_integers). */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
@@ -34,8 +34,8 @@ LANE_FN uint32_t reduce_share(uint32_t nranks)
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* A shorter type times a power of two is exact in fp32. For others one rounding instead of two would make the order
-     * of two ranks matter. */
+    /* A shorter type times a power of two is exact in fp32. For others an fma's single rounding would make the order of
+     * two ranks matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
@@ -46,7 +46,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* Words, since the compiler would put selected vectors in memory. */
+/* Word by word: the compiler would put selected vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -56,9 +56,9 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* Masks of even and odd words, which differ in 8-byte types. Xored with a signed max's operands and result, they give
- * the call's operator: for floats the sign bit makes it a min; for integers the sign bit maps unsigned to signed, and
- * ~x makes it a min. */
+/* Masks of even and odd words (8-byte types: different ones). Xored with operands and result of a signed max, they make
+ * it the call's operator. The sign bit makes a float's max a min, and maps unsigned integers to signed ones. All bits
+ * make an integer's max a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -85,7 +85,7 @@ template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)
 {
-    /* Two values in any order need less code: 0.15 us of a short message. */
+    /* Two values in any order need less code. */
     constexpr bool ANY_ORDER =
         N == 2 && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ANY_ORDER && mark_of(TYPE) != MARK_DOUBLE));
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - who sends to whom in a collective, except all-reduce. A sender gives each taker its own block, or all the
- * same.
+ * route.h - who sends to whom in a collective, except all-reduce: each taker its own block, or all the same one.
  */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H

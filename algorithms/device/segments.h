@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * segments.h - a call's kernels: one, or if a rank's block does not fit the scratch, one per segment.
- */
+/* segments.h - a call's kernels: one, or if a rank's block does not fit the scratch, one per segment. */
 #ifndef SHUNT_SEGMENTS_H
 #define SHUNT_SEGMENTS_H
 

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * series.h - consecutive broadcasts, or reduces, of rising roots form a series. They share one number and one half of
- * scratch, so that when the first may begin, all may. One rank may run them in one kernel (parts.h), another one by
- * one.
- *
- * Their words in the half are disjoint: a broadcast uses the root's slot at the other ranks, of a length that no
- * message changes (kernel_call_t.slot_vectors), a reduce the slots at its root. Each root has its own notices (push.h).
+ * scratch, so that when the first may begin, all may: one rank may run them in one kernel (parts.h), another one by
+ * one. Their words in the half are disjoint (both: docs/lab/proofs.md).
  *
  * A call continues the series if its predecessor has the same collective and a lower root; it does not advance the
  * epoch. Graphs are replayed in any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET.
- * A block changes that word after all its lanes have read it; other blocks decide alike before and after
- * (docs/lab/proofs.md).
+ * A block changes that word after all its lanes have read it; other blocks decide alike before and after.
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
@@ -22,7 +18,7 @@
  *   bits 3-4   & SERIES_KIND        SERIES_BROADCAST or SERIES_REDUCE
  *   bits 5-7   / SERIES_FIRST       root of the first part
  * The word at ALG_SERIES_OFFSET:
- *   bits 0-10  % SERIES_SHARES      shares, of a call that continues the series; 0 when all its blocks have left
+ *   bits 0-10  % SERIES_SHARES      shares of a call that continues the series; 0 when all its blocks have left
  *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
  *   bits 16-63 epoch_base           of the call that began the series */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
@@ -54,13 +50,13 @@ LANE_FN uint32_t series_before(uint64_t word)
     return (uint32_t)(word % EPOCH_UNIT / SERIES_SHARES);
 }
 
-/* What the next call's series_before reads. */
+/* What the next call reads by series_before. */
 LANE_FN uint64_t series_now(uint32_t series)
 {
     return series % SERIES_FIRST * SERIES_SHARES;
 }
 
-/* A call's shares add up to the step from its predecessor's fields to its own, so the word then has none. */
+/* A call's shares add up to the step from its predecessor's fields to its own, without shares. */
 LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
 {
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;
@@ -75,7 +71,7 @@ LANE_FN void series_compare(series_t &s, uint32_t series)
                               before % SERIES_BROADCAST < series / SERIES_FIRST));
 }
 
-/* By each lane after series_compare, in place of epoch_leave. */
+/* By each lane, after series_compare, in place of epoch_leave. */
 LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
@@ -91,7 +87,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
         lane_add_own(word, series_share(lane, s.word, now));
 }
 
-/* Bytes from half 0. */
+/* Offset of the series' half from half 0, in bytes. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));

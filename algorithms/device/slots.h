@@ -3,7 +3,7 @@
  * slots.h - mailboxes of vectors in a half of scratch.
  *
  * Every scratch has, at the same place, a slot of `vectors` vectors per peer, in rank order; a second set may follow. A
- * peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`, when the epoch is known.
+ * peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -12,8 +12,7 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
-/* Vectors that a lane polls together. With two, 512 threads are as fast as 1024, and two such blocks fit a
- * multiprocessor. More ranks: not measured. */
+/* Vectors that a lane polls together. With two, 512 threads are as fast as 1024: two blocks fit a multiprocessor. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t SLOTS_ROWS = N == 2 ? 2 : 1;
 #else
@@ -74,7 +73,7 @@ template <mark_t MARK, int N> struct slots {
         return all;
     }
 
-    /* After move, by all lanes of a warp: polls then compute no address. */
+    /* All lanes of a warp call it, after move(). Polls then compute no address. */
     LANE_FN void keep()
     {
         lane_keep(from);
@@ -129,14 +128,14 @@ template <mark_t MARK, int N> struct slots {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Waits for the slots in `wanted` (bits), polled together so that loads overlap. False: the wait was broken. */
+    /* Waits for the slots in `wanted` (bits), polled together so that loads overlap. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
         return take_rows(lane, team, {wanted}, k, 0, row);
     }
 
-    /* The same of ROWS vectors, `stride` apart. */
+    /* Takes ROWS vectors, `stride` apart. */
     template <uint32_t ROWS, int WIDTH>
     LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, const uint32_t (&wanted)[ROWS], uint32_t k,
                            uint32_t stride, vec16_t (&x)[ROWS][WIDTH]) const
@@ -206,8 +205,8 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* Re-arms the data of slots in `wanted`, after all were taken; taking re-arms escape words. Last, since no rank
-     * waits for it. */
+    /* Re-arms the data of slots in `wanted`, after all were taken (which re-arms escape words). Last: no rank waits for
+     * it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * start_cuda.cuh - starts a kernel on a stream. tests/emulator/ has its own.
- */
+/* start_cuda.cuh - starts a kernel on a stream. tests/emulator/ has its own. */
 #ifndef SHUNT_START_CUDA_CUH
 #define SHUNT_START_CUDA_CUH
 

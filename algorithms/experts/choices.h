@@ -97,7 +97,7 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
-    /* The last lanes have the fewest quads. */
+    /* By the last lanes, which have the fewest quads. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
         if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * combine.cu - experts' rows back to their tokens' ranks, weighed and added. A rank's number of tokens, which all ranks
- * know, chooses one of two data paths (experts_most_rows; why: docs/lab/experts.md):
+ * know, chooses one of two data paths (experts_most_rows; docs/lab/experts.md):
  *
  *   rows   each row -> its slot at the token's rank -> weighed and added in the order of choices, rounded once: the
- *          bits of NVIDIA's library. Rank-major: a row per rank, in the order in which the token chose them
- *   sums   a rank's fp32 sum of a token's weighed rows -> two slots at the token's rank -> added in rank order. One
- *          more trip: weights go ahead in the header
+ *          bits of NVIDIA's library. Rank-major: a row per rank, in the order of its first choices
+ *   sums   a rank's fp32 sum of a token's weighed rows -> two slots at the token's rank -> added in rank order. The
+ *          weights go ahead in the header
  */
 #include <math.h>
 #include <stdlib.h>
@@ -361,7 +361,6 @@ template <int TYPE> struct experts_combine {
         lane_begin((uintptr_t)team.own, 0);
         const uint64_t epoch = epoch_read(team);
         if (c.call.phases & ALG_EXPERTS_SEND) {
-            /* Loaded before the call's number is known. */
             const header_pair_t pair = header_load(c, first);
             uint32_t tokens[ALG_MAX_RANKS];
             LANE_UNROLL

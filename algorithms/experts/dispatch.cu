@@ -24,7 +24,6 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
 
     typedef row_source<RECIPE> source_t;
 
-    /* Loaded before the call's number is known. */
     typedef struct early {
         uint64_t quad;
         header_pair_t pair;
@@ -254,7 +253,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* A warp counts for each local expert or source rank. Rank-major, places without a row get no choices. */
+    /* A warp counts for each local expert or source rank. Rank-major, places without a row get choices of -1. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                    const table_t &t, const share_t &s)
     {

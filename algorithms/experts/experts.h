@@ -5,8 +5,8 @@
  * Rank r has experts r*local to (r+1)*local-1, local = experts/nranks. A token's top_k choices are experts or -1.
  * Dispatch copies its row to every expert chosen; combine adds those experts' rows, times weights, at the token's rank.
  *
- * A group has a scratch of its own (alg_experts_map), with a room for each call. Staged calls launch SEND and RECEIVE
- * separately. All ranks make a group's calls in the same order.
+ * A group has a scratch of its own, cut into rooms that calls use in turn (room.h). Staged calls launch SEND and
+ * RECEIVE separately. All ranks make a group's calls in the same order.
  */
 #ifndef SHUNT_EXPERTS_H
 #define SHUNT_EXPERTS_H
@@ -17,10 +17,10 @@
 extern "C" {
 #endif
 
-/* Types that combine always adds at the token's rank, in the order of choices. FP32: for up to 8. */
+/* Types whose rows never cross as sums (combine.cu): the token's rank adds them in the order of choices. */
 typedef enum alg_experts_exact {
     ALG_EXPERTS_EXACT_NONE,
-    ALG_EXPERTS_EXACT_FP32, /* fp32 alone: 16 bits hide the order of a sum more often */
+    ALG_EXPERTS_EXACT_FP32, /* fp32, up to 8 choices: 16 bits hide the order more often */
     ALG_EXPERTS_EXACT_ALL
 } alg_experts_exact_t;
 
@@ -38,7 +38,7 @@ enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
     ALG_EXPERTS_STAGED = 4,            /* most rooms for staged calls */
-    ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' fit in sm_80's 164 KiB */
+    ALG_EXPERTS_CHOICES = 38 << 10,    /* choices of all ranks; two blocks' fit in sm_80's 164 KiB */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless three rooms need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
     ALG_EXPERTS_THREADS = 512 /* of a GPU's block */
@@ -46,8 +46,7 @@ enum {
 
 /* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* Rooms for staged calls, taken in turn: a rank may send call n, replays included, after it has received call n -
- * rooms. */
+/* Rooms for staged calls. A rank may send call n, replays included, after it has received call n - rooms. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
 /* Device memory of a handle, from dispatch to combine; aligned to 256 bytes, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
@@ -78,8 +77,7 @@ typedef struct alg_experts_call {
     uint32_t top_k;      /* equal on all ranks */
     const void *choices; /* [tokens][top_k] int32_t or int64_t, aligned to the type */
     bool wide;           /* int64_t */
-    /* fp32 [tokens][top_k], aligned to 4. Rank-major dispatch sends them; expert-major combine multiplies rows by them.
-     * Else NULL. */
+    /* fp32 [tokens][top_k], aligned to 4: sent by rank-major dispatch, factors in expert-major combine; else NULL. */
     const float *weights;
     uint32_t token_bytes; /* of a row as sent (E4M3: elements); a multiple of 16 */
     uint32_t scale_bytes; /* likewise of its scales; combine: 0 */
@@ -103,8 +101,8 @@ typedef struct alg_experts_call {
 
 /* Blocks of a call; `most`: limit, 0: none. CPU device: any. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
-/* As in alg_algorithm_t, with the team of the group's scratch; preload fails if the device's shared memory is too
- * small. SEND waits only for peers that still receive the room's last call and, to send sums, for the weights in their
+/* As in alg_algorithm_t, with the team of the group's scratch; preload fails if the device has too little shared
+ * memory. SEND waits only for peers that still receive the room's last call and, for sums, for weights in their
  * SENDs. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);

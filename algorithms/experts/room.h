@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch. Functions that
- * wait return false if the wait was broken.
+ * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch.
  *
  *   headers   per source rank: number of tokens, choices, weights. Half of each 8-byte word is the call's number,
  *             which shows arrival
@@ -22,8 +21,7 @@
 #include "algorithms/experts/experts.h"
 #include "algorithms/experts/share.h"
 
-/* In the control page, 8 bytes each: staged calls; per staged room its blocks that have received, and each peer's
- * credit. */
+/* 8-byte words of the control page: staged calls; per staged room blocks that have received, and each peer's credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
     ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,
@@ -55,8 +53,7 @@ typedef struct room_map {
 enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
 enum { ROOM_USUAL_TOP_K = 8 }; /* choices with slots for fp32 rows */
 
-/* A sum's extra trip takes 1.3 us. With so many rows (8 choices, two ranks) sums save the crossing of 32 rows: as long,
- * at 14 KiB a row and 360 GB/s. */
+/* From so many rows of a rank's tokens on, sums save more time than their extra trip takes (docs/lab/proofs.md). */
 enum { ROOM_FEW_ROWS = 128 };
 
 static inline room_map_t room_map_of(const alg_experts_shape_t *shape)
@@ -149,8 +146,8 @@ LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_
     return source == team.rank && !room_is_staged(c);
 }
 
-/* `epoch`: of epoch_read. The routes begin with a staged call's number. False: an earlier call was given up; store
- * nothing. After SEND call room_leave. */
+/* epoch: from epoch_read. Routes begin with a staged call's number. False: an earlier call was given up; store nothing.
+ * After SEND call room_leave. */
 LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint64_t epoch,
                         room_t &room)
 {
@@ -188,7 +185,7 @@ LANE_FN uint64_t *room_credit(uint8_t *scratch, uint32_t room, uint32_t rank)
     return (uint64_t *)(scratch + ROOM_CREDIT_OFFSET) + room * ALG_MAX_RANKS + rank;
 }
 
-/* Until the peers have received the room's last call. Block-wide; the lanes that wait acquire for the others. */
+/* Waits until the peers have received the room's last call. Block-wide; lanes that wait acquire for all. */
 LANE_FN bool room_await_credit(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room)
 {
     bool broken = false;
@@ -259,7 +256,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* Sends the number of tokens, and of the weights each `stride`-th pair from `first`, which is `pair`. */
+/* Sends the number of tokens, and each `stride`-th pair of weights from `first` on, which is `pair`. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {

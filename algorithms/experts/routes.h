@@ -5,7 +5,8 @@
 
 #include "algorithms/experts/room.h"
 
-/* A token's row: in `out` here, or at a peer (route_of_rank); and its choice. Ordered by choice, up to ROUTE_NONE. */
+/* Where a token's row is (of `out` here; at a peer: route_of_rank), and its choice. Ordered by choice, up to
+ * ROUTE_NONE. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;

@@ -6,7 +6,7 @@
 #include "algorithms/device/slots.h"
 #include "algorithms/experts/room.h"
 
-/* Of this rank's row as sent: the token's vectors, then its scales. */
+/* Vector v of this rank's row as sent: the token's vectors, then its scales. */
 template <alg_experts_recipe_t RECIPE> struct row_source {
     LANE_FN static vec16_t load(const experts_call_t &c, uint32_t token, uint32_t v)
     {
@@ -22,7 +22,7 @@ template <alg_experts_recipe_t RECIPE> struct row_source {
     }
 };
 
-/* DeepSeek's scale for 128 elements: their largest magnitude, at least 1e-4, becomes e4m3's largest value. `inverse` is
+/* DeepSeek's scale for 128 elements: e4m3's largest value over their largest magnitude (at least 1e-4). `inverse` is
  * sent. */
 typedef struct row_scale {
     float scale, inverse;
@@ -102,7 +102,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
     }
 };
 
-/* `ranks`: bits. */
+/* Sends vector v to `ranks` (bits). */
 LANE_FN void row_put(const alg_team_t &team, const experts_call_t &c, uint32_t ranks, uint64_t to, uint64_t words,
                      uint32_t v, vec16_t x)
 {

@@ -5,8 +5,8 @@
 
 #include "algorithms/device/lane.h"
 
-/* A multiplication in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32 by less
- * than `by`. */
+/* Divides by a multiplication in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32
+ * by less than `by`. */
 typedef struct divisor {
     uint32_t by, inverse;
 } divisor_t;
@@ -66,7 +66,7 @@ LANE_FN piece_t piece_of(const share_t &s, uint32_t item)
     return piece_t{unit, begin + s.in_warp, begin + s.length < s.vectors ? begin + s.length : s.vectors};
 }
 
-/* A unit's rank and token, if rank r has tokens[r]. */
+/* A unit's rank and token, if rank r has tokens[r] units. */
 LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
 {
     source = 0;

@@ -8,7 +8,7 @@
 
 #ifdef __CUDACC__
 
-/* Two blocks fit a multiprocessor: kernels of other communicators find places. */
+/* Two blocks a multiprocessor: see alg_experts_grid. */
 template <class K>
 __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     ncclKernel_shunt_experts(const __grid_constant__ alg_team_t team, const __grid_constant__ experts_call_t call)

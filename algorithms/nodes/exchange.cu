@@ -5,8 +5,7 @@
  * slots -> output.
  *
  * What travels is rounded to the type; of averages of floats it is the node's average, since the sum may be out of
- * range. Lanes keep their sums in this rank's staging. In place is safe: a lane posts or sends its input at a position
- * before it stores there.
+ * range. In place is safe: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -81,7 +80,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Posts step c, summed over this node. False: a wait was broken, and no word reports the step. */
+    /* Posts step c, summed over this node; after a broken wait no word reports it. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -162,7 +161,6 @@ struct exchange {
         const uint64_t epoch = epoch_read(team);
         l.begin(team, call, epoch);
         epoch_leave(lane, team);
-        /* The block leaves together: its words cover all lanes' stores. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {
@@ -187,7 +185,7 @@ struct exchange {
         }
     }
 
-    /* Of one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
+    /* Most bytes of a kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

@@ -20,7 +20,7 @@
 
 enum {
     NAP_MS = 10,                   /* between checks of the abort */
-    ALG_NODES_SEGMENT = 256 << 10, /* most per peer and step */
+    ALG_NODES_SEGMENT = 256 << 10, /* most bytes per peer and step */
     WINDOW = 2 * (int)ALG_NODES_SEGMENT
 };
 
@@ -117,7 +117,7 @@ static void combine(const alg_team_t &team, const kernel_call_t &part, const uin
     }
 }
 
-/* By alg_type_t; unsigned integers use the signed kernels. */
+/* By alg_type_t. */
 #define PER_OPS(F, T)                                 \
     {                                                 \
         F<T, OPS_SUM>, F<T, OPS_MAX>, F<T, OPS_OTHER> \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nodes.h - communication between nodes: the relay, for all-reduce kernels on both devices, and the CPU device's
- * network of all ranks, for other collectives. Both own the memory in which data lands, so they are created before the
- * network connects, and take it afterwards.
+ * network of all ranks, for other collectives. Both own the memory in which data lands, so each is created before its
+ * network connects, and takes it afterwards.
  */
 #ifndef SHUNT_NODES_H
 #define SHUNT_NODES_H
@@ -17,9 +17,9 @@ extern "C" {
 /*
  * ---- The relay (relay.c) ----
  *
- * One thread per process, the proxy (proxy.c), sends what kernels post to ranks of the same number on other nodes. It
- * makes no CUDA call, and sleeps while no call is in flight. It polls a captured relay even then: the host does not see
- * a graph's calls.
+ * The proxy (proxy.c), a thread of the process, sends what kernels post to ranks of the same number on other nodes. It
+ * makes no CUDA call, and sleeps while no call is in flight, but polls captured relays: the host does not see a graph's
+ * calls.
  */
 typedef struct alg_relay alg_relay_t;
 
@@ -35,12 +35,12 @@ void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *contro
 const char *alg_relay_fault(const alg_relay_t *relay);
 /* Before the launch or capture of `call`. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
-/* Waits until all posts of kernels are sent; at most 5 s. */
+/* Waits, at most 5 s, until all that kernels posted is sent. */
 void alg_relay_flush(alg_relay_t *relay);
 /* Flushes. No call may be in flight; NULL is fine. */
 void alg_relay_destroy(alg_relay_t *relay);
 
-/* Number of kernels of a call of alg_nodes_exchange. */
+/* Kernels of a call of alg_nodes_exchange. */
 uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
 
 /* ---- The network (network.cc), CPU device ---- */

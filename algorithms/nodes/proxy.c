@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.c - the threads that serve all relays of a process (nodes.h). Callers own the relays. The proxy polls them, and
+ * proxy.c - the threads that serve all relays of a process (nodes.h); callers own the relays. The proxy polls them, and
  * sends what kernels post. Sockets copy each byte, so while steps are long a second thread, the reader, receives.
  *
  * The list changes only under both locks, the proxy's taken first. A thread holds its lock during one pass through it.
@@ -82,7 +82,7 @@ static void give(server_t *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Gives others the lock or this core. */
+/* Gives others the lock or the core. */
 static void pause_between(server_t *server, long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};

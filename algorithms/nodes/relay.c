@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * relay.c - what the proxy does for one relay, and its creation and end (relay.h, nodes.h). The proxy's lock guards
- * relays; kernels' accesses to landing and outbox are ordered by words and flags. A relay owns its memory and its
- * network, which ends first, so nothing lands in freed memory.
+ * relays; words and flags order kernels' accesses to landing and outbox. A relay owns its memory and its network, which
+ * ends first, so nothing lands in freed memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>

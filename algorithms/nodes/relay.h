@@ -3,12 +3,12 @@
  * relay.h - pinned (CPU device: shared) memory through which a rank's kernels and the proxy exchange data with other
  * nodes.
  *
- * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e&1, on every node. A kernel's blocks post a
- * step into that slot of the outbox, then each writes its word of the slot. When all words are there, the proxy puts
- * the step into that slot of this node's inbox on each other node, with the tag as flag. The kernel waits for all
- * nodes' flags. Why the slot is free again: docs/lab/proofs.md.
+ * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e&1, on every node. The slot is free by then
+ * (docs/lab/proofs.md). A kernel's blocks post a step into that slot of the outbox, then each writes its word of the
+ * slot. When all words are there, the proxy puts the step into the slot of this node's inbox on each other node, with
+ * the tag as flag. The kernel waits for all nodes' flags.
  *
- * Tags grow, so nothing is cleared; the proxy knows the next one, so a replay needs no call on the host.
+ * Tags grow, so nothing is cleared. The proxy knows the next tag, so a replay needs no call on the host.
  */
 #ifndef SHUNT_RELAY_H
 #define SHUNT_RELAY_H
@@ -29,7 +29,7 @@ enum {
     RELAY_INBOX = RELAY_OUTBOX + RELAY_WINDOW_BYTES
 };
 
-/* A step's slot, and its tag, never 0. A call's steps count from 0. */
+/* A step's slot; its tag, never 0. A call's steps count from 0. */
 #define RELAY_SLOT(call, step) ((uint32_t)((call)&1) * RELAY_SLOTS + (uint32_t)(step) % RELAY_SLOTS)
 #define RELAY_TAG(call, step) (((uint64_t)(call) + 1) * RELAY_STEPS + (step))
 

@@ -4,13 +4,11 @@
  * position a lane posts before it stores.
  *
  * A block is a channel. In step c it raises flag c+1 at every peer: chunk c is posted in this rank's outbox, and chunk
- * c-1 of every peer is fetched. It posts chunk c+1 before it waits for the peers' flags c+1, so a GPU stores while it
- * loads. All ranks' flags for a block lie in one line, which a warp reads in one load. They are numbered as in
- * allreduce/staged.cu.
+ * c-1 of every peer is fetched. It posts chunk c+1 before it waits for the peers' flags c+1. Flags are numbered as in
+ * allreduce/staged.cu; all ranks' flags for a block lie in one line.
  *
- * An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own). Chunk c+1 replaces chunk c-2, which all peers
- * have fetched before their flag c. Calls use two areas in turn, like halves (algorithm.h): in each call every rank
- * raises flags at all others.
+ * An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own), so chunk c+1 replaces chunk c-2
+ * (docs/lab/proofs.md). Calls use two areas in turn, like halves (algorithm.h).
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
@@ -28,7 +26,7 @@ enum {
     SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
 };
 
-/* Most bytes of a block in one kernel. */
+/* Most bytes of a rank's block in one kernel. */
 #define SHM_SEGMENT ((uint64_t)256 << 20)
 
 /* Chunks in staging: two areas, each with all peers', and sums. */
@@ -37,7 +35,7 @@ LANE_HOST_FN uint32_t shm_places(uint32_t nranks)
     return 2 * SHM_CHUNKS * (nranks - 1) + SHM_SUMS;
 }
 
-/* An area's bytes: whole pages, so that a warp's stores are whole lines. */
+/* Whole pages, so that a warp's stores are whole lines. */
 LANE_HOST_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
 {
     return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / 4096 * 4096;
@@ -49,7 +47,7 @@ static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
     return nranks >= 2 && map->staging_bytes >= least + VEC * ALG_MAX_RANKS ? UINT64_MAX : 0;
 }
 
-/* vectors: sent by one rank to another. */
+/* vectors: from one rank to another. */
 static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     grid_shape(vectors, most_threads, blocks, threads);

@@ -3,12 +3,12 @@
  * outbox.h - short messages through pinned memory: a rank writes into its own outbox, and its peers read there. In
  * place is safe: at each position a lane posts before it stores.
  *
- * A flag would cost two round trips over PCIe: its fence, and its load. So each unit of 16 bytes holds 12 bytes of data
- * and the call's number as a mark. Nothing is re-armed, and every type travels unchanged. A lane packs three vectors
- * into four units. A warp's units form a tile, so its stores and loads are whole lines.
+ * Each unit of 16 bytes holds 12 bytes of data and the call's number as a mark: a flag would cost two round trips over
+ * PCIe. Nothing is re-armed, and every type travels unchanged. A lane packs three vectors into four units. A warp's
+ * units form a tile, so its stores and loads are whole lines.
  *
- * Call e uses half e & 1 of the scratch (algorithm.h). Marks repeat after 2^31 calls, and a unit unused since then
- * would seem new. So each call clears one unit, in turn.
+ * Call e uses half e & 1 of the scratch (algorithm.h), and clears one of its units in turn: marks repeat after 2^31
+ * calls, and a unit unused since then would seem new.
  */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
@@ -35,7 +35,7 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* Vectors, whatever the size of warps. */
+/* Vectors that fit, whatever the size of warps. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
@@ -137,8 +137,7 @@ template <int N> struct outbox {
         return (1u << peers()) - 1;
     }
 
-    /* Waits for tile `tile` + r * `step` of each rank r = other_rank(j) with bit j in `missing`; loads overlap. False:
-     * the wait was broken. */
+    /* Waits for tile `tile` + r * `step` of each rank r = other_rank(j) with bit j in `missing`; loads overlap. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -183,8 +182,8 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank without data posts the first unit of its half as a notice, for which peers without data from it wait. So every
- * rank hears from all (algorithm.h), and a root cannot overwrite what a peer still reads. */
+/* The notice (device/notice.h) of a rank without data is the first unit of its half. Peers that get no data from it
+ * wait for that unit. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -192,8 +191,7 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Waits until `ranks` (bits) have begun this call, a lane each, in the warp with the least data. False: the wait was
- * broken. */
+/* Waits until `ranks` (bits) have begun this call, a lane each, in the warp with the least data. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
@@ -212,7 +210,7 @@ LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint
     return true;
 }
 
-/* Clears the unit whose turn it is in the call's half, unless it is in the first `used` bytes. */
+/* Clears the unit whose turn it is, unless it is in the first `used` bytes. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
 {
     const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;

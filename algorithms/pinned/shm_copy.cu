@@ -120,7 +120,6 @@ struct shm_copy {
         lane_begin((uintptr_t)w.input | (uintptr_t)w.output, call.early);
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         epoch_leave(lane, team);
-        /* The whole block leaves or stays: its flags stand for all lanes. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -6,8 +6,8 @@
  * on: rank o's outbox -> flag -> output of every peer, or of the root. Step c adds chunk c and fetches the sums of
  * chunk c-1.
  *
- * An outbox holds two chunks of sums, at the same place in all calls. Sums of chunk c replace those of chunk c-2, which
- * all peers have fetched before their flag c+1, and those of earlier calls before their first flag.
+ * An outbox holds two chunks of sums, at the same place in all calls, so sums of chunk c replace those of chunk c-2
+ * (docs/lab/proofs.md).
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -149,7 +149,6 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The whole block leaves or stays: its flags stand for all lanes. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -3,7 +3,7 @@
  * push.h - collectives in one step: each sender stores into its slot at every taker, which polls it (slots.h). In place
  * is safe: at each position a lane sends before it stores.
  *
- * A block larger than a half goes in segments, a kernel each. That beats chunks behind flags (docs/lab/kernels.md).
+ * A block larger than a half goes in segments, a kernel each: faster than chunks behind flags (docs/lab/kernels.md).
  * Long broadcasts and reduces of more than two ranks: rooted/.
  *
  * SHORT: less code for short calls of two ranks without a root; a lane moves one vector at a time.
@@ -25,7 +25,7 @@ typedef struct push {
     bool has_notices;
 } push_t;
 
-/* At the end of a half. A set per root: calls of a series share it (series.h). */
+/* At the end of a half, a set per root, since calls of a series share the half (series.h). */
 LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
 {
     return nranks * notice_bytes(nranks);
@@ -67,8 +67,7 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* Largest block for SHORT. Reduce-scatter with and without SHORT: 1.85 and 1.88 us at 8 KiB, 2.13 and 2.09 at 32 KiB
- * (docs/lab/results/short-kernels-2-h100.csv). */
+/* Largest block for SHORT, which gains nothing above (docs/lab/results/short-kernels-2-h100.csv). */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;
@@ -83,7 +82,7 @@ template <bool ROOTED> LANE_FN uint64_t push_held(const kernel_call_t &call)
     return ROOTED ? 0 : turns_held(call.turns);
 }
 
-/* Most bytes of a block in a half. */
+/* Most bytes of a rank's block in a half. */
 static inline uint64_t push_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     const uint64_t vector = slots_bytes(mark, nranks - 1, 4) / 4;

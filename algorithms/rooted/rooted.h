@@ -3,13 +3,8 @@
  * rooted.h - broadcast and reduce in two steps. No link carries the message more than once.
  *
  * Every rank but the root owns a slice. A rank sends another at most one slice, so one set of slots (slots.h) holds a
- * call.
- *
- * Slices may be empty, and the root of a broadcast gets no data. So in every call all ranks exchange notices
- * (notice.h). Otherwise a root could overwrite slices that a slow owner still reads.
- *
- * No deadlock, whatever the grids: a send of position u waits only for lower positions, and in the second step for u of
- * the first. So the lowest unfinished position advances on every rank.
+ * call. Slices may be empty, and the root of a broadcast gets no data, so all ranks exchange notices (notice.h). No
+ * deadlock, whatever the grids: docs/lab/proofs.md.
  */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alone.h - the kernels of common groups: at most one message in a list, and one item for a warp, for which it may
- * wait: a channel of one direction, or GROUP channels if there are fewer warps than channels.
- *
- * They do the steps of mixed.h with less code, since fetching and issuing code is most of a short message's time. All
- * warps share the copy of a message to this rank itself: receiving warps before their data can have arrived, sending
- * warps after they have sent.
+ * alone.h - the kernels of common groups, with less code than mixed.h: fetching and issuing code is most of a short
+ * message's time. A list has at most one message. A warp has one item, for which it may wait: a channel of one
+ * direction, or GROUP channels if there are fewer warps than channels.
  *
  * A warp moves its channels' rows in order, in batches of ROWS / GROUP rows of each channel. No deadlock, however the
- * peer groups its channels, since batches divide ring_credit_rows (docs/lab/kernels.md).
+ * peer groups its channels, since batches divide ring_credit_rows (docs/lab/kernels.md). All warps share the copy of a
+ * message to this rank itself: receiving warps before they wait, sending warps after they have sent.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H

@@ -61,7 +61,6 @@ struct bulk_messages {
             bulk_tell(bulk_word(block.word, LONG_BASE + 2 * l + 1), (uint32_t)(count >> 32));
         }
         lane_sync();
-        /* The warp leaves together. */
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         if (is_short<WHOLE>(lane, m))
@@ -224,10 +223,14 @@ struct bulk_messenger {
 
     static int preload(uint32_t)
     {
-        return bulk_preload(ncclKernel_shunt_messages<true, PAIRS_FEW>) |
-               bulk_preload(ncclKernel_shunt_messages<false, PAIRS_FEW>) |
-               bulk_preload(ncclKernel_shunt_messages<true, MESSAGES_LISTED>) |
-               bulk_preload(ncclKernel_shunt_messages<false, MESSAGES_LISTED>) | launch_preload(pairs_store);
+        int error = bulk_preload(ncclKernel_shunt_messages<true, PAIRS_FEW>);
+        if (error == 0)
+            error = bulk_preload(ncclKernel_shunt_messages<false, PAIRS_FEW>);
+        if (error == 0)
+            error = bulk_preload(ncclKernel_shunt_messages<true, MESSAGES_LISTED>);
+        if (error == 0)
+            error = bulk_preload(ncclKernel_shunt_messages<false, MESSAGES_LISTED>);
+        return error != 0 ? error : launch_preload(pairs_store);
     }
 #else
     static constexpr part_bytes_t PART_BYTES = NULL;

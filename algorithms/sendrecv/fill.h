@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * fill.h - fills a kernel's lists from a call; launches calls too large for a kernel's arguments.
- */
+/* fill.h - fills a kernel's lists from a call; launches calls too large for a kernel's arguments. */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
 
@@ -32,7 +30,7 @@ static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 
 typedef struct filled {
     uint32_t messages, items;
-    uint32_t self; /* items of messages to this rank itself */
+    uint32_t self; /* items (messages.h) of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has several messages */
     bool aligned;  /* buffers of messages in rings are aligned to 16 bytes */
 } filled_t;
@@ -137,8 +135,7 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-/* messages_listed with the list in device memory. bulk_end(m): as in messages_fill. launch(m, list, f) may not keep
- * `list`. */
+/* messages_listed with the list in device memory. bulk_end: as in messages_fill. `launch` may not keep `list`. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

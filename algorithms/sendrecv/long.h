@@ -14,7 +14,7 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks that a gate holds until they may move, at least two per peer; LONG_LANE_HELD: of one lane.
+/* LONG_HELD: chunks that a gate holds until they may move (two per peer, if more); LONG_LANE_HELD: most of one lane.
  * LONG_PLACES: of a gate's list. LONG_MOST_SLOTS: of an ordered pair. */
 enum {
 #ifdef __CUDACC__
@@ -31,13 +31,14 @@ enum {
     LONG_OUT = MESSAGES_SEND, /* also to this rank itself */
     LONG_IN = MESSAGES_RECEIVE
 };
-static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "no place for what plain.h's keeper has yet to tell");
+static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "LONG_PLACES is too small for plain.h's keeper");
 
 /* Words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN, chunks of this launch that gates have taken, 0
  * between launches; LONG_COUNT, chunks of all earlier launches. LONG_ENDED: gates of this launch that have ended. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
-static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES, "words leave their page");
+static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES,
+              "LONG_ words do not fit ALG_COUNTS_BYTES");
 
 /* Words of a block (bulk_word). Per direction: chunks listed; chunks whose place in the list is free again; (LONG_OUT)
  * chunks complete at the peer; the list. Then two per list: the number of the launch's first chunk. */
@@ -46,7 +47,7 @@ static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more
 
 enum { LONG_DATA = 0, LONG_CREDIT = 1 };
 
-/* The slots' offset from the rings. */
+/* Offset of the slots from the rings, in bytes. */
 LANE_HOST_FN uint64_t long_offset(const rings_t &r, uint32_t nranks, uint32_t lanes)
 {
     return (rings_bytes(r, nranks, lanes) + LONG_LINE - 1) / LONG_LINE * LONG_LINE;
@@ -60,7 +61,7 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
 }
 
 template <int MOST> struct long_messages : messages<MOST> {
-    /* As message_end, of bulk messages, which follow those in rings. */
+    /* As message_end, of bulk messages; those in rings precede. */
     uint16_t long_end[MESSAGES_LISTS];
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
@@ -155,7 +156,7 @@ template <int DIRECTION, int MOST> struct long_walk {
     const long_job<MOST> &j;
     uint32_t n, known;    /* next chunk; chunks listed, when last read */
     uint32_t peer, chunk; /* of the next chunk; set by `look` */
-    /* Of the last chunk; first chunks of its message and the next. */
+    /* Of the last chunk: peer, message, the message's first chunk and the next message's. */
     uint32_t last_peer, message, first, next;
 
     LANE_FN static long_walk make(const long_job<MOST> &j)

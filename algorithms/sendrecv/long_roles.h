@@ -5,15 +5,15 @@
  * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
  * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
  * data has arrived), and then lists it for the other roles, which are as in bulk/roles.h. So no role waits for a rank,
- * and no message for another of its group, on any grid: some gate holds a pair's lowest unmoved chunk, or takes it
- * next. Memory order is that of bulk/walk.h, with gates as watchers.
+ * and no message for another of its group, on any grid (docs/lab/proofs.md). Gates order memory as watchers do
+ * (bulk/walk.h).
  */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Lists a chunk when it may move and the next stage is free, so slow blocks take fewer chunks. */
+/* Lists a chunk when it may move and the next stage is free, so slow blocks take fewer. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -289,7 +289,7 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* After the chunk has left its slot; needs no fence (bulk_give_credit). */
+/* After the chunk has left its slot, so without a fence (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);

@@ -48,8 +48,7 @@ LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t la
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
     rings_t r;
-    /* A link needs some 500 warps a direction: on 2 H200 a ring of 64 MB took 274 us with 256 channels, 213 with 512
-     * (docs/lab/results/tried-8-h200.csv). The CPU device has few cores. */
+    /* A link needs some 500 warps a direction (docs/lab/proofs.md). The CPU device has few cores. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
@@ -77,8 +76,8 @@ typedef struct message {
     uint64_t bytes;
 } message_t;
 
-/* List 2p has the messages to rank p, list 2p+1 those from p. A list's items are the channels that its messages use.
- * This rank's own list 2p is copied to the buffers of its list 2p+1, which has no items. */
+/* List 2p has the messages to rank p, list 2p+1 those from p. A list's items are the channels that its messages use. If
+ * p is this rank, list 2p is copied to the buffers of list 2p+1, which has no items. */
 enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
 struct messages_head {
@@ -89,7 +88,7 @@ struct messages_head {
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST messages in a kernel's arguments; MESSAGES_LISTED: more, in device memory. */
+/* Up to MOST messages, in a kernel's arguments; with MESSAGES_LISTED more, in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
@@ -99,7 +98,7 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
     const message_t *message;
 };
 
-/* One list suffices, since launches on a scratch run one after another. */
+/* Messages of the list in device memory. One list suffices, since launches on a scratch run one after another. */
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);

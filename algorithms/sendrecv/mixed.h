@@ -2,9 +2,9 @@
 /*
  * mixed.h - the kernel for any messages: several in a list, several items for a warp.
  *
- * No step waits for a peer: a warp works on an item while it advances, then on its next one. All blocks of a grid are
- * resident, so any grid serves any number of items without deadlock, whatever the order of other ranks' messages. A
- * warp waits only for an arrived row's escape word (ring_unescape).
+ * A warp works on an item while it advances, then on its next one. No step waits for a peer, except for an arrived
+ * row's escape word (ring_unescape). All blocks of a grid are resident. So any grid serves any number of items without
+ * deadlock, whatever the order of other ranks' messages.
  */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
@@ -13,7 +13,7 @@
 
 enum { PAIRS_CPU_ITEMS = 64 };
 
-/* An item's; equal on all lanes of its warp. */
+/* State of an item, equal on all lanes of its warp. */
 typedef struct progress {
     uint64_t count; /* rows sent or received */
     uint32_t row;   /* the channel's next row of the message */
@@ -54,7 +54,6 @@ struct pairs_mixed {
         lane_begin((uintptr_t)team.own | (uintptr_t)it.data, m.early);
         const uint64_t epoch = epoch_read(team);
         progress_t p = progress_make(m, it);
-        /* The warp leaves together, since lane 0 stores the progress. */
         if (lane_warp_any(epoch_stopped(epoch)) || first >= items)
             return;
         if (it.data && !it.sends)

@@ -153,9 +153,9 @@ static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, v
 template <int MOST> static int pairs_preload_mixed(void)
 {
     const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;
-    return (int)cudaFuncSetAttribute(ncclKernel_shunt_pairs<pairs_mixed, MOST>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, most * sizeof(progress_t)) |
-           launch_preload(ncclKernel_shunt_pairs<pairs_mixed, MOST>);
+    const int error = (int)cudaFuncSetAttribute(ncclKernel_shunt_pairs<pairs_mixed, MOST>,
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize, most * sizeof(progress_t));
+    return error != 0 ? error : launch_preload(ncclKernel_shunt_pairs<pairs_mixed, MOST>);
 }
 
 #endif
@@ -176,12 +176,18 @@ struct pairs {
 
     static int preload(uint32_t)
     {
-        int error = pairs_preload_mixed<PAIRS_FEW>() | pairs_preload_mixed<PAIRS_MANY>() |
-                    pairs_preload_mixed<MESSAGES_LISTED>() | launch_preload(pairs_store);
-        for (uint32_t group = 1; group <= PAIRS_MOST_GROUP; group *= 2) {
-            for (uint32_t batch = group > 1 ? RING_BATCH : 1; batch <= RING_BATCH; batch *= 2)
-                error |= launch_preload(pairs_kernel_of<PAIRS_FEW>({batch, group, batch}));
-            error |= launch_preload(pairs_kernel_of<PAIRS_FEW>({RING_BATCH, group, RING_BATCH + 1}));
+        int error = pairs_preload_mixed<PAIRS_FEW>();
+        if (error == 0)
+            error = pairs_preload_mixed<PAIRS_MANY>();
+        if (error == 0)
+            error = pairs_preload_mixed<MESSAGES_LISTED>();
+        if (error == 0)
+            error = launch_preload(pairs_store);
+        for (uint32_t group = 1; group <= PAIRS_MOST_GROUP && error == 0; group *= 2) {
+            for (uint32_t batch = group > 1 ? RING_BATCH : 1; batch <= RING_BATCH && error == 0; batch *= 2)
+                error = launch_preload(pairs_kernel_of<PAIRS_FEW>({batch, group, batch}));
+            if (error == 0)
+                error = launch_preload(pairs_kernel_of<PAIRS_FEW>({RING_BATCH, group, RING_BATCH + 1}));
         }
         return error;
     }

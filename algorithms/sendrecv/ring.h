@@ -5,7 +5,7 @@
  * Flow control: the receiver re-arms a row after reading it, and then gives credit. The sender writes a row only if its
  * count is less than a ring ahead of the credit. A receiving launch first gives credit for all that earlier launches
  * received; kernel boundaries (in pinned memory, a fence) order their re-arming before it. Further credit needs a
- * fence, about a microsecond, so it is given only while more than half a ring is left to receive.
+ * fence, which takes time, so it is given only while more than half a ring is left to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -111,7 +111,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* Vectors that are not whole. Apart, since fetching code takes time. */
+/* Vectors that are not whole. In functions apart, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -209,7 +209,7 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* For whole rows. */
+/* Puts the batch's first `rows` rows, of whole vectors. */
 template <int ROWS, class R> LANE_FN void ring_put_some(const R &r, uint32_t rows, const vec16_t (&x)[ROWS])
 {
     vec16_t y[ROWS]; /* keeps x and r in registers */
@@ -238,8 +238,7 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of vectors with has(b). Their sender stores them right after the vectors.
- * False: the wait was broken. */
+/* Waits for the escape words, at word(b), of vectors with has(b). Their sender stores them right after the vectors. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -316,7 +315,7 @@ template <int GROUP> struct ring_receiver {
     const item &it;
     uint64_t step;
 
-    /* Gives credit for what earlier launches received, after a fence in pinned memory, where `own` lies apart. */
+    /* Gives credit for what earlier launches received. Pinned memory, where `own` lies apart, needs the fence. */
     LANE_FN void renew(const alg_team_t &team, const uint64_t (&received)[GROUP]) const
     {
         if (it.lane != 0)
@@ -328,8 +327,8 @@ template <int GROUP> struct ring_receiver {
             lane_raise(it.credit + j * step, received[j]);
     }
 
-    /* Whether to give credit for `received` rows after that for `given`. end: rows received when this launch ends. The
-     * next launch gives the last half ring's credit. */
+    /* Whether to give credit for `received` rows, when there is credit for `given` rows already. `end`: rows that this
+     * launch will have received. The next launch gives the last half ring's credit. */
     LANE_FN bool owes_credit(uint64_t given, uint64_t received, uint64_t end) const
     {
         return received - given >= ring_credit_rows(it) && given + it.rows / 2 < end;

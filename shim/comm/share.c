@@ -241,8 +241,8 @@ static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
     return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
-/* A long call that is captured while its communicator is alone may be replayed beside others. True if it and an early
- * successor leave them a small part: graphs keep their grids (docs/limits.md). */
+/* A long call that is captured while its communicator is alone may be replayed beside others, and graphs keep their
+ * grids (docs/limits.md). True if this call and a successor that starts early leave the others a small part. */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
     if (!ask->ahead || !shim_share_is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)

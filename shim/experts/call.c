@@ -206,9 +206,9 @@ static ncclResult_t check_dispatched(const shim_experts_handle_t *handle)
 {
     if (handle->dispatched && handle->dispatched_tokens == handle->tokens)
         return ncclSuccess;
-    return shim_experts_refuse(ncclInvalidUsage,
-                               "ncclEpCombine: the last dispatch of the handle was not of %u tokens: call ncclEpDispatch first",
-                               handle->tokens);
+    return shim_experts_refuse(
+        ncclInvalidUsage, "ncclEpCombine: the handle's last dispatch was not of %u tokens: call ncclEpDispatch first",
+        handle->tokens);
 }
 
 /* ---- Calls ---------------------------------------------------------------------------- */

@@ -185,7 +185,8 @@ ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
 {
     shim_experts_group_t *group = handle->group;
     pthread_mutex_lock(&group->lock);
-    const bool loses = handle->is_open; /* its room stays taken: peers' data may still arrive; rooms are taken in turn */
+    /* Its room stays taken: peers' data may still arrive, and rooms are taken in turn. */
+    const bool loses = handle->is_open;
     group->lost = group->lost || loses;
     const bool failed = group->failure != ncclSuccess;
     pthread_mutex_unlock(&group->lock);

@@ -20,7 +20,8 @@ typedef struct shim_real {
 #include "shim/names/names.def"
 } shim_real_t;
 
-/* NULL: none; the answer is final. Not in CPU mode. The first call opens hundreds of MB, in up to a second. */
+/* The real NCCL; NULL: there is none, and there will be none. The first call opens hundreds of MB, in up to a second.
+ */
 const shim_real_t *shim_real(void);
 /* After shim_real returned NULL: one line with cause and remedy; else "". */
 const char *shim_real_failure(void);

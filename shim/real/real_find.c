@@ -2,8 +2,8 @@
 /* real_find.c - the folders in which to look for the real NCCL. Shunt, loaded under NCCL's SONAME, replaces the search
  * of the dynamic linker, or of Python, and searches the same places in their order: beside an NCCL already opened by
  * path, DT_RPATH, the running Python's wheels, Shunt's own folder (where a replaced NCCL often has a longer name),
- * LD_LIBRARY_PATH, DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, except for Python, the wheels of
- * PATH's Python. The list owns its strings. */
+ * LD_LIBRARY_PATH, DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, unless
+ * the program is Python, the wheels of the Python in PATH. The list owns its strings. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

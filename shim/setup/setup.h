@@ -126,7 +126,7 @@ const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* Leave STATE_REAL. False until the real call has succeeded. */
 bool shim_setup_begin(shim_setup_t *setup, bool own);
-/* Store the program's handle in the state and the table. */
+/* Store the program's handle in setup->comm, and setup->comm in the table of communicators. */
 void shim_setup_adopt(shim_setup_t *setup);
 /* CPU mode: the key of a split's ranks of one colour. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);

@@ -85,7 +85,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* On several nodes only this rank's own record is met. */
+/* Maps the peers' records; on several nodes this rank's own alone. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;

@@ -435,7 +435,7 @@ static void forwarded_all_the_same(void **state)
                         .warnings = 1});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1"},
                         .phase = UNKNOWN,
-                        .reason = "a rank alone is forwarded to NCCL;",
+                        .reason = "communicators of one rank are forwarded to NCCL;",
                         .warnings = 1,
                         .alone = true});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "0"}, .phase = UNKNOWN, .alone = true});

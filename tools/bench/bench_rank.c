@@ -167,7 +167,7 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_ki
     for (uint32_t side = 0; done && side < rank->sides; side++) {
         done = op_close(rank, &rank->side[side], one);
     }
-    bench_tell_part(rank, 0, 0, 1); /* the row counts instead */
+    bench_tell_part(rank, 0, 0, 1); /* progress: from here the finished row counts, not its part */
     if (done && rank->rank == 0 && write(rows, &row, sizeof row) != (ssize_t)sizeof row) {
         return bench_fail(rank, "the parent is gone");
     }

@@ -259,7 +259,7 @@ static void follow_note(work_t *work, int captured)
         conclude(work, note, captured, false);
         return;
     }
-    (void)!ftruncate(captured, 0); /* messages of reading the table are no reason of a failure */
+    (void)!ftruncate(captured, 0); /* messages about the table must not pass for the reason of a failure */
     (void)lseek(captured, 0, SEEK_SET);
     work->start = tune_now();
     tool_forget_variables();

@@ -200,8 +200,8 @@ static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
     return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* Push a row for each range of sizes with one choice, except where a built-in row makes the same choice. A predicted
- * choice gets a row, since a later prediction may differ: it depends on the figures of the links. */
+/* Push a row for each range of sizes with one choice, except where a built-in row makes the same choice. Where the
+ * model makes it, there is a row: with other figures of the links the model may decide otherwise. */
 static void add(const group_t *group, const char *source, tune_rows_t *rows)
 {
     const uint32_t first = rows->count;

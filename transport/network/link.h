@@ -24,7 +24,7 @@ typedef struct link {
     put_t put[NET_PUTS]; /* number n is put[n % NET_PUTS] */
     uint32_t given, sent;
     uint64_t sent_flag; /* of the last put sent */
-    size_t written;     /* bytes of the first unsent put, head included */
+    size_t written;     /* bytes of the first unsent put that the socket has taken, head included */
     /* Written by the thread that holds the turn to read: */
     put_head_t head;
     size_t got;
