@@ -68,10 +68,15 @@ static void escapes_are_of_no_common_word(void **state)
     static const uint32_t common[] = {UINT32_MAX, UINT32_MAX - 1, INT32_MAX,  1,          0x80000000, 0x7fff7fff,
                                       0xffc0ffc0, 0x7fc07fc0,     0x3f800000, 0x3f803f80, 0xbc00bc00, 0x80808080,
                                       0x7f7f7f7f, 0xff800000,     0xff80ff80, 0xfc00fc00, 0xffefffff, 0x7fefffff};
+    bool any = false;
     for (size_t s = 0; s < sizeof senders / sizeof senders[0]; s++) {
         const alg_algorithm_t *algorithm = alg_find(senders[s].collective, senders[s].algorithm);
-        if (!algorithm)
-            continue; /* a mutant has few kernels */
+#ifdef PART /* a mutant has few kernels */
+        if (algorithm == NULL)
+            continue;
+#endif
+        assert_non_null(algorithm);
+        any = true;
         const uint32_t alone = words_for(algorithm, 0);
         assert_true(alone >= WORDS);
         for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
@@ -79,6 +84,7 @@ static void escapes_are_of_no_common_word(void **state)
         assert_int_equal(words_for(algorithm, DATA_ESCAPED), alone + 1);
         assert_int_equal(words_for(algorithm, DATA_ESCAPED ^ 1), alone + 1);
     }
+    assert_true(any);
 }
 
 int main(int argc, char **argv)

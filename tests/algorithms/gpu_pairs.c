@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends and receives of the kernels on GPUs, from one thread: rounds of random messages, each rank with its own order
- * and grid, several rounds queued behind each other, eagerly and replayed. Every byte is compared. At the end each rank
- * in turn is aborted amid messages: all kernels must end without a memory fault. With -n 0 only this part runs, 60
- * times.
+ * and grid, several rounds queued behind each other, eagerly and replayed. Every byte is compared after each replay,
+ * and the bytes around the messages, too. At the end each rank in turn is aborted amid messages: all kernels must end
+ * without a memory fault. With -n 0 only this part runs, 60 times.
  *
  * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
  */
@@ -17,6 +17,8 @@
 #include "tests/support/data.h"
 
 enum { ABORTS = 60, ROUNDS = 6, MOST = 40, AREA = 24 << 20, MOST_QUERIES = 200 };
+/* MARGIN: bytes before the first message and behind the last one. */
+enum { REPLAYS = 3, POISON = 0x5a, MARGIN = 4096 };
 
 typedef struct message {
     uint32_t from, to;
@@ -33,7 +35,8 @@ typedef struct round {
 } round_t;
 
 static uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* on the GPUs */
-static uint8_t *sent[ALG_MAX_RANKS], *got;                    /* on the host */
+static uint8_t *sent[ALG_MAX_RANKS], *got, *expected;         /* on the host */
+static uint8_t *kept[ALG_MAX_RANKS];                          /* pinned: outputs of all replays but the last */
 static round_t rounds[ROUNDS];
 
 /* Fill with words of which one in 16 needs an escape, in some parts all. */
@@ -92,7 +95,7 @@ static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t 
         m->bulk = r->algorithm->bulk_messages && data_below(state, 3) > 0;
         m->out = out[m->from] + (pairs || data_below(state, 3) ? 0 : data_below(state, 16));
         m->in = in[m->to] + (pairs || data_below(state, 3) ? 0 : data_below(state, 16));
-        if (m->out + m->bytes > AREA || m->in + m->bytes > AREA) {
+        if (m->out + m->bytes > AREA - MARGIN || m->in + m->bytes > AREA - MARGIN) {
             r->count = i;
             break;
         }
@@ -130,35 +133,91 @@ static void launch(gpu_team_t *g, int k)
     }
 }
 
-static int check(const gpu_team_t *g)
+static void draw_rounds(const gpu_team_t *g, uint64_t *state, size_t out[], size_t in[])
 {
-    int wrong = 0;
-    for (int k = 0; k < g->nranks; k++) {
-        GPU(cudaSetDevice(g->device[k]));
-        GPU(cudaMemcpy(got, output[k], AREA, cudaMemcpyDeviceToHost));
-        for (int i = 0; i < ROUNDS; i++) {
-            for (uint32_t j = 0; j < rounds[i].count; j++) {
-                const message_t *m = &rounds[i].message[j];
-                if (m->to != (uint32_t)k || memcmp(got + m->in, sent[m->from] + m->out, m->bytes) == 0)
-                    continue;
-                if (wrong++ == 0)
-                    printf("round %d, message %u from %u to %u, %zu bytes: wrong\n", i, j, m->from, m->to, m->bytes);
-            }
+    for (int k = 0; k < g->nranks; k++)
+        out[k] = in[k] = MARGIN;
+    for (int i = 0; i < ROUNDS; i++)
+        draw_round(g, &rounds[i], state, out, in);
+}
+
+/* What must lie in rank k's output, up to `bytes`. */
+static void expect(int k, size_t bytes)
+{
+    memset(expected, POISON, bytes);
+    for (int i = 0; i < ROUNDS; i++) {
+        for (uint32_t j = 0; j < rounds[i].count; j++) {
+            const message_t *m = &rounds[i].message[j];
+            if (m->to == (uint32_t)k)
+                memcpy(expected + m->in, sent[m->from] + m->out, m->bytes);
         }
     }
-    return wrong;
+}
+
+/* Whether rank k's output is as expected; if not, prints a line. */
+static bool is_right(int k, const uint8_t *found, size_t bytes)
+{
+    if (memcmp(found, expected, bytes) == 0)
+        return true;
+    for (int i = 0; i < ROUNDS; i++) {
+        for (uint32_t j = 0; j < rounds[i].count; j++) {
+            const message_t *m = &rounds[i].message[j];
+            if (m->to != (uint32_t)k || memcmp(found + m->in, expected + m->in, m->bytes) == 0)
+                continue;
+            printf("round %d, message %u from %u to %u, %zu bytes: wrong\n", i, j, m->from, m->to, m->bytes);
+            return false;
+        }
+    }
+    size_t at = 0;
+    while (found[at] == expected[at])
+        at++;
+    printf("rank %d: byte %zu of its output, outside of the messages, was written\n", k, at);
+    return false;
+}
+
+static int check(const gpu_team_t *g, const size_t out[], const size_t in[], bool replay)
+{
+    for (int k = 0; k < g->nranks; k++) {
+        const size_t bytes = in[k] + MARGIN;
+        expect(k, bytes);
+        for (int i = 0; replay && i < REPLAYS - 1; i++) {
+            if (!is_right(k, kept[k] + (size_t)i * AREA, bytes))
+                return 1;
+        }
+        GPU(cudaSetDevice(g->device[k]));
+        GPU(cudaMemcpy(got, output[k], bytes, cudaMemcpyDeviceToHost));
+        if (!is_right(k, got, bytes))
+            return 1;
+        GPU(cudaMemcpy(got, input[k], out[k] + MARGIN, cudaMemcpyDeviceToHost));
+        if (memcmp(got, sent[k], out[k] + MARGIN) != 0) {
+            printf("rank %d: its input was written\n", k);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Rank k's replays, queued behind each other: each finds poison, and what it leaves is kept. */
+static void replay_all(gpu_team_t *g, int k, cudaGraphExec_t exec, size_t bytes)
+{
+    for (int i = 0; i < REPLAYS; i++) {
+        if (i > 0) {
+            GPU(cudaMemcpyAsync(kept[k] + (size_t)(i - 1) * AREA, output[k], bytes, cudaMemcpyDeviceToHost,
+                                g->stream[k]));
+            GPU(cudaMemsetAsync(output[k], POISON, bytes, g->stream[k]));
+        }
+        GPU(cudaGraphLaunch(exec, g->stream[k]));
+    }
 }
 
 static int batch(gpu_team_t *g, uint64_t *state, bool replay)
 {
-    size_t out[ALG_MAX_RANKS] = {0}, in[ALG_MAX_RANKS] = {0};
-    for (int i = 0; i < ROUNDS; i++)
-        draw_round(g, &rounds[i], state, out, in);
+    size_t out[ALG_MAX_RANKS], in[ALG_MAX_RANKS];
+    draw_rounds(g, state, out, in);
     cudaGraphExec_t exec[ALG_MAX_RANKS];
     for (int k = 0; k < g->nranks; k++) {
         GPU(cudaSetDevice(g->device[k]));
-        GPU(cudaMemcpy(input[k], sent[k], AREA, cudaMemcpyHostToDevice));
-        GPU(cudaMemset(output[k], 0x5a, AREA));
+        GPU(cudaMemset(output[k], POISON, in[k] + MARGIN));
         GPU(cudaDeviceSynchronize());
         if (replay) {
             cudaGraph_t graph;
@@ -171,22 +230,21 @@ static int batch(gpu_team_t *g, uint64_t *state, bool replay)
     }
     for (int k = 0; k < g->nranks; k++) {
         GPU(cudaSetDevice(g->device[k]));
-        for (int i = 0; replay && i < 3; i++)
-            GPU(cudaGraphLaunch(exec[k], g->stream[k]));
-        if (!replay)
+        if (replay)
+            replay_all(g, k, exec[k], in[k] + MARGIN);
+        else
             launch(g, k);
     }
     gpu_team_sync(g);
     for (int k = 0; replay && k < g->nranks; k++)
         GPU(cudaGraphExecDestroy(exec[k]));
-    return check(g);
+    return check(g, out, in, replay);
 }
 
 static void abort_all(gpu_team_t *g, uint64_t *state)
 {
-    size_t out[ALG_MAX_RANKS] = {0}, in[ALG_MAX_RANKS] = {0};
-    for (int i = 0; i < ROUNDS; i++)
-        draw_round(g, &rounds[i], state, out, in);
+    size_t out[ALG_MAX_RANKS], in[ALG_MAX_RANKS];
+    draw_rounds(g, state, out, in);
     for (int k = 0; k < g->nranks; k++)
         launch(g, k);
     for (int k = 0; k < g->nranks; k++) {
@@ -209,6 +267,10 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
         GPU(cudaMalloc((void **)&output[k], AREA));
         sent[k] = malloc(AREA);
         fill(sent[k], AREA, state);
+        if (batches > 0)
+            GPU(cudaMemcpy(input[k], sent[k], AREA, cudaMemcpyHostToDevice));
+        if (batches > 0 && !g.shared)
+            GPU(cudaHostAlloc((void **)&kept[k], (size_t)(REPLAYS - 1) * AREA, cudaHostAllocPortable));
     }
     for (int i = 0; i < batches && wrong == 0; i++)
         wrong = batch(&g, state, i % 4 == 3 && !g.shared);
@@ -221,6 +283,8 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
         GPU(cudaSetDevice(g.device[k]));
         GPU(cudaFree(input[k]));
         GPU(cudaFree(output[k]));
+        if (batches > 0 && !g.shared)
+            GPU(cudaFreeHost(kept[k]));
         free(sent[k]);
     }
     gpu_team_free(&g);
@@ -237,6 +301,7 @@ int main(int argc, char **argv)
     gpu_options(argc, argv, &gpus, &batches, &seed);
     gpus = gpu_count_or_skip(gpus, 1);
     got = malloc(AREA);
+    expected = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < ALG_MEMORY_COUNT * (gpu_most_ranks(gpus) - 1) && wrong == 0; i++) {
         if (i % ALG_MEMORY_COUNT == ALG_MEMORY_PINNED && !alg_find(ALG_SEND_RECV, "shm-pairs"))
@@ -244,5 +309,6 @@ int main(int argc, char **argv)
         wrong = team(2 + i / ALG_MEMORY_COUNT, gpus, (alg_memory_t)(i % ALG_MEMORY_COUNT), batches, &seed);
     }
     free(got);
+    free(expected);
     return wrong ? 1 : 0;
 }

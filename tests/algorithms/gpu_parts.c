@@ -2,8 +2,8 @@
 /*
  * Broadcasts and reduces of several roots, and short all-reduces, reduce-scatters, all-gathers and all-to-alls, on
  * GPUs, from one thread: lists of them, which each rank makes in one kernel or in several, with other collectives
- * between, several lists queued behind each other, eagerly and replayed. Every element is compared. Usage: gpu_parts
- * [-g GPUs] [-n batches] [-s seed]
+ * between, several lists queued behind each other, eagerly and replayed. Every element is compared after each replay,
+ * and the bytes around the outputs, too. Usage: gpu_parts [-g GPUs] [-n batches] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,9 @@
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/collective.h"
 
-enum { LISTS = 5, MOST = 40, AREA = 24 << 20, LONG_BYTES = GPU_BYTES / 4 * 3, REPLAYS = 3 };
+enum { LISTS = 5, MOST = 40, AREA = 24 << 20, LONG_BYTES = GPU_BYTES / 4 * 3 };
+/* MARGIN: bytes before the first buffer and behind the last one. */
+enum { REPLAYS = 3, POISON = 0xa5, MARGIN = 4096 };
 /* One in which some of the lists' calls are short (places.h). */
 #ifdef EMULATED
 enum { SCRATCH = 8 << 20 };
@@ -24,15 +26,17 @@ enum { SCRATCH = 80 << 20 };
 #endif
 
 typedef struct list {
-    coll_t k[MOST];
+    coll_t k[MOST + 1];
     uint32_t count;
-    uint8_t *in[MOST][ALG_MAX_RANKS], *out[MOST][ALG_MAX_RANKS];
+    uint8_t *in[MOST + 1][ALG_MAX_RANKS], *out[MOST + 1][ALG_MAX_RANKS];
     uint32_t parts[MOST][ALG_MAX_RANKS]; /* that the rank makes in one, from this call on */
     uint32_t blocks[ALG_MAX_RANKS], threads[ALG_MAX_RANKS], most_blocks[ALG_MAX_RANKS];
-    bool other; /* an all-gather comes behind it */
+    bool other; /* an all-gather comes behind it: call number `count` */
 } list_t;
 
-static uint8_t *area[ALG_MAX_RANKS], *spare[ALG_MAX_RANKS]; /* on the GPUs */
+static uint8_t *area[ALG_MAX_RANKS];  /* on the GPUs: inputs and outputs */
+static uint8_t *image[ALG_MAX_RANKS]; /* on the host: what lies there before a launch */
+static uint8_t *kept[ALG_MAX_RANKS];  /* pinned: what all replays but the last have left there */
 static uint8_t *host;
 static list_t lists[LISTS];
 
@@ -50,7 +54,7 @@ static bool draw_call(const gpu_team_t *g, list_t *l, coll_t k, bool in_place, s
     const size_t width = alg_type_bytes((alg_type_t)k.c.type);
     const size_t bytes = k.c.count * width * alg_collective_blocks(k.collective, (uint32_t)g->nranks);
     for (int r = 0; r < g->nranks; r++) {
-        if (used[r] + 2 * bytes + 128 > AREA)
+        if (used[r] + 2 * bytes + 128 > AREA - MARGIN)
             return false;
     }
     in_place = in_place && k.collective != ALG_ALL_TO_ALL && !alg_collective_rooted(k.collective);
@@ -106,7 +110,8 @@ static void draw_list(const gpu_team_t *g, list_t *l, bool replay, size_t used[A
     const size_t most = longest / width;
     const bool whole = data_below(state, 2), all = !alg_collective_rooted(k.collective);
     const bool any = all || data_below(state, 4) == 0;
-    *l = (list_t){.other = data_below(state, 3) == 0};
+    *l = (list_t){0};
+    const bool other = data_below(state, 3) == 0;
     for (uint32_t i = 0; i < (any ? 1 + data_below(state, all ? MOST : 2 * ALG_MAX_RANKS) : n); i++) {
         k.root = all ? 0 : any ? (uint32_t)data_below(state, n) : i;
         k.c.count = 1 + data_below(state, all && data_below(state, 4) ? 300 : most);
@@ -128,6 +133,10 @@ static void draw_list(const gpu_team_t *g, list_t *l, bool replay, size_t used[A
                 ++*parts;
         }
     }
+    k = (coll_t){.collective = ALG_ALL_GATHER,
+                 .c = {.type = ncclUint8, .count = 1000, .seed = data_random(state), .nranks = g->nranks}};
+    l->other = other && algorithm_of(ALG_ALL_GATHER) && draw_call(g, l, k, false, used, state);
+    l->count -= l->other;
 }
 
 static void launch_list(gpu_team_t *g, const list_t *l, uint32_t r)
@@ -152,15 +161,15 @@ static void launch_list(gpu_team_t *g, const list_t *l, uint32_t r)
                                  .parts = part};
         GPU((cudaError_t)algorithm_of(k->collective)->launch_cuda(&g->team[r], &call, g->stream[r]));
     }
-    if (l->other && algorithm_of(ALG_ALL_GATHER)) {
+    if (l->other) {
         const alg_call_t call = {.collective = ALG_ALL_GATHER,
-                                 .input = spare[r],
-                                 .output = spare[r] + 4096,
-                                 .count = 1000,
+                                 .input = l->in[l->count][r],
+                                 .output = l->out[l->count][r],
+                                 .count = l->k[l->count].c.count,
                                  .type = ALG_UINT8,
                                  .blocks = 2,
                                  .threads = 64};
-        GPU((cudaError_t)alg_find(ALG_ALL_GATHER, "push")->launch_cuda(&g->team[r], &call, g->stream[r]));
+        GPU((cudaError_t)algorithm_of(ALG_ALL_GATHER)->launch_cuda(&g->team[r], &call, g->stream[r]));
     }
 }
 
@@ -171,55 +180,96 @@ static void launch(gpu_team_t *g, uint32_t r)
         launch_list(g, &lists[i], r);
 }
 
-static void load(gpu_team_t *g)
+static uint32_t calls_of(const list_t *l)
+{
+    return l->count + l->other;
+}
+
+static void load(gpu_team_t *g, const size_t used[ALG_MAX_RANKS])
 {
     for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
-        GPU(cudaSetDevice(g->device[r]));
-        GPU(cudaMemset(area[r], 0xa5, AREA));
+        memset(image[r], POISON, used[r] + MARGIN);
         for (int i = 0; i < LISTS; i++) {
-            for (uint32_t at = 0; at < lists[i].count; at++) {
+            for (uint32_t at = 0; at < calls_of(&lists[i]); at++) {
                 const coll_t *k = &lists[i].k[at];
-                if (coll_input_count(k, r) == 0)
-                    continue;
-                coll_fill(k, r, host);
-                GPU(cudaMemcpy(lists[i].in[at][r], host, coll_input_count(k, r) * alg_type_bytes((alg_type_t)k->c.type),
-                               cudaMemcpyHostToDevice));
+                if (coll_input_count(k, r) > 0)
+                    coll_fill(k, r, image[r] + (lists[i].in[at][r] - area[r]));
             }
         }
+        GPU(cudaSetDevice(g->device[r]));
+        GPU(cudaMemcpy(area[r], image[r], used[r] + MARGIN, cudaMemcpyHostToDevice));
         GPU(cudaDeviceSynchronize());
     }
 }
 
-static int check(const gpu_team_t *g)
+/* Whether what rank r has left in its area is right; if not, prints a line. Outputs are put into the image, which is
+ * then what all bytes must be. */
+static bool is_right(uint32_t r, const uint8_t *left, size_t bytes)
 {
-    int wrong = 0;
-    for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
-        GPU(cudaSetDevice(g->device[r]));
-        GPU(cudaMemcpy(host, area[r], AREA, cudaMemcpyDeviceToHost));
-        for (int i = 0; i < LISTS; i++) {
-            for (uint32_t at = 0; at < lists[i].count; at++) {
-                const coll_t *k = &lists[i].k[at];
-                char fault[160] = "";
-                if (coll_output_count(k, r) == 0 ||
-                    coll_right(k, r, host + (lists[i].out[at][r] - area[r]), fault, sizeof fault))
-                    continue;
-                if (wrong++ == 0)
-                    printf("rank %u, list %d, %s %s %s, call %u, root %u: %s\n", r, i,
-                           alg_collective_name(k->collective), ref_type_name(k->c.type), ref_op_name(k->c.op), at,
-                           k->root, fault);
+    for (int i = 0; i < LISTS; i++) {
+        for (uint32_t at = 0; at < calls_of(&lists[i]); at++) {
+            const coll_t *k = &lists[i].k[at];
+            const size_t count = coll_output_count(k, r), place = (size_t)(lists[i].out[at][r] - area[r]);
+            char fault[160] = "";
+            if (count > 0 && !coll_right(k, r, left + place, fault, sizeof fault)) {
+                printf("rank %u, list %d, %s %s %s, call %u, root %u: %s\n", r, i, alg_collective_name(k->collective),
+                       ref_type_name(k->c.type), ref_op_name(k->c.op), at, k->root, fault);
+                return false;
             }
+            if (count > 0)
+                memcpy(image[r] + place, left + place, count * alg_type_bytes((alg_type_t)k->c.type));
         }
     }
-    return wrong;
+    if (memcmp(left, image[r], bytes) == 0)
+        return true;
+    size_t at = 0;
+    while (left[at] == image[r][at])
+        at++;
+    printf("rank %u: offset %zu, outside of the outputs, was written\n", r, at);
+    return false;
+}
+
+static int check(const gpu_team_t *g, const size_t used[ALG_MAX_RANKS], bool replay)
+{
+    for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
+        const size_t bytes = used[r] + MARGIN;
+        GPU(cudaSetDevice(g->device[r]));
+        GPU(cudaMemcpy(host, area[r], bytes, cudaMemcpyDeviceToHost));
+        if (!is_right(r, host, bytes))
+            return 1;
+        for (int i = 0; replay && i < REPLAYS - 1; i++) {
+            const uint8_t *left = kept[r] + (size_t)i * AREA;
+            if (memcmp(left, host, bytes) != 0 && !is_right(r, left, bytes))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* Queue rank r's replay number i. It finds poison; what the one before has left is kept. */
+static void replay_once(gpu_team_t *g, uint32_t r, int i, cudaGraphExec_t exec, size_t bytes)
+{
+    if (i > 0)
+        GPU(cudaMemcpyAsync(kept[r] + (size_t)(i - 1) * AREA, area[r], bytes, cudaMemcpyDeviceToHost, g->stream[r]));
+    for (int l = 0; i > 0 && l < LISTS; l++) {
+        for (uint32_t at = 0; at < calls_of(&lists[l]); at++) {
+            const coll_t *k = &lists[l].k[at];
+            GPU(cudaMemsetAsync(lists[l].out[at][r], POISON,
+                                coll_output_count(k, r) * alg_type_bytes((alg_type_t)k->c.type), g->stream[r]));
+        }
+    }
+    GPU(cudaGraphLaunch(exec, g->stream[r]));
 }
 
 static int batch(gpu_team_t *g, uint64_t *state, bool replay)
 {
-    size_t used[ALG_MAX_RANKS] = {0};
+    size_t used[ALG_MAX_RANKS];
     cudaGraphExec_t exec[ALG_MAX_RANKS];
+    for (int r = 0; r < g->nranks; r++)
+        used[r] = MARGIN;
     for (int i = 0; i < LISTS; i++)
         draw_list(g, &lists[i], replay, used, state);
-    load(g);
+    load(g, used);
     for (int r = 0; replay && r < g->nranks; r++) {
         cudaGraph_t graph;
         GPU(cudaSetDevice(g->device[r]));
@@ -233,7 +283,7 @@ static int batch(gpu_team_t *g, uint64_t *state, bool replay)
         for (int r = 0; r < g->nranks; r++) {
             GPU(cudaSetDevice(g->device[r]));
             if (replay)
-                GPU(cudaGraphLaunch(exec[r], g->stream[r]));
+                replay_once(g, (uint32_t)r, i, exec[r], used[r] + MARGIN);
             else
                 launch(g, (uint32_t)r);
         }
@@ -241,7 +291,7 @@ static int batch(gpu_team_t *g, uint64_t *state, bool replay)
     gpu_team_sync(g);
     for (int r = 0; replay && r < g->nranks; r++)
         GPU(cudaGraphExecDestroy(exec[r]));
-    return check(g);
+    return check(g, used, replay);
 }
 
 static int team(int nranks, int gpus, int batches, uint64_t *state)
@@ -252,14 +302,18 @@ static int team(int nranks, int gpus, int batches, uint64_t *state)
     for (int r = 0; r < nranks; r++) {
         GPU(cudaSetDevice(g.device[r]));
         GPU(cudaMalloc((void **)&area[r], AREA));
-        GPU(cudaMalloc((void **)&spare[r], 4096 + 1000 * ALG_MAX_RANKS));
+        if (!g.shared)
+            GPU(cudaHostAlloc((void **)&kept[r], (size_t)(REPLAYS - 1) * AREA, cudaHostAllocPortable));
+        image[r] = malloc(AREA);
     }
     for (int i = 0; i < batches && wrong == 0; i++)
         wrong = batch(&g, state, i % 4 == 3 && !g.shared);
     for (int r = 0; r < nranks; r++) {
         GPU(cudaSetDevice(g.device[r]));
         GPU(cudaFree(area[r]));
-        GPU(cudaFree(spare[r]));
+        if (!g.shared)
+            GPU(cudaFreeHost(kept[r]));
+        free(image[r]);
     }
     gpu_team_free(&g);
     printf("%d ranks on %d GPUs: %s\n", nranks, nranks < gpus ? nranks : gpus, wrong ? "wrong" : "right");

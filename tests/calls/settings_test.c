@@ -291,7 +291,7 @@ static void nccls_files(void **state)
 
 static int check_other_files(void *argument)
 {
-    alarm(20); /* reading a pipe, or a device without an end, would take for ever */
+    alarm(60); /* reading a pipe, or a device without an end, would take for ever */
     fresh_environment(argument);
     CHILD_CHECK(shim_nccl_env("NCCL_P2P_DISABLE") == NULL);
     return 0;

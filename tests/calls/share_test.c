@@ -213,7 +213,7 @@ static bool forks(void *event)
     ended_of = NULL;
     const pid_t child = fork();
     if (child == 0) {
-        alarm(10);
+        alarm(60);
         const bool lone = shim_share_is_lone(&comm);
         shim_share_join(&comm);
         shim_share_release(&comm);

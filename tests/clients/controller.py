@@ -68,16 +68,17 @@ def collectives(nccl, device, comm, rank, n):
     results = {}
     count = 1000
     one = ctypes.c_size_t(count)
-    whole = device.put([float(i) for i in range(n * count)])
+    whole = device.put([float(i + rank) for i in range(n * count)])
     weights, own = device.put(values(rank, count)), device.put([0.0] * count)
     every = device.put([0.0] * (n * count))
 
     nccl.ncclBroadcast(weights, weights, one, FLOAT32, 0, comm, device.stream)
     results["broadcast"] = near(device.get(weights, count), values(0, count))
+    device.set(weights, values(rank, count))
     nccl.ncclAllGather(weights, every, one, FLOAT32, comm, device.stream)
-    results["all-gather"] = near(device.get(every, n * count), values(0, count) * n)
+    results["all-gather"] = near(device.get(every, n * count), [x for r in range(n) for x in values(r, count)])
     nccl.ncclReduceScatter(whole, own, one, FLOAT32, SUM, comm, device.stream)
-    results["reduce-scatter"] = near(device.get(own, count), [float(n * (rank * count + i)) for i in range(count)])
+    results["reduce-scatter"] = near(device.get(own, count), [float(n * (rank * count + i) + n * (n - 1) // 2) for i in range(count)])
     if root_calls(nccl):
         at_root = rank == 0
         nccl.ncclScatter(whole if at_root else None, own, one, FLOAT32, 0, comm, device.stream)

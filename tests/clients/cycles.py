@@ -36,11 +36,15 @@ def held(nccl, device):
 def rank_main(rank, n, cycles, pipe, barrier):
     nccl = Nccl()
     device = Device(nccl, rank)
-    one, out = device.put([1.0]), device.put([0.0])
+    own, out, calls = device.put([0.0]), device.put([0.0]), 0
 
     def use(comm):
-        nccl.ncclAllReduce(one, out, ctypes.c_size_t(1), FLOAT32, SUM, comm, device.stream)
-        return device.get(out, 1)[0] == n
+        nonlocal calls
+        calls += 1
+        device.set(own, [float(rank + calls)])
+        device.set(out, [-1.0])
+        nccl.ncclAllReduce(own, out, ctypes.c_size_t(1), FLOAT32, SUM, comm, device.stream)
+        return device.get(out, 1)[0] == n * calls + n * (n - 1) // 2
 
     lasting = nccl.init(n, UniqueId.of(pipe.recv()), rank)
     good, times, settled = use(lasting), [], None

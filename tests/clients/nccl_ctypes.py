@@ -101,6 +101,14 @@ class Device:
         self.check(self.cuda.cudaMemcpy(pointer, data, ctypes.c_size_t(ctypes.sizeof(data)), 1))
         return pointer
 
+    def set(self, memory, values):
+        """Copy floats into memory that `put` returned, when the stream is idle."""
+        data = (ctypes.c_float * len(values))(*values)
+        if self.cuda:
+            self.check(self.cuda.cudaMemcpy(memory, data, ctypes.c_size_t(ctypes.sizeof(data)), 1))
+        else:
+            memory[:len(values)] = data
+
     def get(self, memory, count):
         """Wait for all work of the stream, and read floats."""
         if not self.cuda:

@@ -5,8 +5,10 @@
  * only report must name that rank and the call. Without a fault there is no report.
  *
  * A rank at fault continues after the report, so the result depends on the machine's speed only if other ranks are late
- * themselves. So a draw that fails is repeated with a longer limit. Where ranks call different things, waits are not
- * judged: on a slow machine two ranks may report the difference, but nothing else may be wrong.
+ * themselves, which is reported too. So a draw whose ranks ended well, with other reports than expected, is repeated
+ * with a longer limit. A crash, a wrong result of a call or no report at all is not forgiven. Where ranks call
+ * different things, waits are not judged: on a slow machine two ranks may report the difference, but nothing else may
+ * be wrong.
  */
 #include "cpu.h"
 
@@ -384,6 +386,7 @@ static bool is_right(const draw_t *draw, const char *text)
 
 /* ---- The ranks ------------------------------------------------------------------------------- */
 
+/* Ends without the report, too: then the draw has failed by its reports. */
 static void wait_for_report(const void *arg)
 {
     const draw_t *draw = arg;
@@ -393,8 +396,6 @@ static void wait_for_report(const void *arg)
         usleep(10000);
         read_reports(draw->file, text);
     }
-    if (!has_right_hang(draw, text, &hang))
-        check_failed(__FILE__, __LINE__, "there is a report", text);
 }
 
 static ncclResult_t issue(const step_t *step, ncclComm_t comm)
@@ -513,7 +514,7 @@ static bool run_draw(draw_t *draw)
     unlink(draw->file);
     if (failed == 0 && is_right(draw, text))
         return true;
-    draw->slow = !draw->differs || (failed == 0 && are_mismatches(draw, text));
+    draw->slow = failed == 0 && (draw->differs ? are_mismatches(draw, text) : text[0] != '\0');
     fprintf(stderr, "draw %d, %s at rank %d of %d, communicator %d, call %d to %d, limit %d ms: %s\n", (int)draw->seed,
             fault_names[draw->fault], draw->faulty, draw->nranks, draw->comm, draw->first, draw->last, draw->limit_ms,
             text);

@@ -180,10 +180,41 @@ static void tables(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
+/* A machine from a file, and what is wrong with a file that is none. */
+static void machines_body(ranks_t *ranks)
+{
+    char whole[20000], text[20000], fault[300];
+    shunt_communicator_t facts = {.size = sizeof facts}, cut = {.size = offsetof(shunt_communicator_t, machine)};
+    (void)ranks;
+    const int length = shunt_topology(MACHINES "/h200-4.xml", 0, whole, sizeof whole);
+    CHECK(length > 0 && (size_t)length == strlen(whole) && strstr(whole, "H200") != NULL);
+    CHECK(shunt_topology(MACHINES "/h200-4.xml", 0, NULL, 0) == length);
+    CHECK(shunt_topology(MACHINES "/h200-4.xml", 0, text, 10) == length && strlen(text) == 9);
+    CHECK(strncmp(text, whole, 9) == 0);
+    CHECK(shunt_topology(MACHINES "/h200-4.xml", 1, text, sizeof text) > 0 && strstr(text, "<gpu dev=\"0\"") != NULL);
+    CHECK(shunt_topology("/nowhere.xml", 0, fault, sizeof fault) == -1 && strstr(fault, "/nowhere.xml") != NULL);
+    CHECK(shunt_topology("/nowhere.xml", 0, NULL, 0) == -1);
+    CHECK(shunt_topology_class(MACHINES "/h200-4.xml", &facts) == 0);
+    CHECK(facts.ranks == 4 && facts.machine != 0 && strcmp(facts.class_name, "nvswitch-sm90-4") == 0);
+    CHECK(shunt_topology_class(MACHINES "/h200-4.xml", &cut) == 0 && cut.ranks == 4 && cut.class_name[0] == '\0');
+    CHECK(shunt_topology_class(MACHINES "/h200-4.xml", NULL) == -1);
+    cut.size = 0;
+    CHECK(shunt_topology_class(MACHINES "/h200-4.xml", &cut) == -1);
+    CHECK(shunt_topology_class("/nowhere.xml", &facts) == -1);
+}
+
+static void machines(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_SOLO, .nranks = 1, .body = machines_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(extensions), cmocka_unit_test(measuring),
-                                       cmocka_unit_test(two_crossings), cmocka_unit_test(tables)};
+                                       cmocka_unit_test(two_crossings), cmocka_unit_test(tables),
+                                       cmocka_unit_test(machines)};
     cpu_limit(30);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

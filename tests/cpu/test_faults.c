@@ -29,6 +29,7 @@ static ncclResult_t sum(ncclComm_t comm, int nranks)
     ncclResult_t result;
     for (int i = 0; i < 50; i++)
         in[i] = (float)i;
+    memset(out, 0xff, sizeof out); /* NaN */
     result = ncclAllReduce(in, out, 50, ncclFloat32, ncclSum, comm, NULL);
     for (int i = 0; i < 50 && result == ncclSuccess; i++)
         CHECK(out[i] == (float)(i * nranks));

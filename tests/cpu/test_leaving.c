@@ -18,6 +18,7 @@ static ncclResult_t sum(ncclComm_t comm, int nranks)
     int32_t in[50], out[50];
     for (int i = 0; i < 50; i++)
         in[i] = i;
+    memset(out, 0xff, sizeof out);
     ncclResult_t result = ncclAllReduce(in, out, 50, ncclInt32, ncclSum, comm, NULL);
     for (int i = 0; i < 50 && result == ncclSuccess; i++)
         CHECK(out[i] == i * nranks);
@@ -34,6 +35,7 @@ static void send_to(int peer, size_t bytes, ncclComm_t comm)
 static ncclResult_t receive_from(int peer, size_t bytes, ncclComm_t comm)
 {
     static uint8_t data[LONG];
+    memset(data, 255, bytes);
     ncclResult_t result = ncclRecv(data, bytes, ncclUint8, peer, comm, NULL);
     for (size_t i = 0; i < bytes && result == ncclSuccess; i++)
         CHECK(data[i] == bytes % 251);

@@ -119,7 +119,7 @@ static void step_ask(actor_t *actor, const fuzz_step_t *step)
 /* A forked child cannot use its parent's communicators, but can make its own. */
 static void child_main(ncclComm_t parents)
 {
-    alarm(20);
+    alarm(60);
 /* The sanitizers' own locks stay locked in the child of a process with several threads. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     float in = 3, out = 0;

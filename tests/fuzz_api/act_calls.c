@@ -86,7 +86,7 @@ static void reduce(actor_t *actor, int slot)
                 continue;
             if (!comm->blocking)
                 act_wait_ready(act_handle(actor, slot, m));
-            call_finish(&issued.call[m], m, comm->members, &hash);
+            call_finish(&issued.call[m], 0, 1, &hash);
         }
     }
 }
@@ -241,7 +241,7 @@ static void run_group(actor_t *actor, ending_t ending)
             if (!comm->blocking)
                 act_wait_ready(act_handle(actor, slots[i], m));
             if (ending == ENDS_WELL || comm->members == 1) /* one rank's calls run at once */
-                call_finish(&issued[i].call[m], m, comm->members, &hash);
+                call_finish(&issued[i].call[m], 0, 1, &hash);
             else
                 call_cancelled(&issued[i].call[m]);
         }

@@ -15,9 +15,21 @@ enum {
     LIMIT_SECONDS = 1800,
     POOL_BYTES = 768 << 20,
     POOL_ALIGNMENT = 256,
+    POLICY_SECONDS = 60, /* as long as a call waits for a communicator's set-up */
+    SHORT_BYTES = 1024,  /* Shunt takes all-reduces of so many bytes on every machine (gpu_refusals.c) */
+    /* Types of short all-reduces, as bits: of all, and of those that Shunt took. */
+    WORD_SHORT = RANKS_WORDS - 4,
+    WORD_SHORT_TAKEN = RANKS_WORDS - 3,
     WORD_TAKEN = RANKS_WORDS - 2,
     WORD_FORWARDED = RANKS_WORDS - 1
 };
+
+/* Of a whole program, from all its runs. */
+typedef struct gpu_counts {
+    uint64_t taken, forwarded, types, types_taken;
+} gpu_counts_t;
+
+static bool g_allow_forward; /* set before the ranks are forked */
 
 typedef struct gpu_plan {
     const gpu_options_t *options;
@@ -67,11 +79,22 @@ void gpu_load(gpu_call_t *call)
     CHECK_CUDA(cudaStreamSynchronize(stream));
 }
 
-static bool last_taken(void)
+bool gpu_last_taken(void)
 {
     int (*last)(shunt_decision_t *) = (int (*)(shunt_decision_t *))dlsym(RTLD_DEFAULT, "shunt_last_decision");
     shunt_decision_t decision = {.size = sizeof(decision)};
     return last && last(&decision) == 0 && decision.taken;
+}
+
+static void note_types(const gpu_call_t *call)
+{
+    _Atomic uint64_t *words = call->gpu->ranks->shared->words;
+    const uint64_t type = UINT64_C(1) << call->c.type;
+    if (call->c.count * ref_bytes(call->c.type) > SHORT_BYTES)
+        return;
+    atomic_fetch_or(&words[WORD_SHORT], type);
+    if (call->taken)
+        atomic_fetch_or(&words[WORD_SHORT_TAKEN], type);
 }
 
 ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream)
@@ -93,7 +116,9 @@ ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream)
     CHECK_CUDA(cudaGetDevice(&after));
     CHECK(before == after);
     CHECK_CUDA(cudaPeekAtLastError());
-    call->taken = last_taken();
+    call->taken = gpu_last_taken();
+    CHECK(call->taken || result != ncclSuccess || !call->gpu->all_taken);
+    note_types(call);
     if (c->op == REF_PREMUL)
         CHECK_NCCL(ncclRedOpDestroy(op, call->comm));
     return result;
@@ -218,8 +243,13 @@ static void statistics(uint64_t *taken, uint64_t *forwarded)
 void gpu_policy(ncclComm_t comm, const char *policy)
 {
     int (*set)(ncclComm_t, const char *) = (int (*)(ncclComm_t, const char *))dlsym(RTLD_DEFAULT, "shunt_set_policy");
-    if (set)
-        (void)set(comm, policy);
+    const double end = ranks_seconds() + POLICY_SECONDS;
+    int error = 0;
+    if (!set)
+        return;
+    while ((error = set(comm, policy)) != 0 && !g_allow_forward && ranks_seconds() < end)
+        gpu_ready(comm); /* the set-up may go on in polls */
+    CHECK(error == 0 || g_allow_forward);
 }
 
 void gpu_ready(ncclComm_t comm)
@@ -258,11 +288,18 @@ void gpu_count(gpu_t *gpu)
     atomic_fetch_add(&shared->words[WORD_FORWARDED], forwarded);
 }
 
+/* Ranks that share a GPU leave long all-reduces to NCCL (scripts/gpu-test). */
+static bool needs_all_taken(const gpu_plan_t *plan)
+{
+    return (plan->test->shapes & GPU_ALL_TAKEN) != 0 && !plan->options->allow_forward && !plan->options->share;
+}
+
 static void rank_main(ranks_t *ranks)
 {
     const gpu_plan_t *plan = ranks->arg;
     gpu_t gpu = {.ranks = ranks, .rank = ranks->rank, .nranks = ranks->nranks, .options = plan->options};
     gpu.device = ranks->rank % plan->options->visible;
+    gpu.all_taken = needs_all_taken(plan);
     gpu_open(&gpu);
     if (plan->shape != RANKS_SOLO) {
         double start = ranks_seconds();
@@ -361,12 +398,14 @@ static const char *shape_name(ranks_shape_t shape)
     return names[shape];
 }
 
-static int run_case(gpu_plan_t *plan, uint64_t *taken, uint64_t *forwarded)
+static int run_case(gpu_plan_t *plan, gpu_counts_t *counts)
 {
+    static const char *const every_size[] = {"SHUNT_DETERMINISTIC", "1", NULL};
     ranks_shared_t *shared = ranks_share();
     ranks_plan_t ranks = {.shape = plan->shape,
                           .nranks = plan->options->gpus,
                           .seconds = plan->test->seconds + plan->options->seconds,
+                          .env = needs_all_taken(plan) ? every_size : NULL,
                           .body = rank_main,
                           .arg = plan,
                           .shared = shared};
@@ -376,21 +415,40 @@ static int run_case(gpu_plan_t *plan, uint64_t *taken, uint64_t *forwarded)
     printf("%s %s, %s: %.1f s, %llu calls taken, %llu forwarded\n", wrong ? "FAILED" : "ok", plan->test->name,
            shape_name(plan->shape), ranks_seconds() - start, (unsigned long long)t, (unsigned long long)f);
     fflush(stdout);
-    *taken += t;
-    *forwarded += f;
+    counts->taken += t;
+    counts->forwarded += f;
+    counts->types |= atomic_load(&shared->words[WORD_SHORT]);
+    counts->types_taken |= atomic_load(&shared->words[WORD_SHORT_TAKEN]);
     return wrong ? 1 : 0;
+}
+
+/* Calls that the real NCCL serves are compared by a looser bound, or not at all, so a test of Shunt needs some that
+ * Shunt takes, of each type. */
+static bool took_enough(const gpu_options_t *options, const gpu_counts_t *counts)
+{
+    if (options->allow_forward)
+        return true;
+    if (counts->taken == 0)
+        printf("FAILED: Shunt took no call at all (--allow-forward permits that)\n");
+    for (int type = 0; type < REF_TYPES && !options->share; type++) {
+        if ((counts->types & ~counts->types_taken) >> type & 1)
+            printf("FAILED: Shunt took no short all-reduce of %s (--allow-forward permits that)\n",
+                   ref_type_name((ncclDataType_t)type));
+    }
+    return counts->taken > 0 && (options->share || (counts->types & ~counts->types_taken) == 0);
 }
 
 int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
 {
     gpu_options_t options = {.seconds = 10, .seed = (uint64_t)time(NULL) ^ ((uint64_t)getpid() << 32)};
-    uint64_t taken = 0, forwarded = 0;
+    gpu_counts_t counts = {0};
     int visible, passed = 0, failed = 0;
 
     if (!parse(&options, argc, argv))
         return usage(argv[0]);
     alarm(LIMIT_SECONDS);
     watch_crashes();
+    g_allow_forward = options.allow_forward;
     /* Multicast set-up can disable a shared machine's fabric; these tests need none of it. */
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", options.share ? "1" : "0", 1);
@@ -409,19 +467,15 @@ int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
             gpu_plan_t plan = {&options, &cases[i], (ranks_shape_t)shape};
             if (!(cases[i].shapes & (1u << shape)) || (options.only && strcmp(options.only, cases[i].name) != 0))
                 continue;
-            if (run_case(&plan, &taken, &forwarded))
+            if (run_case(&plan, &counts))
                 failed++;
             else
                 passed++;
         }
     }
     printf("%d passed, %d failed; %llu calls taken by Shunt, %llu forwarded\n", passed, failed,
-           (unsigned long long)taken, (unsigned long long)forwarded);
-    if (taken == 0 && !options.allow_forward) {
-        printf("FAILED: Shunt took no call at all (--allow-forward permits that)\n");
-        return 1;
-    }
-    return failed || passed == 0 ? 1 : 0;
+           (unsigned long long)counts.taken, (unsigned long long)counts.forwarded);
+    return failed || passed == 0 || !took_enough(&options, &counts) ? 1 : 0;
 }
 
 size_t gpu_free_memory(gpu_t *gpu)

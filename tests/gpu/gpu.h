@@ -19,7 +19,7 @@ typedef struct gpu_options {
     int visible;
     int seconds; /* seconds, for a program that runs for a while */
     uint64_t seed;
-    bool allow_forward; /* no failure if Shunt took nothing */
+    bool allow_forward; /* no failure if Shunt took nothing; policies are not checked */
     bool processes;     /* run only cases of that shape */
     bool share;         /* several ranks a GPU, as processes; needs an NCCL that allows it, and REFUSE=sharing */
     const char *only;   /* the only case to run, or NULL */
@@ -34,6 +34,7 @@ typedef struct gpu {
     double init_seconds; /* time to make it: the first of its process */
     uint8_t *pool;       /* device memory of this rank's calls */
     size_t pool_used;
+    bool all_taken; /* GPU_ALL_TAKEN holds */
     const gpu_options_t *options;
 } gpu_t;
 
@@ -41,7 +42,10 @@ enum {
     GPU_PROCESSES = 1 << RANKS_PROCESSES,
     GPU_THREADS = 1 << RANKS_THREADS,
     GPU_SOLO = 1 << RANKS_SOLO,
-    GPU_RANKS = GPU_PROCESSES | GPU_THREADS
+    GPU_RANKS = GPU_PROCESSES | GPU_THREADS,
+    /* A rank fails if Shunt does not take an all-reduce of gpu_issue. SHUNT_DETERMINISTIC is 1, so that it takes those
+     * of all sizes. Not with --allow-forward or --share. */
+    GPU_ALL_TAKEN = 1 << 8
 };
 
 typedef struct gpu_case {
@@ -82,6 +86,8 @@ void gpu_prepare(gpu_t *gpu, gpu_call_t *call, ncclComm_t comm, int rank, const 
 /* Copy input and poison (back) to device memory; complete on return. */
 void gpu_load(gpu_call_t *call);
 ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream);
+/* Whether Shunt took this thread's last call. */
+bool gpu_last_taken(void);
 /* Fetch and check the output and the guards; the streams must have ended. Compares elements shard, shard + shards, ...
  * with the reference; the hash covers all, for calls that Shunt took. */
 void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
@@ -103,8 +109,8 @@ void gpu_agree(gpu_t *gpu, uint64_t hash);
 /* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, usually few. */
 data_case_t gpu_random_case(uint64_t *seed, int nranks, size_t largest);
 gpu_shape_t gpu_random_shape(uint64_t *seed, ncclDataType_t type);
-/* Set this rank's policy for a communicator, as in SHUNT_ALGO; every rank must do so between the same calls. No effect
- * without Shunt. */
+/* Set this rank's policy for a communicator, as in SHUNT_ALGO; every rank must do so between the same calls. Waits
+ * until the communicator is attached, and fails if it is not, except with --allow-forward. No effect without Shunt. */
 void gpu_policy(ncclComm_t comm, const char *policy);
 /* Wait for a non-blocking communicator's result. */
 void gpu_ready(ncclComm_t comm);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every type, operator, count and address on GPUs; chains of calls without a wait between them. */
+/* Every type, operator, count and address on GPUs; chains of calls without a wait between them. Shunt must take every
+ * call. */
 #include "gpu.h"
 
 static void types(gpu_t *gpu)
@@ -110,6 +111,7 @@ static void scalars(gpu_t *gpu)
         scalar = (float)i;
         CHECK_CUDA(cudaMemcpyAsync(memory + 2, &scalar, sizeof(scalar), cudaMemcpyHostToDevice, gpu->stream));
         CHECK_NCCL(ncclAllReduce(memory, memory + 1, 1, ncclFloat32, op, gpu->comm, gpu->stream));
+        CHECK(gpu_last_taken() || !gpu->all_taken);
         CHECK_CUDA(cudaMemcpyAsync(&out, memory + 1, sizeof(out), cudaMemcpyDeviceToHost, gpu->stream));
         CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
         CHECK(out == scalar * sum);
@@ -122,8 +124,9 @@ static void scalars(gpu_t *gpu)
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"types", types, GPU_RANKS, 120}, {"counts", counts, GPU_PROCESSES, 180}, {"offsets", offsets, GPU_RANKS, 90},
-        {"chain", chain, GPU_RANKS, 120}, {"scalars", scalars, GPU_RANKS, 40},
+        {"types", types, GPU_RANKS | GPU_ALL_TAKEN, 120},    {"counts", counts, GPU_PROCESSES | GPU_ALL_TAKEN, 180},
+        {"offsets", offsets, GPU_RANKS | GPU_ALL_TAKEN, 90}, {"chain", chain, GPU_RANKS | GPU_ALL_TAKEN, 120},
+        {"scalars", scalars, GPU_RANKS | GPU_ALL_TAKEN, 40},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -35,12 +35,14 @@ static void right_sums(ranks_t *ranks, ncclComm_t comm)
 {
     static int in[VALUES], out[VALUES];
     const int n = ranks->nranks;
-    for (int i = 0; i < VALUES; i++)
-        in[i] = ranks->rank + i;
     for (int call = 0; call < CALLS; call++) {
+        for (int i = 0; i < VALUES; i++) {
+            in[i] = ranks->rank + i + call;
+            out[i] = -1;
+        }
         CHECK_NCCL(ncclAllReduce(in, out, VALUES, ncclInt, ncclSum, comm, NULL));
         for (int i = 0; i < VALUES; i++)
-            CHECK(out[i] == n * i + n * (n - 1) / 2);
+            CHECK(out[i] == n * (i + call) + n * (n - 1) / 2);
     }
 }
 

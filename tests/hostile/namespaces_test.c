@@ -23,10 +23,11 @@ enum { STRANGER = 54321 };
 
 static void sum(ranks_t *ranks, ncclComm_t comm)
 {
-    float in = (float)ranks->rank, out = 0;
+    const int n = ranks->nranks;
     for (int i = 0; i < 20; i++) {
+        float in = (float)(ranks->rank + i), out = -1;
         CHECK_NCCL(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL));
-        CHECK(out == (float)(ranks->nranks * (ranks->nranks - 1) / 2));
+        CHECK(out == (float)(n * i + n * (n - 1) / 2));
     }
 }
 

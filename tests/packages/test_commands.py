@@ -37,6 +37,7 @@ def old_header():
 def warnings():
     """Warnings are printed, and are errors only on request."""
     wanted = WERROR in ("ON", "TRUE", "1")
+    assert any("-Wall" in entry["command"] for entry in COMMANDS)
     for entry in COMMANDS:
         if "-Wall" in entry["command"] and "/tests/" not in entry["file"]:
             assert ("-Werror" in entry["command"]) == wanted, entry["command"]

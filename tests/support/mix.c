@@ -160,16 +160,16 @@ static ncclResult_t issue(slot_t *slot, cudaStream_t stream)
     return call_issue(&here);
 }
 
-static void finish(slot_t *slot, int nranks)
+static void finish(slot_t *slot)
 {
     uint64_t hash = 0;
     if (slot->collective)
-        call_finish(&slot->call, slot->rank, nranks, &hash);
+        call_finish(&slot->call, 0, 1, &hash);
     else
         message_finish(&slot->end);
 }
 
-static void run_calls(const mix_place_t *place, slot_t *slot, int calls, int nranks, bool grouped, uint64_t *own)
+static void run_calls(const mix_place_t *place, slot_t *slot, int calls, bool grouped, uint64_t *own)
 {
     slot_t *order[MOST_CALLS];
     cudaStream_t streams[MIX_COMMS] = {0};
@@ -193,7 +193,7 @@ static void run_calls(const mix_place_t *place, slot_t *slot, int calls, int nra
     for (int i = 0; i < calls; i++) {
         if (place)
             get(place, &slot[i]);
-        finish(&slot[i], nranks);
+        finish(&slot[i]);
     }
 }
 
@@ -233,7 +233,7 @@ void mix_run(const mix_t *mix, const mix_place_t *place, const ncclComm_t *comms
         }
         if (mix->stall_one_in > 0 && data_below(&own, (uint64_t)mix->stall_one_in) == 0)
             usleep((useconds_t)data_below(&own, 2000));
-        run_calls(place, slot, calls, nranks, events > 1 || calls > 1, &own);
+        run_calls(place, slot, calls, events > 1 || calls > 1, &own);
         done += events;
     }
 }

@@ -345,6 +345,14 @@ def children(process):
         return []
 
 
+def generations(process):
+    """The process's children, their children, and the children of those."""
+    found = [[process]]
+    for _ in range(3):
+        found.append([child for one in found[-1] for child in children(one)])
+    return found[1:]
+
+
 def gone(processes):
     """Whether the processes end within some seconds; zombies count as ended."""
     def lives(process):
@@ -364,24 +372,25 @@ def tune_first_ends():
     with tempfile.TemporaryDirectory() as folder:
         nothing = (folder, "run", "--", "true")
         first_run(folder, *PROGRAM)
-        for seconds in (0.01, 0.2, 0.5):
+        for seconds in (0.01, 0.2, None):  # None: when both ranks run
             killed = None
             while killed is None or first_again(folder):
                 killed = first_start(*nothing)
                 assert MEASURING in killed.stderr.readline()
-                time.sleep(seconds)
-                keeper = children(killed.pid)
-                measuring = [child for one in keeper for child in children(one)]
-                ranks = [child for one in measuring for child in children(one)]
+                time.sleep(seconds or 0)
+                keeper, measuring, ranks = generations(killed.pid)
+                while seconds is None and len(ranks) < 2 and killed.poll() is None:
+                    keeper, measuring, ranks = generations(killed.pid)
                 killed.kill()
                 killed.communicate(timeout=LIMIT)
             assert gone(keeper + measuring + ranks) and first_files(folder) == ["wanted"], first_files(folder)
+        assert len(keeper) == 1 and len(measuring) == 1 and len(ranks) == 2, (keeper, measuring, ranks)
         start = time.monotonic()
         stuck = first_start(*nothing)
         assert MEASURING in stuck.stderr.readline()
         measuring = children(children(stuck.pid)[0])
-        time.sleep(0.2)
-        ranks = children(measuring[0])
+        while len(ranks := children(measuring[0])) < 2:
+            time.sleep(0.01)
         os.kill(measuring[0], signal.SIGSTOP)
         error = stuck.communicate(timeout=LIMIT)[1]
         assert stuck.returncode == 0 and len(error.splitlines()) == 1 and "took too long" in error, error

@@ -174,7 +174,7 @@ static void files(void **state)
     char pipe_path[64];
     snprintf(pipe_path, sizeof pipe_path, "/tmp/shunt-topology-pipe-%d", (int)getpid());
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    alarm(20); /* opening it would wait for a writer */
+    alarm(60); /* opening it would wait for a writer */
     const bool loaded = sel_machine_load(&machine, pipe_path, fault, sizeof fault);
     alarm(0);
     unlink(pipe_path);

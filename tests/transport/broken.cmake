@@ -23,14 +23,17 @@ function(add_one target program file source)
   endif()
 endfunction()
 
-# add_broken(NAME PROGRAM FILE FROM TO [FROM TO]...): FILE is one of transport/ or of transport/network/.
+# add_broken(NAME PROGRAM FILE FROM TO [FROM TO]... [TWIN FROM TO [FROM TO]...]): FILE is one of transport/ or of
+# transport/network/. TWIN: its own twin has these changes, such as the mutant's delay, which remove no protection.
 function(add_broken name program file)
+  list(FIND ARGN TWIN end)
+  list(SUBLIST ARGN 0 ${end} changes)
   set(target transport_broken_${name})
   file(GLOB path ${CMAKE_SOURCE_DIR}/transport/${file} ${CMAKE_SOURCE_DIR}/transport/network/${file})
   set(copy ${CMAKE_CURRENT_BINARY_DIR}/broken_${name}.c)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
   file(READ ${path} text)
-  shunt_break(text ${target} ${file} ${ARGN})
+  shunt_break(text ${target} ${file} ${changes})
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
   add_one(${target} ${program} ${file} ${copy})
   shunt_breaks(transport.broken_${name} ${target} ${breaks_case})
@@ -41,11 +44,20 @@ function(add_broken name program file)
   if(file STREQUAL "segment.c") # it removes segments of living processes, those of other tests too
     set_tests_properties(transport.broken_${name} PROPERTIES RUN_SERIAL ON)
   endif()
-  set(twin transport_twin_${program})
-  if(NOT TARGET ${twin})
-    add_one(${twin} ${program} ${file} ${path})
+  set(twin ${program})
+  if(NOT end EQUAL -1)
+    math(EXPR begin "${end} + 1")
+    list(SUBLIST ARGN ${begin} -1 changes)
+    file(READ ${path} text)
+    shunt_break(text transport_twin_${name} ${file} ${changes})
+    set(twin ${name})
+    set(path ${CMAKE_CURRENT_BINARY_DIR}/twin_${name}.c)
+    file(GENERATE OUTPUT ${path} CONTENT "${text}")
   endif()
-  shunt_twin(transport.twin_${program}.${breaks_case} ${twin} ${breaks_case})
+  if(NOT TARGET transport_twin_${twin})
+    add_one(transport_twin_${twin} ${program} ${file} ${path})
+  endif()
+  shunt_twin(transport.twin_${twin}.${breaks_case} transport_twin_${twin} ${breaks_case})
 endfunction()
 
 # A rank that comes again is taken for a second one while its first connection's end has not been heard.
@@ -58,7 +70,8 @@ add_broken(spinning listener listener.c "listener->deaf_until_ns = wire_now_ns()
 # Why the listener refused is lost where the record could not be written any more (and the rank does not call again).
 breaks(a_refusal_is_heard_though_writing_fails "&limit., -EEXIST.. .*!= 0xffffffffffffffef")
 add_broken(deaf_rank listener meeting.c
-  "if (error == -ECANCELED || error == -ETIMEDOUT)" "if (error)" "MOST_CALLS = 8" "MOST_CALLS = 1")
+  "if (error == -ECANCELED || error == -ETIMEDOUT)" "if (error)" "MOST_CALLS = 8" "MOST_CALLS = 1"
+  TWIN "MOST_CALLS = 8" "MOST_CALLS = 1")
 # Strangers push out a peer whose hello has come.
 breaks(strangers_push_no_peer_out "recv.peer, &welcome.*. 0 != 0x8")
 add_broken(unheard network connect.c
@@ -93,19 +106,23 @@ breaks(test_dead_container "net_count.rendezvous., 1.. 0x2 != 0x1")
 add_broken(away_is_alive rendezvous_death segment.c "life.l_type == F_UNLCK" "false")
 breaks(test_stale_is_replaced_once "child [0-9]+: signal 14")
 add_broken(unlocked rendezvous_death segment.c "flock(fd, LOCK_EX | LOCK_NB) == 0" "true")
+set(late_lock "int error = lock_file(named->fd)" "int error = (usleep(getpid() % 4 * 1000), lock_file(named->fd))")
 add_broken(old_name rendezvous_death segment.c
-  "    if (!name_means(named->name, named->device, named->inode)) {" "    if (false) {"
-  "int error = lock_file(named->fd)" "int error = (usleep(getpid() % 4 * 1000), lock_file(named->fd))")
+  "    if (!name_means(named->name, named->device, named->inode)) {" "    if (false) {" ${late_lock} TWIN ${late_lock})
 # A record that is read before it is whole; joiners that are counted after the ranks were checked; two verdicts; two
 # joiners of one rank.
 breaks(test_whole_way_in_processes "record.i. == peer")
 add_broken(early_record rendezvous rendezvous.c "memcpy(own->bytes, record, size)"
-  "(atomic_store(&own->posted, (uint32_t)size + 1), usleep(2000), memcpy(own->bytes, record, size))")
+  "(atomic_store(&own->posted, (uint32_t)size + 1), usleep(2000), memcpy(own->bytes, record, size))"
+  TWIN "memcpy(own->bytes, record, size)" "(usleep(2000), memcpy(own->bytes, record, size))")
 breaks(test_whole_way_in_processes "wait_stage.rendezvous, stage. == 0")
-add_broken(late_whole rendezvous rendezvous.c "    if (whole)" "    if (usleep(2000), all_slots_posted(rendezvous, stage))")
+add_broken(late_whole rendezvous rendezvous.c "    if (whole)" "    if (usleep(2000), all_slots_posted(rendezvous, stage))"
+  TWIN "    if (whole)" "    if (usleep(2000), whole)")
 breaks(test_exactly_one_verdict "(seen.rank., seen.0.|net_decided.rendezvous)")
-add_broken(two_verdicts rendezvous rendezvous.c "atomic_compare_exchange_strong(&segment_of(rendezvous)->verdict, &pending, word)"
-  "(usleep(1000 * (1 + rendezvous->slot)), atomic_store(&segment_of(rendezvous)->verdict, word), pending)")
+set(one_verdict "atomic_compare_exchange_strong(&segment_of(rendezvous)->verdict, &pending, word)")
+add_broken(two_verdicts rendezvous rendezvous.c "${one_verdict}"
+  "(usleep(1000 * (1 + rendezvous->slot)), atomic_store(&segment_of(rendezvous)->verdict, word), pending)"
+  TWIN "${one_verdict}" "(usleep(1000 * (1 + rendezvous->slot)), ${one_verdict})")
 breaks(test_ranks_are_checked "net_set_rank.b, 1, 2., -EEXIST.. 0 != 0xffffffffffffffef")
 add_broken(two_of_a_rank rendezvous rendezvous.c
   "!atomic_compare_exchange_strong(&segment->slot_of[rank], &nobody, rendezvous->slot + 1)"
