@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stamp.cu - see stamp.h. */
 #include <cuda_runtime.h>
 
 #include "algorithms/stamp.h"
@@ -8,7 +7,6 @@ static __global__ void stamp_take(alg_stamps_t *to, uint32_t count, uint32_t wha
 {
     uint64_t ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    /* Of this GPU's kernels alone, so the atomic need not hold for the host, which only reads. */
     const uint64_t number = atomicAdd((unsigned long long *)&to->taken, 1ull);
     volatile alg_stamp_t *stamp = (alg_stamp_t *)(to + 1) + number % count;
     stamp->ns = ns;

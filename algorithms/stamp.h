@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stamp.h - a kernel of one thread that writes the GPU's clock into pinned memory. It tells the times of captured
- * calls, which no event does: each replay of a graph records its events again.
+ * stamp.h - a kernel of one thread that writes the GPU's clock into pinned memory, for captured calls: each replay
+ * records a graph's events again.
  */
 #ifndef SHUNT_STAMP_H
 #define SHUNT_STAMP_H
@@ -13,13 +13,13 @@ extern "C" {
 #endif
 
 typedef struct alg_stamp {
-    uint64_t ns;   /* the GPU's clock, which is no other clock's time */
+    uint64_t ns;   /* by the GPU's own clock */
     uint64_t mark; /* written last: alg_stamp_mark */
 } alg_stamp_t;
 
 /* Pinned memory of one GPU, zero at first; `count` alg_stamp_t follow, stamp n at n % count. */
 typedef struct alg_stamps {
-    uint64_t taken; /* stamps so far; the kernels of this GPU count them */
+    uint64_t taken; /* stamps so far; kernels count them */
     uint64_t unused;
 } alg_stamps_t;
 
@@ -34,9 +34,9 @@ ALG_STAMP_FN uint64_t alg_stamp_mark(uint64_t number, uint32_t what)
     return (number + 1) << 32 | what;
 }
 
-/* Enqueues a stamp on `stream`, also in a capture. `stamps`: as the GPU addresses it. Returns a cudaError_t. */
+/* Enqueues a stamp, also in a capture. `stamps`: as the GPU addresses it. Returns a cudaError_t. */
 int alg_stamp_launch(alg_stamps_t *stamps, uint32_t count, uint32_t what, void *stream);
-/* Loads the kernel for the current device: a later launch then loads nothing in a capture. Returns a cudaError_t. */
+/* Loads the kernel, so that no capture does. Returns a cudaError_t. */
 int alg_stamp_preload(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stamps.c - see stamps.h. */
 #include "shim/account/stamps.h"
 
 #if SHUNT_HAS_CUDA
@@ -242,7 +241,7 @@ void shim_stamps_collect(void)
 
 /* ---- Slices ----------------------------------------------------------------------------- */
 
-/* Reads the next stamp. False: it has yet to come. Leaves out those that were overwritten. Under the lock. */
+/* False: the next stamp has yet to come. Leaves out overwritten ones. Under the lock. */
 static bool read_stamp(gpu_t *gpu, uint64_t *ns, uint32_t *what)
 {
     uint64_t mark, taken;

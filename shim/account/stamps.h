@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stamps.h - for track.c: when the kernels of captured calls ran, at each replay. A stamp (algorithms/stamp.h) before
- * and one behind the kernel become nodes of the graph. So with a trace a captured kernel does not start before the node
- * ahead has ended, and its replay takes some microseconds more. A call's record lives as long as the process, since
- * nobody tells when its graph ends. */
+/* stamps.h - for track.c: when the kernels of captured calls ran, at each replay. The graph has a stamp
+ * (algorithms/stamp.h) before and behind each, so with a trace a captured kernel starts when the node ahead has ended,
+ * and a replay takes some microseconds more. A call's record is never freed: nobody tells when its graph ends. */
 #ifndef SHUNT_SHIM_STAMPS_H
 #define SHUNT_SHIM_STAMPS_H
 

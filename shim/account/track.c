@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* track.c - see track.h. */
 #include "shim/account/track.h"
 #include "shim/account/stamps.h"
 
