@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Kernels of one communicator that may run beside those of another kind. */
+typedef enum shim_track_kind { SHIM_TRACK_COLLECTIVES, SHIM_TRACK_MESSAGES, SHIM_TRACK_EXPERTS } shim_track_kind_t;
+
 typedef struct shim_track_call {
     int device;
     uint64_t life; /* of the device (net_device_life) */
@@ -13,11 +16,17 @@ typedef struct shim_track_call {
     const char *collective, *algorithm; /* static */
     const void *comm;
     int32_t rank;
-    uint32_t messages; /* not 0: messages, which may run beside the communicator's collectives */
+    shim_track_kind_t kind;
     uint32_t blocks, threads;
     uint32_t parts; /* calls of the launch */
     uint64_t bytes;
 } shim_track_call_t;
+
+/* A captured launch under way: its GPU's stamps (NULL: none) and the call's number (0: no room). */
+typedef struct shim_stamped {
+    struct alg_stamps *stamps;
+    uint32_t number;
+} shim_stamped_t;
 
 /* When the kernel of a call ran, on the trace's clock. */
 typedef struct shim_slice {

@@ -17,15 +17,15 @@
 
 enum {
     DEVICES = 64,
-    STAMPS = 65536, /* of a GPU, in turn: the trace's thread reads them ten times a second */
+    STAMPS = 65536, /* of a GPU, reused in turn: the trace's thread reads them ten times a second */
     CHUNK_CALLS = 1024,
-    CHUNKS = 64,         /* later captured calls have no slices */
-    ANCHOR_NS = 1000000, /* wait for a stamp whose time on the host's clock is to be known */
-    ANCHORS = 3          /* the shortest of these waits counts */
+    CHUNKS = 64,         /* of captured calls; later calls have no slices */
+    ANCHOR_NS = 1000000, /* longest wait for an anchor: a stamp timed by the host's clock too */
+    ANCHORS = 3          /* anchors in a row; the one with the shortest wait is used */
 };
 
-/* One mapping, shared so that a fork does not part it from the GPU's pages, and kept: the driver unmaps memory of its
- * own at a device reset, while the trace's thread may read it. */
+/* One shared mapping, so a fork leaves it the GPU's pages. It is never unmapped: a device reset would unmap the
+ * driver's own memory while the trace's thread reads it. */
 typedef struct ring {
     alg_stamps_t anchor;
     alg_stamp_t anchor_stamp;
@@ -37,25 +37,28 @@ static_assert(offsetof(ring_t, anchor_stamp) == sizeof(alg_stamps_t) &&
               "stamps follow their count");
 
 typedef struct gpu {
-    ring_t *host, *device; /* device: as the GPU addresses it; NULL: not in this life */
+    ring_t *host, *device; /* device: `host` as the GPU addresses it; NULL: none in this life */
     uint64_t life;
+    bool tried; /* in this life, to make the rest */
     cudaStream_t stream;
-    uint64_t anchors; /* launched */
+    uint64_t anchors; /* launched so far */
     bool anchored;
     int64_t offset_ns; /* the host's clock less the GPU's */
-    uint64_t read;     /* stamps */
+    uint64_t until;    /* stamps taken before the last anchor; later ones wait for the next one */
+    uint64_t read;     /* stamps read so far */
 } gpu_t;
 
 typedef struct captured {
     shim_track_call_t call;
-    uint64_t begin_ns; /* of the replay that runs, on the GPU's clock; 0: none */
+    uint64_t begin_ns; /* when the running replay began it, on the GPU's clock; 0: none runs */
 } captured_t;
 
+atomic_bool shim_stamps_made; /* track.h */
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static gpu_t g_gpu[DEVICES];        /* under the lock */
 static captured_t *g_chunk[CHUNKS]; /* by number; under the lock */
 static uint32_t g_calls;            /* captured; under the lock */
-static _Atomic uint64_t g_left_out; /* not yet reported */
+static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
 
 static bool succeeded(cudaError_t error)
 {
@@ -70,8 +73,6 @@ static uint64_t now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
-
-/* ---- Launches --------------------------------------------------------------------------- */
 
 /* Call with the device current. NULL: no memory. */
 static ring_t *pin(ring_t *host)
@@ -94,28 +95,44 @@ static cudaStream_t make_stream(void)
 }
 
 /* In a new life of the device nothing uses the old one's stamps. */
+static gpu_t make_gpu(ring_t *host, uint64_t life)
+{
+    if (host) {
+        memset(host, 0, sizeof *host);
+    } else {
+        host = mmap(NULL, sizeof *host, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        host = host == MAP_FAILED ? NULL : host;
+    }
+    gpu_t gpu = {.host = host, .life = life, .tried = true, .stream = host ? make_stream() : NULL};
+    if (gpu.stream && succeeded((cudaError_t)alg_stamp_preload()))
+        gpu.device = pin(host);
+    return gpu;
+}
+
+/* Calls the driver without the lock, which the trace's writer and captures of other GPUs take. */
 void shim_stamps_prepare(int device, uint64_t life)
 {
     if (device < 0 || device >= DEVICES)
         return;
-    pthread_mutex_lock(&g_lock);
     gpu_t *gpu = &g_gpu[device];
-    if (!gpu->device || gpu->life < life) {
-        ring_t *host = gpu->host;
-        if (!host) {
-            host = mmap(NULL, sizeof *host, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-            host = host == MAP_FAILED ? NULL : host;
-        } else {
-            memset(host, 0, sizeof *host);
-        }
-        *gpu = (gpu_t){.host = host, .life = life, .stream = host ? make_stream() : NULL};
-        if (gpu->stream && succeeded((cudaError_t)alg_stamp_preload()))
-            gpu->device = pin(host);
-    }
+    pthread_mutex_lock(&g_lock);
+    const bool tries = !gpu->tried || gpu->life < life;
+    ring_t *host = gpu->host;
+    if (tries)
+        *gpu = (gpu_t){.host = host, .life = life, .tried = true};
+    pthread_mutex_unlock(&g_lock);
+    if (!tries)
+        return;
+    const gpu_t made = make_gpu(host, life);
+    pthread_mutex_lock(&g_lock);
+    if (gpu->life == life)
+        *gpu = made;
+    if (made.device)
+        atomic_store(&shim_stamps_made, true);
     pthread_mutex_unlock(&g_lock);
 }
 
-/* Under the lock. 0: no room. */
+/* Under the lock. Returns the call's number; 0: no room. */
 static uint32_t add_call(const shim_track_call_t *call)
 {
     if (g_calls == CHUNKS * CHUNK_CALLS)
@@ -141,30 +158,25 @@ static bool take(alg_stamps_t *stamps, uint32_t number, bool ends, void *stream)
     return succeeded((cudaError_t)alg_stamp_launch(stamps, STAMPS, number << 1 | ends, stream));
 }
 
-uint32_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
+/* A graph that is captured again gets the same nodes, so that it can update the first one: also where there is no room
+ * for the call. */
+shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
 {
     pthread_mutex_lock(&g_lock);
-    alg_stamps_t *stamps = stamps_of(call);
-    const uint32_t number = stamps ? add_call(call) : 0;
+    shim_stamped_t stamped = {.stamps = stamps_of(call)};
+    stamped.number = stamped.stamps ? add_call(call) : 0;
     pthread_mutex_unlock(&g_lock);
-    if (number && take(stamps, number, false, stream))
-        return number;
-    atomic_fetch_add(&g_left_out, 1);
-    return 0;
+    if (stamped.stamps && !take(stamped.stamps, stamped.number, false, stream))
+        stamped = (shim_stamped_t){NULL, 0};
+    atomic_fetch_add(&g_left_out, stamped.number == 0);
+    return stamped;
 }
 
-void shim_stamps_end(uint32_t number, const shim_track_call_t *call, void *stream)
+void shim_stamps_end(const shim_stamped_t *stamped, void *stream)
 {
-    if (!number)
-        return;
-    pthread_mutex_lock(&g_lock);
-    alg_stamps_t *stamps = stamps_of(call);
-    pthread_mutex_unlock(&g_lock);
-    if (!stamps || !take(stamps, number, true, stream))
-        atomic_fetch_add(&g_left_out, 1);
+    if (stamped->stamps && !take(stamped->stamps, stamped->number, true, stream))
+        atomic_fetch_add(&g_left_out, stamped->number != 0);
 }
-
-/* ---- The clocks ------------------------------------------------------------------------- */
 
 /* Stamps are read while kernels write them. */
 static uint64_t load(const uint64_t *word)
@@ -172,13 +184,13 @@ static uint64_t load(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* One stamp, whose time on the host's clock lies between two readings: their distance in `wait_ns`. False: it has not
- * come in time, as on a full GPU. */
+/* Launches one stamp, whose time on the host's clock lies between two readings, *wait_ns apart. False: the stamp has
+ * not come in time, as on a full GPU. */
 static bool anchor(gpu_t *gpu, uint64_t *wait_ns, int64_t *offset_ns)
 {
     const alg_stamp_t *stamp = &gpu->host->anchor_stamp;
     if (gpu->anchors > 0 && load(&stamp->mark) != alg_stamp_mark(gpu->anchors - 1, 0))
-        return false; /* the last one has yet to come */
+        return false; /* the last stamp has yet to come */
     const uint64_t before_ns = now_ns(), mark = alg_stamp_mark(gpu->anchors, 0);
     if (!succeeded((cudaError_t)alg_stamp_launch(&gpu->device->anchor, 1, 0, gpu->stream)))
         return false;
@@ -192,11 +204,11 @@ static bool anchor(gpu_t *gpu, uint64_t *wait_ns, int64_t *offset_ns)
     return true;
 }
 
-static void anchor_again(gpu_t *gpu)
+static void anchor_again(int device, gpu_t *gpu)
 {
     uint64_t wait_ns, least_ns = UINT64_MAX;
     int64_t offset_ns;
-    for (int i = 0; i < ANCHORS && anchor(gpu, &wait_ns, &offset_ns); i++) {
+    for (int i = 0; i < ANCHORS && !net_device_lost(device, gpu->life) && anchor(gpu, &wait_ns, &offset_ns); i++) {
         if (wait_ns >= least_ns)
             continue;
         least_ns = wait_ns;
@@ -221,6 +233,7 @@ static void keep_anchor(int device, const gpu_t *gpu)
         to->anchors = gpu->anchors;
         to->anchored = gpu->anchored;
         to->offset_ns = gpu->offset_ns;
+        to->until = gpu->until;
     }
     pthread_mutex_unlock(&g_lock);
 }
@@ -230,18 +243,26 @@ void shim_stamps_collect(void)
     for (int device = 0; device < DEVICES; device++) {
         gpu_t gpu = copy_of(device);
         net_scope_t scope;
-        if (!gpu.device || load(&gpu.host->stamps.taken) == gpu.read || net_device_lost(device, gpu.life) ||
-            net_scope_enter(&scope, device) != 0)
+        gpu.until = gpu.device ? load(&gpu.host->stamps.taken) : 0;
+        if (gpu.until == gpu.read || net_device_lost(device, gpu.life) || net_scope_enter(&scope, device) != 0)
             continue;
-        anchor_again(&gpu);
+        anchor_again(device, &gpu);
         net_scope_leave(&scope);
         keep_anchor(device, &gpu);
     }
 }
 
-/* ---- Slices ----------------------------------------------------------------------------- */
+/* Forgets which of the GPU's kernels run: the ends of some were overwritten. */
+static void forget_begun(const gpu_t *gpu)
+{
+    for (uint32_t i = 0; i < g_calls; i++) {
+        captured_t *call = &g_chunk[i / CHUNK_CALLS][i % CHUNK_CALLS];
+        if (&g_gpu[call->call.device] == gpu)
+            call->begin_ns = 0;
+    }
+}
 
-/* False: the next stamp has yet to come. Leaves out overwritten ones. Under the lock. */
+/* False: the next stamp has yet to come, or is newer than the anchor. Skips overwritten stamps. Under the lock. */
 static bool read_stamp(gpu_t *gpu, uint64_t *ns, uint32_t *what)
 {
     uint64_t mark, taken;
@@ -249,20 +270,21 @@ static bool read_stamp(gpu_t *gpu, uint64_t *ns, uint32_t *what)
         const alg_stamp_t *stamp = &gpu->host->stamp[gpu->read % STAMPS];
         mark = load(&stamp->mark);
         *ns = load(&stamp->ns);
-        taken = load(&gpu->host->stamps.taken); /* after them: kernels count a stamp before they overwrite another */
+        taken = load(&gpu->host->stamps.taken); /* read last: a kernel counts its stamp before it overwrites another */
         if (taken <= gpu->read + STAMPS)
             break;
         atomic_fetch_add(&g_left_out, (taken - STAMPS - gpu->read + 1) / 2);
         gpu->read = taken - STAMPS;
+        forget_begun(gpu);
     }
-    if (taken == gpu->read || mark >> 32 != (uint32_t)(gpu->read + 1))
+    if (gpu->read >= gpu->until || mark >> 32 != (uint32_t)(gpu->read + 1))
         return false;
     *what = (uint32_t)mark;
     gpu->read++;
     return true;
 }
 
-/* Under the lock. True: a kernel has ended, which is the slice. */
+/* Under the lock. True: the stamp ends a kernel, which becomes `slice`. */
 static bool add_stamp(const gpu_t *gpu, uint64_t ns, uint32_t what, shim_slice_t *slice)
 {
     const uint32_t number = what >> 1;
@@ -314,24 +336,27 @@ void shim_stamps_forget(void)
     atomic_store(&g_left_out, 0);
     memset(g_gpu, 0, sizeof(g_gpu));
     memset(g_chunk, 0, sizeof(g_chunk));
+    atomic_store(&shim_stamps_made, false);
     g_calls = 0;
 }
 
 #else
+atomic_bool shim_stamps_made;
+
 void shim_stamps_prepare(int device, uint64_t life)
 {
     (void)device, (void)life;
 }
 
-uint32_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
+shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
 {
     (void)call, (void)stream;
-    return 0;
+    return (shim_stamped_t){NULL, 0};
 }
 
-void shim_stamps_end(uint32_t number, const shim_track_call_t *call, void *stream)
+void shim_stamps_end(const shim_stamped_t *stamped, void *stream)
 {
-    (void)number, (void)call, (void)stream;
+    (void)stamped, (void)stream;
 }
 
 void shim_stamps_collect(void)

@@ -9,16 +9,16 @@
 
 #include "shim/account/slice.h"
 
-/* Makes a GPU's stamps, once in its `life` (net_device_life). With the device current, outside captures: it allocates,
- * and loads a kernel. After a failure replays have no slices. */
+/* Makes a GPU's stamps, tried once in its `life` (net_device_life). With the device current, outside captures: it
+ * allocates, and loads a kernel. After a failure replays have no slices. */
 void shim_stamps_prepare(int device, uint64_t life);
-/* As shim_track_begin and shim_track_end, of a captured launch. Returns its number; 0: no slices. */
-uint32_t shim_stamps_begin(const shim_track_call_t *call, void *stream);
-void shim_stamps_end(uint32_t number, const shim_track_call_t *call, void *stream);
+/* Like shim_track_begin and shim_track_end, for a captured launch. */
+shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream);
+void shim_stamps_end(const shim_stamped_t *stamped, void *stream);
 
 /* Sets the GPUs' clocks against the host's. In the trace's thread, without its lock: the driver may block the call. */
 void shim_stamps_collect(void);
-/* The next kernel that has run. Under the trace's lock. */
+/* Sets `slice` to the next kernel that has run; false: none. Under the trace's lock. */
 bool shim_stamps_next(shim_slice_t *slice);
 /* Kernels without a slice since the last call, for lack of room. */
 uint64_t shim_stamps_left_out(void);

@@ -81,7 +81,7 @@ static const char *collective_name(uint32_t collective)
     return others[collective - SHIM_SEND];
 }
 
-/* When a thread ends. Later destructors may still make calls. */
+/* Runs when a thread ends. Destructors that run later may still make calls. */
 static void return_table(void *table)
 {
     last.table = NULL;
@@ -163,7 +163,7 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
 {
     if (last.table == &tables[TABLES - 1])
         atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
-    else /* one writer needs no atomic addition, which halves the time */
+    else /* a table with one writer needs no atomic addition: half the time */
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
@@ -278,7 +278,6 @@ static int by_key(const void *a, const void *b)
 {
     const sum_t *x = a, *y = b;
     const int algorithms[2] = {x->algorithm != NULL, y->algorithm != NULL};
-    /* By collective and size, then taken before forwarded. */
     const uint64_t order[2] = {(x->key >> KEY_COLLECTIVE & 255) << 8 | (x->key >> KEY_BIN & 255),
                                (y->key >> KEY_COLLECTIVE & 255) << 8 | (y->key >> KEY_BIN & 255)};
     if (order[0] != order[1])

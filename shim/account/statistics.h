@@ -14,7 +14,7 @@
 /* An alg_collective_t, or one of these. */
 enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_DISPATCH, SHIM_COMBINE };
 
-/* Packed facts about a call's place; 0: unknown. */
+/* Where a call runs (ranks, link, GPU, type, capture), packed; 0: unknown. */
 typedef uint32_t shim_place_t;
 /* `topology`: of an attached communicator. `type`: any number, unchecked. */
 shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool captured);

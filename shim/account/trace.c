@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c - rings of calls, and the thread that writes them to the file. A ring has one producer, its thread, and one
- * consumer, the holder of the lock. Later threads reuse rings; MOST_RINGS limits memory.
+ * consumer, the holder of the lock. Later threads reuse the rings of ended ones.
  * The file ends in "]" after each write; the next write overwrites that. A process that finds the file locked by
- * another adds its process id to the name. A forked child begins a file with its first call. At exit the rest is
+ * another adds its process id to the name. A forked child begins its own file with its first call. At exit the rest is
  * written; later calls are not traced. */
 #define _GNU_SOURCE
 #include "shim/account/trace.h"
@@ -47,7 +47,7 @@ static _Atomic(ring_t *) rings;
 static atomic_uint ring_count;
 static _Thread_local ring_t *own_ring;
 static _Thread_local int32_t own_tid; /* 0: not known yet */
-static _Atomic uint64_t dropped;      /* not yet reported */
+static _Atomic uint64_t dropped;      /* events, not yet reported */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; a call takes it only to start the trace */
 static pthread_cond_t wake, collected;                   /* made by once_a_program */
@@ -181,7 +181,6 @@ static void write_out(void)
     text_bytes = 0;
 }
 
-/* Makes room for one event and writes the separator. */
 static char *next_event(void)
 {
     if (text_bytes + SHIM_TRACE_EVENT_BYTES + TAIL_BYTES + 2 > TEXT_BYTES)
@@ -269,7 +268,7 @@ void shim_trace_flush(void)
 
 static const char in_use[] = "another process writes it";
 
-/* The file stays locked while it is open. -1 with the reason. */
+/* The file stays locked while it is open. Returns -1 and the reason. */
 static int open_own(const char *path, const char **why)
 {
     int fd = shim_file_open(path, O_RDWR, why);
@@ -347,7 +346,7 @@ static void once_a_program(void)
     atexit(end);
 }
 
-/* Holds the lock. */
+/* Under the lock. */
 static void begin(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

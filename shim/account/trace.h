@@ -31,7 +31,7 @@ typedef struct shim_trace_call {
 
 extern atomic_bool shim_trace_off;
 
-/* 0: no trace. A process's first call starts it. */
+/* The time now; 0: no trace. A process's first call starts the trace. */
 uint64_t shim_trace_now(void);
 
 /* Returns a call's start_ns. 0: no trace; do not call shim_trace_end. */

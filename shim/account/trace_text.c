@@ -5,7 +5,7 @@
 
 #include "shim/account/trace.h"
 
-/* What fits: snprintf returns the untruncated length. */
+/* The length that fits: snprintf returns the untruncated one. */
 static size_t fitting(int length)
 {
     return length < 0 ? 0 : length < SHIM_TRACE_EVENT_BYTES ? (size_t)length : SHIM_TRACE_EVENT_BYTES - 1;

@@ -27,27 +27,28 @@ struct shim_lap {
     cudaEvent_t begin, end;
     int device;
     uint64_t life;      /* of the device when the events were made */
-    shim_slice_t slice; /* its times: once measured */
+    shim_slice_t slice; /* its times are set once measured */
 };
 
 typedef struct laps {
     shim_lap_t *first, **last; /* last: the pointer that an append sets; NULL: `first` */
 } laps_t;
 
-/* Kernels of one communicator run one after the other. Replayed ones are read apart, so their track is another. */
+/* Kernels of one communicator run one after the other. Replayed kernels are read apart, so they have another track. */
 typedef struct track {
     int device;
     const void *comm;
-    bool messages, captured;
+    shim_track_kind_t kind;
+    bool captured;
     uint64_t ended_ns; /* of its last slice */
 } track_t;
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static laps_t g_running[DEVICES], g_ended; /* under the lock, like the next three */
 static shim_lap_t *g_free[DEVICES];        /* unused laps by device */
-static uint64_t g_life[DEVICES];           /* in which g_running's and g_free's events were made */
-static uint32_t g_laps;                    /* laps that exist */
-static _Atomic uint64_t g_left_out;        /* kernels without a slice, not yet reported */
+static uint64_t g_life[DEVICES];           /* the device's, in which g_running's and g_free's events were made */
+static uint32_t g_laps;
+static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
 /* Used only by the thread that collects. */
 static struct {
     uint64_t life;
@@ -81,8 +82,6 @@ static void forget(shim_lap_t *lap)
         g_laps--;
     }
 }
-
-/* ---- Launches --------------------------------------------------------------------------- */
 
 /* Call with the device current. */
 static shim_lap_t *make_lap(int device)
@@ -147,7 +146,7 @@ static void give_back(shim_lap_t *lap)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* For a lap whose events belong to another context than the stream, or cannot be measured. */
+/* Destroys a lap whose events belong to another context than the stream, or cannot be measured. */
 static void drop(shim_lap_t *lap)
 {
     (void)succeeded(cudaEventDestroy(lap->begin));
@@ -190,7 +189,7 @@ void shim_track_prepare(int device, uint64_t life)
 shim_timed_t shim_track_begin(const shim_track_call_t *call, void *stream)
 {
     if (call->captured)
-        return (shim_timed_t){.number = shim_stamps_begin(call, stream)};
+        return (shim_timed_t){.stamped = shim_stamps_begin(call, stream)};
     return (shim_timed_t){.lap = begin_lap(call, stream)};
 }
 
@@ -198,10 +197,8 @@ void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *str
 {
     if (timed.lap)
         end_lap(timed.lap, call, stream);
-    shim_stamps_end(timed.number, call, stream);
+    shim_stamps_end(&timed.stamped, stream);
 }
-
-/* ---- Times ------------------------------------------------------------------------------ */
 
 /* The trace's clock. */
 static uint64_t now_ns(void)
@@ -227,8 +224,8 @@ static bool has_anchor(int device, uint64_t life)
     return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
 }
 
-/* Records an event whose time on the host's clock, *at_ns, is exact to half the time between two readings. False: it
- * did not pass in time, as on a full GPU. */
+/* Records an event whose time on the host's clock, *at_ns, is exact to half the time between two readings. False: the
+ * event did not pass in time, as on a full GPU. */
 static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
@@ -246,7 +243,7 @@ static bool anchor(int device, uint64_t life, uint64_t *at_ns)
     return succeeded(passed) && ns < ANCHOR_NS;
 }
 
-/* A float holds the short time from a lap to the anchor. */
+/* The time from a lap to the anchor is short, so a float suffices. */
 static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
 {
     float to_anchor_ms, ms;
@@ -258,7 +255,7 @@ static bool measure(shim_lap_t *lap, uint64_t anchor_ns)
     return true;
 }
 
-/* `ended` go to g_ended; `left` still run, and go before newer laps. */
+/* The laps in `ended` go to g_ended. Those in `left` still run: they go back, before newer laps. */
 static void return_laps(int device, uint64_t life, laps_t *ended, laps_t *left)
 {
     pthread_mutex_lock(&g_lock);
@@ -331,15 +328,13 @@ void shim_track_collect(void)
     shim_stamps_collect();
 }
 
-/* ---- Text ------------------------------------------------------------------------------- */
-
 /* NULL: too many tracks. */
 static track_t *track_of(const shim_track_call_t *call)
 {
-    const track_t wanted = {call->device, call->comm, call->messages != 0, call->captured, 0};
+    const track_t wanted = {call->device, call->comm, call->kind, call->captured, 0};
     uint32_t i = 0;
     while (i < g_tracks && (g_track[i].device != wanted.device || g_track[i].comm != wanted.comm ||
-                            g_track[i].messages != wanted.messages || g_track[i].captured != wanted.captured))
+                            g_track[i].kind != wanted.kind || g_track[i].captured != wanted.captured))
         i++;
     if (i == TRACKS)
         return NULL;
@@ -360,11 +355,13 @@ static void clip(track_t *track, shim_slice_t *slice)
 
 static int name_text(const track_t *track, int pid, int32_t number, char *text, size_t size)
 {
+    static const char *const kinds[] = {
+        [SHIM_TRACK_COLLECTIVES] = "", [SHIM_TRACK_MESSAGES] = ", messages", [SHIM_TRACK_EXPERTS] = ", experts"};
     return snprintf(text, size,
                     "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"GPU %d, "
                     "communicator 0x%llx%s%s\"}},\n",
-                    pid, number, track->device, (unsigned long long)(uintptr_t)track->comm,
-                    track->messages ? ", messages" : "", track->captured ? ", replays" : "");
+                    pid, number, track->device, (unsigned long long)(uintptr_t)track->comm, kinds[track->kind],
+                    track->captured ? ", replays" : "");
 }
 
 static int slice_text(const shim_slice_t *slice, int pid, int32_t number, char *text, size_t size)
@@ -448,7 +445,7 @@ void shim_track_prepare(int device, uint64_t life)
 shim_timed_t shim_track_begin(const shim_track_call_t *call, void *stream)
 {
     (void)call, (void)stream;
-    return (shim_timed_t){NULL, 0};
+    return (shim_timed_t){0};
 }
 
 void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *stream)

@@ -45,7 +45,7 @@ static shim_track_call_t tracked(const shim_launch_t *launch, const alg_call_t *
                                .algorithm = launch->algorithm->name,
                                .comm = atomic_load(&comm->handle),
                                .rank = (int32_t)comm->rank,
-                               .messages = call->collective == ALG_SEND_RECV,
+                               .kind = call->collective == ALG_SEND_RECV ? SHIM_TRACK_MESSAGES : SHIM_TRACK_COLLECTIVES,
                                .blocks = call->blocks,
                                .threads = call->threads,
                                .parts = call->message_count > 0 ? call->message_count
@@ -56,7 +56,7 @@ static shim_track_call_t tracked(const shim_launch_t *launch, const alg_call_t *
 
 static int launch_tracked(const shim_launch_t *launch, const alg_team_t *team, const alg_call_t *call)
 {
-    if (atomic_load_explicit(&shim_trace_off, memory_order_relaxed))
+    if (atomic_load_explicit(&shim_trace_off, memory_order_relaxed) && !shim_track_goes_on(launch->capture->id != 0))
         return launch->algorithm->launch_cuda(team, call, launch->stream);
     const shim_track_call_t about = tracked(launch, call);
     const shim_timed_t timed = shim_track_begin(&about, launch->stream);
@@ -134,7 +134,7 @@ static ncclResult_t result_of(shim_comm_t *comm, int status)
         return ncclRemoteError;
     default:
         atomic_store(&comm->reusable, false);
-        if (atomic_load(&comm->async_error) != ncclSuccess) /* SHUNT_MISMATCH_ERROR */
+        if (atomic_load(&comm->async_error) != ncclSuccess) /* SHUNT_MISMATCH_ERROR has set it */
             return (ncclResult_t)atomic_load(&comm->async_error);
         shim_set_last_error("the communicator was aborted or revoked during a call");
         return ncclSystemError;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call.c - dispatch, combine and complete: checked, and launched on the program's stream. All ranks make a group's
  * calls in one order, and the program orders its streams, as NVIDIA's library demands: no event is recorded. Staged
- * calls (send_only) take the staged rooms (algorithms/experts/room.h) in turn; kernels count them. */
+ * calls (send_only) use the staged rooms (algorithms/experts/room.h) in turn; kernels count staged calls. */
 #include <string.h>
 
 #include "shim/account/ranges.h"
 #include "shim/account/trace.h"
+#include "shim/account/track.h"
 #include "shim/base/log.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
@@ -19,8 +20,6 @@ static const char *name_of(const alg_experts_call_t *call)
 {
     return call->phases == ALG_EXPERTS_RECEIVE ? "ncclEpComplete" : call->combine ? "ncclEpCombine" : "ncclEpDispatch";
 }
-
-/* ---- The group's state ---------------------------------------------------------------- */
 
 /* After a failure all later calls of the group fail: this rank's next call would be paired with a different call of its
  * peers. */
@@ -54,7 +53,7 @@ static ncclResult_t fail_status(shim_experts_group_t *group, const char *name, u
     return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(group, status));
 }
 
-/* Also if it was destroyed: then its handle is unknown or another's. */
+/* True also for a destroyed communicator: its handle is then unknown or another communicator's. */
 static bool has_ended(shim_comm_t *comm)
 {
     return atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || shim_comm_find(atomic_load(&comm->handle)) != comm;
@@ -79,7 +78,7 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     return ncclSuccess;
 }
 
-/* Refuses a staged call whose room is in use by the host's count, which replays of graphs do not change. */
+/* Refuses a staged call if its room is in use by the host's count. Replays of graphs do not change that count. */
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)
@@ -95,9 +94,7 @@ static ncclResult_t check_room(const shim_experts_group_t *group, const alg_expe
                                name_of(call), group->staged);
 }
 
-/* ---- Launch --------------------------------------------------------------------------- */
-
-/* Gives the call its id, by which waiting kernels are recognized. A receiving half has its sending half's. */
+/* Gives the call its id, by which waiting kernels are recognized. Both halves of a staged call have one id. */
 static void note(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
 {
     if (call->phases != ALG_EXPERTS_RECEIVE)
@@ -129,6 +126,33 @@ static ncclResult_t fail_launch(shim_experts_group_t *group, const char *name, i
                                "error of the program",
                                name, error, cudaGetErrorString((cudaError_t)error));
 }
+
+/* A receiving half is captured if its sending half is. */
+static int launch_tracked(const shim_experts_handle_t *handle, const alg_team_t *team, const alg_experts_call_t *call,
+                          cudaStream_t stream)
+{
+    const shim_experts_group_t *group = handle->group;
+    const shim_comm_t *comm = group->extra->comm;
+    const bool off = atomic_load_explicit(&shim_trace_off, memory_order_relaxed);
+    if (handle->captured < 0 || (off && !shim_track_goes_on(handle->captured > 0)))
+        return alg_experts_launch_cuda(team, &group->shape, call, stream);
+    const shim_track_call_t about = {.device = comm->device,
+                                     .life = comm->life,
+                                     .captured = handle->captured > 0,
+                                     .collective = call->combine ? "combine" : "dispatch",
+                                     .algorithm = shim_record_experts,
+                                     .comm = atomic_load(&comm->handle),
+                                     .rank = (int32_t)comm->rank,
+                                     .kind = SHIM_TRACK_EXPERTS,
+                                     .blocks = call->blocks,
+                                     .threads = ALG_EXPERTS_THREADS,
+                                     .parts = 1,
+                                     .bytes = shim_experts_bytes(call)};
+    const shim_timed_t timed = shim_track_begin(&about, stream);
+    const int error = alg_experts_launch_cuda(team, &group->shape, call, stream);
+    shim_track_end(timed, &about, stream);
+    return error;
+}
 #endif
 
 /* Launches under the communicator's lock, since the process's exit waits for launches that hold it. */
@@ -143,7 +167,7 @@ static ncclResult_t run_cuda(shim_experts_handle_t *handle, alg_team_t *team, al
     int error = net_device_enter(&visit, comm->device);
     if (error == 0) {
         note(handle, team, call, stream);
-        error = alg_experts_launch_cuda(team, &group->shape, call, stream);
+        error = launch_tracked(handle, team, call, stream);
         net_device_leave(&visit);
     }
     pthread_mutex_unlock(&comm->lock);
@@ -159,7 +183,7 @@ static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *ca
     shim_experts_group_t *group = handle->group;
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
-    /* A grid launched early waits on the GPU, and may leave other communicators no place (share.c). */
+    /* A grid launched early waits on the GPU, and may keep other communicators' grids out (share.c). */
     if (!group->cpu && !shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
     const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
@@ -201,7 +225,7 @@ static ncclResult_t check_open(const shim_experts_handle_t *handle, const char *
         ncclInvalidUsage, "%s: the handle has a call that was sent and not completed: call ncclEpComplete first", name);
 }
 
-/* A combine needs the last dispatch's number of tokens: peers return those. */
+/* A combine must be of as many tokens as the last dispatch: the peers return those tokens. */
 static ncclResult_t check_dispatched(const shim_experts_handle_t *handle)
 {
     if (handle->dispatched && handle->dispatched_tokens == handle->tokens)
@@ -210,8 +234,6 @@ static ncclResult_t check_dispatched(const shim_experts_handle_t *handle)
         ncclInvalidUsage, "ncclEpCombine: the handle's last dispatch was not of %u tokens: call ncclEpDispatch first",
         handle->tokens);
 }
-
-/* ---- Calls ---------------------------------------------------------------------------- */
 
 ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
                                    const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,

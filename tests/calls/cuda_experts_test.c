@@ -12,6 +12,7 @@
 
 #include "shim/account/statistics.h"
 #include "shim/account/trace.h"
+#include "shim/account/track.h"
 #include "shim/base/last_error.h"
 #include "shim/experts/check.h"
 #include "shim/record/book.h"
@@ -258,6 +259,7 @@ static int traced(void *unused)
     setenv("HOME", "/nonexistent", 1);
     setenv("SHUNT_TRACE", path, 1);
     fake_reset();
+    shim_track_prepare(1, 0);
     side_t *s = side_make(1);
     dispatch(s, 1, false);
     fake_stream_capture(fake_stream(1), 9);
@@ -269,6 +271,7 @@ static int traced(void *unused)
     fake.launch_error = cudaErrorInvalidResourceHandle;
     combine(s, 1);
     combine(s, 1);
+    fake_graph_launch(9, fake_stream(1));
     shim_trace_flush();
 
     FILE *file = fopen(path, "r");
@@ -281,6 +284,12 @@ static int traced(void *unused)
     NEXT(file, "\"ncclEpDispatch experts\"", "\"captured\":null", "\"result\":0");
     NEXT(file, "\"ncclEpCombine experts\"", "\"captured\":null,\"route\":\"shunt\"", "\"result\":1");
     NEXT(file, "\"ncclEpCombine refused\"", "\"captured\":null,\"route\":\"refused\"", "\"result\":3");
+    NEXT(file, "\"thread_name\"", "GPU 1, communicator 0x", ", experts\"");
+    NEXT(file, "\"dispatch experts\",\"cat\":\"gpu\"", "\"bytes\":320,",
+         "\"blocks\":7,\"threads\":512,\"captured\":false");
+    NEXT(file, "\"combine experts\",\"cat\":\"gpu\"", "\"captured\":false"); /* the launch that failed */
+    NEXT(file, "\"thread_name\"", ", experts, replays\"");
+    NEXT(file, "\"combine experts\",\"cat\":\"gpu\"", "\"captured\":true");
     NEXT(file, "]");
     fclose(file);
     return 0;

@@ -389,7 +389,7 @@ def tune_first_ends():
         stuck = first_start(*nothing)
         assert MEASURING in stuck.stderr.readline()
         measuring = children(children(stuck.pid)[0])
-        while len(ranks := children(measuring[0])) < 2:
+        while len(ranks := children(measuring[0])) < 2 and stuck.poll() is None:
             time.sleep(0.01)
         os.kill(measuring[0], signal.SIGSTOP)
         error = stuck.communicate(timeout=LIMIT)[1]
@@ -401,9 +401,9 @@ def tune_first_ends():
         slow = first_start(*nothing)
         assert MEASURING in slow.stderr.readline()
         measuring = children(children(slow.pid)[0])
-        while len(children(measuring[0])) < 2:
+        while len(ranks := children(measuring[0])) < 2 and slow.poll() is None:
             time.sleep(0.01)
-        for rank in children(measuring[0]):
+        for rank in ranks:
             os.kill(rank, signal.SIGSTOP)
         error = slow.communicate(timeout=LIMIT)[1]
         assert FAILED in error and "the time ran out after" in error and first_files(folder) == ["wanted"], error
