@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * algorithm.h - the interface of algorithms: plain data for C17, C++17 and CUDA, without NCCL's API, environment
- * variables or communicators.
- */
+/* algorithm.h - the interface of algorithms: plain data for C17, C++17 and CUDA, without NCCL's API, environment
+ * variables or communicators. */
 #ifndef SHUNT_ALGORITHM_H
 #define SHUNT_ALGORITHM_H
 
@@ -16,7 +14,7 @@ extern "C" {
 
 #define ALG_MAX_RANKS 8
 
-/* As ncclDataType_t (asserted in shim/). */
+/* Values of ncclDataType_t (asserted in shim/). */
 typedef enum alg_type {
     ALG_INT8 = 0,
     ALG_UINT8 = 1,
@@ -33,7 +31,7 @@ typedef enum alg_type {
     ALG_TYPE_COUNT = 12
 } alg_type_t;
 
-/* The first five as ncclRedOp_t (asserted in shim/). */
+/* The first five are ncclRedOp_t's (asserted in shim/). */
 typedef enum alg_op {
     ALG_SUM = 0,
     ALG_PROD = 1,
@@ -53,20 +51,20 @@ size_t alg_type_bytes(alg_type_t type);
  *
  *   control  8-byte words: this rank's counters (ALG_MEMORY_PINNED: in alg_team_t.own), words that peers write
  *   halves   vectors that show their own arrival (device/mark.h); armed
- *   places   short calls in turn (device/places.h); armed
- *   rings    messages (sendrecv/ring.h), armed unless one is under way; behind them long messages (sendrecv/long.h)
+ *   places   for short calls, used in turn (device/places.h); armed
+ *   rings    for messages (sendrecv/ring.h), armed while none is under way; behind them long messages (sendrecv/long.h)
  *   flags    a word per channel and peer, which only grows
  *   counts   each ring's position
- *   staging  data behind flags
+ *   staging  data whose arrival flags announce
  *
- * Messages have credits. Every other call e uses half e&1 (or a place), and ends on a rank only after that rank has
- * heard from every rank, directly or through others; a peer without data sends a notice (device/notice.h) or a flag. So
- * when any rank begins call e+2, every rank has ended call e and re-armed its half; kernel boundaries order this before
- * the data of call e+2. A series of short rooted calls counts as one call (device/series.h).
+ * Messages have credits. Collective e uses half e&1 (or a place), and ends on a rank only after that rank has heard
+ * from every rank, directly or through others. A peer without data sends a notice (device/notice.h) or a flag. So when
+ * any rank begins call e+2, every rank has ended call e and re-armed its half; kernel boundaries order this before the
+ * data of call e+2. A series of short rooted calls counts as one call (device/series.h).
  *
  * A kernel that gives up a call sets ALG_EPOCH_STOPPED: later kernels leave before their first store, because a peer
- * may still be in that call. Unless aborted, it also writes the peers' words at ALG_STOP_OFFSET. On the CPU device a
- * rank or its process may end once its part is done: its stores stay.
+ * may still be in that call. Unless the host aborted it, it also writes the peers' words at ALG_STOP_OFFSET. On the CPU
+ * device a rank or its process may end once its part is done: its stores remain.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
@@ -74,35 +72,35 @@ enum {
     ALG_SERIES_OFFSET = 8,    /* device/series.h */
     ALG_TAKEN_OFFSET = 128,   /* bulk/walk.h */
     ALG_LOOK_OFFSET = 256,    /* device/lane_cuda.cuh */
-    ALG_STOP_OFFSET = 512,    /* by rank: peer r stores 1 when it gives up */
-    ALG_ENDED_OFFSET = 1024,  /* CPU device: collectives ended, for peers */
-    ALG_CALLS_OFFSET = 1032,  /* CPU device: the same, for this rank */
-    ALG_MAILBOX_OFFSET = 2048 /* by peer: the attach proof */
+    ALG_STOP_OFFSET = 512,    /* word r: peer r stores 1 when it gives up a call */
+    ALG_ENDED_OFFSET = 1024,  /* CPU device: ended collectives, for peers */
+    ALG_CALLS_OFFSET = 1032,  /* CPU device: the same number, for this rank */
+    ALG_MAILBOX_OFFSET = 2048 /* a word per peer, for the attach proof */
 };
 
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
 /* Most channels (warps) of a staged call: 64 blocks of 16, or 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* In pinned memory a channel is a block. */
+/* The same in pinned memory, where a channel is a block. */
 enum { ALG_SHM_CHANNELS = 128 };
 
 typedef enum alg_memory {
-    ALG_MEMORY_PEER = 0,   /* device memory; peers store */
-    ALG_MEMORY_PINNED = 1, /* pinned memory; a rank stores into its own, peers load */
+    ALG_MEMORY_PEER = 0,   /* device memory; peers store into it */
+    ALG_MEMORY_PINNED = 1, /* pinned memory; a rank stores into its own, peers load from there */
     ALG_MEMORY_COUNT = 2,
     ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* between nodes (nodes/relay.h); within a node as PEER */
 } alg_memory_t;
 
-/* A scratch may come in pieces at reserved addresses. The first is made at once: control, flags, counts, places, and
- * two short halves for calls of up to short_most bytes. Each other is made when a call needs it. One epoch counts the
- * calls in both pairs of halves. */
+/* A scratch may have several pieces at reserved addresses. The first piece is made at once: control, flags, counts,
+ * places, and two short halves for calls of up to short_most bytes. Another piece is made when a call needs it. One
+ * epoch counts the calls in both pairs of halves. */
 enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
 typedef struct alg_span {
     size_t offset, bytes;
 } alg_span_t;
 
-/* Per peer and channel four 8-byte counts; then a page for sendrecv/long.h. */
+/* Counts: four of 8 bytes per peer and channel, then a page for sendrecv/long.h. */
 enum {
     ALG_PAIR_CHANNELS = 512,
     ALG_LONG_OFFSET = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8,
@@ -131,44 +129,44 @@ typedef struct alg_map {
     bool rings_first;
 } alg_map_t;
 
-/* The map is equal on all ranks. False: under 1 MiB. */
+/* Every rank computes the same map. False: `bytes` is below 1 MiB. */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* Cuts 32 MiB or more into pieces. rings_first (CPU device): rings are in the first, since a rank may leave before its
- * peers send their first message. */
+/* Cuts a map of 32 MiB or more into pieces. rings_first (CPU device): the first piece has the rings, since a rank may
+ * leave before its peers send their first message. */
 void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
-/* Up to 2 spans of a piece that are all-ones at first; the rest is zero. */
+/* Returns the number of a piece's spans, at most 2, that begin as all-ones; the rest begins as zero. */
 uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
-/* Of alg_team_t.own with ALG_MEMORY_PINNED: control page, ring counts. */
+/* Bytes of alg_team_t.own with ALG_MEMORY_PINNED: control page, rings' counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
-/* Uses at most ALG_SHM_MOST_BYTES: pinned memory is scarce. False: under 1 MiB. */
+/* The same for ALG_MEMORY_PINNED. Uses at most ALG_SHM_MOST_BYTES: pinned memory is scarce. */
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
-/* Shared by kernels and host; CUDA: pinned and mapped. */
+/* Words that kernels and host share; on CUDA in pinned, mapped memory. */
 typedef struct alg_control {
     uint32_t abort;  /* to kernels: leave every wait now */
     uint32_t status; /* to the host: an alg_status_t */
     uint32_t gone;   /* to kernels, CPU device: ranks (bits) that send no more */
     uint32_t reserved;
-    /* Written by waiting kernels; CUDA: after some 0.2 ms, then at most every 0.1 ms. */
+    /* Waiting kernels write these three; CUDA: after some 0.2 ms, then at most every 0.1 ms. */
     uint64_t wait_id;    /* alg_call_t.id, or its low bits */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;
     uint64_t reserved_too[3];
-    uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET of peer r, or 0 */
-    uint64_t stop_here;              /* likewise of the peers' words here */
+    uint64_t stop_at[ALG_MAX_RANKS]; /* [r]: address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, or 0 */
+    uint64_t stop_here;              /* address of the peers' words in this rank's scratch */
 } alg_control_t;
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,
     ALG_STATUS_PEER_DEAD = 2, /* CPU device: an awaited peer is gone */
-    ALG_STATUS_ABORTED = 3,   /* launch_cpu: the host raised `abort`, or no thread started */
+    ALG_STATUS_ABORTED = 3,   /* launch_cpu: the host raised `abort`, or a thread did not start */
     ALG_STATUS_PEER_LEFT = 4  /* a peer gave up, or its connection ended */
 } alg_status_t;
 
-/* alg_team_t.limit: a wait's limit in ms, rounded up, above the call id's low ALG_LIMIT_BITS; without limit,
- * ALG_LIMIT_NONE and 63 bits of the id. 0: neither. */
+/* Packs alg_team_t.limit: the longest wait in ms, rounded up, above the call id's low ALG_LIMIT_BITS. Without a longest
+ * wait: ALG_LIMIT_NONE and 63 bits of the id. 0: neither. */
 enum { ALG_LIMIT_BITS = 35 };
 #define ALG_LIMIT_NONE (UINT64_C(1) << 63)
 static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
@@ -184,12 +182,12 @@ typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS];
-    uint8_t *own; /* control page in device memory; scratch[rank] unless ALG_MEMORY_PINNED */
+    uint8_t *own; /* control page, in device memory; scratch[rank] unless ALG_MEMORY_PINNED */
     uint8_t *own_counts;
     alg_control_t *control;
     uint64_t limit;
     uint32_t dependent_launch;
-    int32_t priority; /* CUDA: of launches (cudaStreamCreateWithPriority); 0: none */
+    int32_t priority; /* CUDA: priority of launches, as in cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;
     uint64_t half_bytes;
     uint64_t places_offset;
@@ -200,11 +198,12 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Several nodes have equally many ranks. The team is this node's; the relay connects ranks of equal number. */
+    /* Several nodes have equally many ranks. The team has this node's ranks; the relay connects ranks of equal
+     * number. */
     uint32_t node;
     uint32_t nodes;          /* 0: one node */
     uint8_t *relay;          /* nodes/relay.h */
-    struct alg_nodes *every; /* CPU device: other nodes (nodes/network.cc) */
+    struct alg_nodes *every; /* CPU device: the network of all nodes' ranks (nodes/network.cc) */
 } alg_team_t;
 
 typedef enum alg_collective {
@@ -216,30 +215,30 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_SEND_RECV = 8, /* messages */
+    ALG_SEND_RECV = 8,
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
 /* "allreduce" and so on; NULL: invalid. */
 const char *alg_collective_name(alg_collective_t collective);
-/* Unknown: ALG_COLLECTIVE_COUNT. */
+/* ALG_COLLECTIVE_COUNT: unknown. */
 alg_collective_t alg_collective_find(const char *name);
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* Blocks of `count` elements in a rank's larger buffer, whose bytes tables and limits mean: nranks, or 1. */
+/* Blocks of `count` elements in a rank's larger buffer: nranks, or 1. Tables and limits mean that buffer's bytes. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
-/* Any alignment, never empty; a send does not write the buffer. */
+/* Any alignment, never empty. A send does not write the buffer. */
 typedef struct alg_message {
     void *buffer;
     uint64_t bytes;
     uint32_t peer; /* may be this rank */
     bool send;
-    bool bulk; /* served by bulk copies; equal at both ends */
+    bool bulk; /* carried by bulk copies; equal at both ends */
 } alg_message_t;
 
 enum { ALG_MOST_PARTS = 64 };
-/* What a warp moves at once. A grid is sized by its parts' rows. */
+/* A row: what a warp moves at once. */
 enum { ALG_ROW_BYTES = 512 };
 typedef struct alg_part {
     uint32_t root;
@@ -250,8 +249,8 @@ typedef struct alg_part {
 
 typedef struct alg_call {
     alg_collective_t collective;
-    uint64_t id; /* 63 bits, reported by waiting kernels through alg_team_t.limit, which the caller sets */
-    /* A collective. `count` is NCCL's: elements of a block where ranks have blocks, else of the buffer. Buffers are
+    uint64_t id; /* 63 bits. Waiting kernels report it from alg_team_t.limit, which the caller sets */
+    /* For collectives. `count` is NCCL's: elements of a block where ranks have blocks, else of the buffer. Buffers are
      * aligned to the type, disjoint or in place as in NCCL, and untouched on ranks that do not need them. */
     uint32_t root;
     const void *input;
@@ -260,24 +259,24 @@ typedef struct alg_call {
     alg_type_t type;
     alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: the scalar in device memory, or NULL */
-    uint64_t scalar_bits;       /* if NULL: the scalar's bytes, low end first */
-    /* Up to ALG_MOST_PARTS calls in place of root, buffers and count. They run side by side, with the result of calls
-     * in sequence: other ranks may make them one by one. None is empty or longer than part_bytes; roots rise. The list
-     * may be freed after the launch. */
+    uint64_t scalar_bits;       /* if scalar_pointer is NULL: the scalar, in the low bytes */
+    /* Up to ALG_MOST_PARTS calls that replace root, buffers and count. They run side by side, with the result of calls
+     * in sequence: other ranks may make them one by one. No part is empty or longer than part_bytes; roots rise. The
+     * list may be freed after the launch. */
     uint32_t part_count;
     const alg_part_t *parts;
-    /* ALG_SEND_RECV. Messages progress side by side; those from one rank to another arrive in list order, over all
+    /* For ALG_SEND_RECV. Messages progress side by side; those from one rank to another arrive in list order, over all
      * launches. A rank's sends and receives to itself match in number, bytes and order. The launch copies the list. */
     uint32_t message_count;
     const alg_message_t *messages;
-    /* The grid; the CPU device uses `blocks` alone. A collective has the row's, lowered by `shape`; ranks differ only
-     * with `parts` or unaligned_blocks. Messages: an upper limit. shim_share_grant sets the last three, and may change
-     * the grid if any_grid. */
+    /* The grid; the CPU device uses `blocks` alone. A collective has its table row's grid, lowered by `shape`; ranks
+     * differ only with `parts` or unaligned_blocks. For messages it is an upper limit. shim_share_grant sets the last
+     * three fields, and may change the grid if any_grid. */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* `blocks` without unaligned_blocks; equal in every capture */
+    uint32_t aligned_blocks; /* `blocks` before unaligned_blocks raised it; equal in every capture */
     uint32_t threads;        /* of a block; a multiple of 32 */
-    uint32_t most_blocks;    /* limit of this rank's share of its GPU; 0: none */
-    uint32_t sure_blocks;    /* that surely find places (spare_blocks); 0: all */
+    uint32_t most_blocks;    /* most that this rank's share of its GPU allows; 0: no limit */
+    uint32_t sure_blocks;    /* blocks that surely fit on the GPU (spare_blocks); 0: all */
     uint32_t early;          /* the stream's next kernel may start beside this one */
 } alg_call_t;
 
@@ -288,19 +287,19 @@ typedef struct alg_algorithm {
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lowers a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueues the kernels on a cudaStream_t of the current device, without allocation; legal in capture. A
+    /* Enqueues the kernels on a cudaStream_t of the current device, without allocation; legal in capture. Returns a
      * cudaError_t. NULL without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Runs the call to its end: block 0 in this thread, each other one in its own. An alg_status_t; unless OK, the
-     * output is undefined. */
+    /* Runs the call to its end: block 0 in this thread, each other block in its own. Returns an alg_status_t; unless
+     * OK, the output is undefined. */
     int (*launch_cpu)(const alg_team_t *team, const alg_call_t *call);
-    /* Loads the kernels for `nranks`: a load at launch would wait for another rank's waiting kernel. A cudaError_t.
-     * NULL without CUDA. */
+    /* Loads the kernels for `nranks`: a load at launch would wait for another rank's waiting kernel. Returns a
+     * cudaError_t. NULL without CUDA. */
     int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory;
-    /* Most bytes of a part, whatever the call's count. NULL: no parts. Pure. */
+    /* Most bytes of a part, whatever the call's count. NULL: calls have no parts. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* Least blocks of calls with unaligned buffers or ALG_PREMUL_SUM, which slow each block; 0: none. */
+    /* Least blocks of calls with unaligned buffers or ALG_PREMUL_SUM, which slow each block; 0: no minimum. */
     uint32_t unaligned_blocks;
     /* Ranks may choose different grids. */
     bool any_grid;
@@ -308,16 +307,16 @@ typedef struct alg_algorithm {
     bool spare_blocks;
     /* Bulk copies carry `bulk` messages, rings the others. */
     bool bulk_messages;
-    /* A block's share of a multiprocessor: a power of two, ALG_ROOM for all of it. Blocks fit while their shares do,
-     * since the compiler limits registers. Pure. */
+    /* A block's share of a multiprocessor, which has ALG_ROOM: a power of two. Blocks fit while the sum of their shares
+     * does, since the compiler limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
-    uint32_t piece; /* needed by its calls, except short ones (alg_piece_of) */
+    uint32_t piece; /* the piece that its calls need, except short ones (alg_piece_of) */
 } alg_algorithm_t;
 
 /* Lanes of 64 registers that a multiprocessor holds (CUDA C++ Programming Guide, compute capability 8.0 to 10.0). */
 enum { ALG_ROOM = 1024 };
 
-/* All blocks of both buffers are aligned to 16. Ranks may differ. */
+/* Whether all blocks of both buffers are aligned to 16 bytes. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
@@ -335,7 +334,7 @@ static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t 
     return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
 }
 
-/* Bytes of the larger buffer; with parts, of the first part's; messages: 0. */
+/* Bytes of the larger buffer; parts: of the first part's; messages: 0. */
 static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 {
     if (call->collective == ALG_SEND_RECV)
@@ -346,9 +345,10 @@ static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
 
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* CPU device, several nodes: by collective, except all-reduce (nodes/network.cc). In no table or policy. */
+/* The CPU device's algorithms between nodes, by collective, except all-reduce (nodes/network.cc). No table or policy
+ * has them. */
 extern const alg_algorithm_t alg_network[];
-/* Unknown: NULL. */
+/* NULL: unknown name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);
 
 #ifdef __cplusplus

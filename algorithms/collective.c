@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collective.c - names and shapes of collectives, sizes of types. Not in registry.c: the command links no algorithm. */
+/* collective.c - names and shapes of collectives, sizes of types. They are not in registry.c: the command `shunt` links
+ * no algorithm. */
 #include "algorithms/algorithm.h"
 
 #include <string.h>

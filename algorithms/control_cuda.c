@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * control_cuda.c - control words in pinned memory, so that the host can abort kernels that occupy the device. The
- * scratch owns the page, an mmap registered with CUDA: it outlives a device reset and CUDA's end, when the proxy
- * (nodes/proxy.c) may still read it. MAP_SHARED: after a fork host and device still share it.
- */
+/* control_cuda.c - control words in pinned memory, so that the host can abort kernels that occupy the device. The
+ * scratch owns the page, mapped by mmap and registered with CUDA: it outlives a device reset and CUDA's end, when
+ * the proxy (nodes/proxy.c) may still read it. With MAP_SHARED, host and device share it after a fork. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <errno.h>

@@ -9,7 +9,6 @@
 
 /* 8 bytes per phase, channel and peer. */
 #define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
-/* 8 bytes per channel and peer. */
 #define SHM_FLAGS_BYTES ((size_t)ALG_SHM_CHANNELS * ALG_MAX_RANKS * 8)
 
 static_assert(ALG_EPOCH_OFFSET % 16 == 0 && ALG_SERIES_OFFSET == ALG_EPOCH_OFFSET + 8, "these two are read in one go");
@@ -22,7 +21,7 @@ static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mail
 static_assert(SHM_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
-/* Smaller scratches stay whole. */
+/* Smaller scratches stay one piece. */
 #define LEAST_CUT (32 * MIB)
 #define UNIT (2 * MIB)
 
@@ -121,7 +120,7 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     if (bytes > ALG_SHM_MOST_BYTES)
         bytes = ALG_SHM_MOST_BYTES;
     *map = (alg_map_t){.memory = ALG_MEMORY_PINNED};
-    /* Halves: buffers of some 100 KiB. Staging: of any length, in chunks. */
+    /* Halves serve some 100 KiB; staging serves any length, in chunks. */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);

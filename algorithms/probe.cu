@@ -5,7 +5,7 @@
 
 #include "algorithms/scratch_device.h"
 
-/* The host waits for its end, then tells the peers to check. */
+/* The host waits for the kernel's end, then tells the peers to check. */
 static __global__ void probe_store_words(alg_probe_t probe)
 {
     const unsigned peer = threadIdx.x;

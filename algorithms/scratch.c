@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scratch.c - builds and proves the memory of a team (steps: scratch.h). A scratch owns its memory, mappings and
+/* scratch.c - builds and proves the memory of a team (steps: scratch.h). A scratch owns its memory, mappings and
  * control words; a communicator or the pool owns it.
  *
- * Why the proof: drivers report access that containers and virtual machines then refuse. Each pair of ranks has a word
- * of its own, which shows a mapping of another rank's memory.
- */
+ * The proof is needed: drivers report access that containers and virtual machines then refuse. Each pair of ranks has a
+ * word of its own, which reveals a mapping of the wrong rank's memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>
@@ -16,8 +14,6 @@
 #include "algorithms/scratch_device.h"
 
 static atomic_uint_fast64_t births;
-
-/* ---- The CPU device */
 
 static int cpu_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
 {
@@ -124,8 +120,6 @@ static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t ki
 #endif
     return NULL;
 }
-
-/* ---- Steps */
 
 static bool pieces_fit(const alg_map_t *map)
 {
@@ -322,8 +316,6 @@ int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
     return alg_scratch_piece_open(scratch, ALG_PIECE_FIRST, offers);
 }
 
-/* ---- Further pieces */
-
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES])
 {
     if (piece >= scratch->map.pieces || scratch->memory[piece] || scratch->map.piece[piece].bytes == 0)
@@ -410,8 +402,6 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch)
         bytes += alg_scratch_has(scratch, piece) ? scratch->map.piece[piece].bytes : 0;
     return bytes;
 }
-
-/* ---- The proof */
 
 /* Never 0. */
 static uint64_t pair_word(uint64_t token, uint32_t writer, uint32_t reader)

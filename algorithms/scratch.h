@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scratch.h - the memory of a team: its scratch, mappings of the peers', control words; and the pool that keeps them
+/* scratch.h - the memory of a team: its scratch, mappings of the peers', control words; and the pool that keeps them
  * between communicators.
  *
  * The caller exchanges offers between the steps, since one thread can serve several ranks. Functions return 0 or a
- * negative errno, log nothing, and restore the current device.
- */
+ * negative errno, log nothing, and restore the current device. */
 #ifndef SHUNT_SCRATCH_H
 #define SHUNT_SCRATCH_H
 
@@ -23,12 +21,12 @@ typedef struct alg_set {
     uint64_t hash[2];
 } alg_set_t;
 
-/* Reserves an idle scratch of this set, rank and map. Returns its id; 0: none. If all ranks got one id, all take it;
- * else all leave it and create one. */
+/* Reserves an idle scratch of this set, rank and map. Returns its id; 0: none. If all ranks got the same id, all take
+ * that scratch; else all leave theirs and create one. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
-/* Takes scratch `id` from the pool, armed, at epoch 0; complete on return. -ENOENT: not there. A rank may launch after
- * all have posted that they took it: only then it is armed everywhere. */
+/* Takes scratch `id` from the pool, armed, at epoch 0; complete on return. -ENOENT: the pool lacks it. A rank may
+ * launch after all ranks have posted that they took it: only then is it armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
 /* Step 1: allocates, arms (alg_map_armed), makes the offer; complete on return. `id`: random, not 0, equal on all
@@ -41,16 +39,16 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: maps the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* The steps for another piece. A rank opens it when all have armed it (alg_scratch_piece_armed never waits; 0: not
- * yet), and uses it when all have opened it. alg_scratch_piece_end ends the steps; `grown`: no rank failed. Otherwise
- * it frees the piece or, while that is being armed, keeps it unused. */
+/* The same steps for another piece. A rank opens it when all have armed it (alg_scratch_piece_armed never waits; 0: not
+ * yet), and uses it when all have opened it. alg_scratch_piece_end ends the steps; `grown`: no rank failed. If one did,
+ * it frees the piece or, while the piece is being armed, keeps it unused. */
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES]);
 int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece);
 int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
-/* Frees the memory, keeps the addresses; -ENOSYS: not in pieces. No kernel may use it until all ranks have suspended it
- * and remade all alg_scratch_pieces. */
+/* Frees the memory, keeps the addresses; -ENOSYS: the scratch is one piece. No kernel may use the scratch until all
+ * ranks have suspended it and remade all alg_scratch_pieces. */
 int alg_scratch_suspend(alg_scratch_t *scratch);
 /* Bits: pieces that calls may use, or could before a suspend. */
 uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
@@ -66,21 +64,21 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
-/* The caller sets its `limit`. */
+/* The caller sets the team's `limit`. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
-/* A copy for calls that need this piece (alg_piece_of); ALG_PIECE_FIRST: with the short halves. */
+/* The team for calls that need this piece (alg_piece_of); ALG_PIECE_FIRST: with the short halves. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
-/* The host's address. */
+/* The control words' host address. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
-/* Makes CUDA calls, but never blocks: not in driver callbacks. NULL is allowed. This rank's kernels must have ended; a
- * peer's may run. reusable: all kernels ended well on every rank. Then the pool takes it if it is proven, not
+/* Makes CUDA calls, but never blocks: not for driver callbacks. NULL is allowed. This rank's kernels must have ended; a
+ * peer's may run. reusable: all kernels ended well on every rank. Then the pool takes the scratch if it is proven, not
  * suspended, not aborted and without error; else it is freed, on CUDA by alg_scratch_reap. Its memory lives until all
  * ranks of this process that mapped it have released it. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: frees what was released and not pooled, except what a living peer has mapped. Waits for every kernel of the
- * devices: none may wait forever. */
+ * devices, so none may wait forever. */
 void alg_scratch_reap(void);
 /* Memories that wait for alg_scratch_reap (relays', too), without those that it kept for peers. */
 uint32_t alg_scratch_retired(void);

@@ -82,17 +82,15 @@ static int cuda_priority(int ordinal)
     return highest;
 }
 
-/* ---- Arming */
-
-/* Copies from the host set the memory: copy engines make them, beside any kernels. A memset may be a kernel, for which
- * a full GPU has no place (docs/lab/proofs.md; test: transport.arming). */
+/* Copies from the host set the memory: copy engines make them, beside any kernels. A memset may be a kernel, which
+ * cannot start on a full GPU (docs/lab/proofs.md; test: transport.arming). */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {
     uint8_t zeros[FILL_BYTES], ones[FILL_BYTES];
 } g_fill __attribute__((aligned(FILL_ALIGNMENT)));
 static pthread_once_t g_fill_once = PTHREAD_ONCE_INIT;
 
-/* Unregistered, as after a device reset, it is only slower. */
+/* Unregistered memory, as after a device reset, is only slower. */
 static void prepare_fill(void)
 {
     memset(g_fill.ones, 0xff, sizeof g_fill.ones);

@@ -25,9 +25,9 @@ struct alg_scratch {
     uint64_t life;
     net_memory_t *memory[ALG_PIECES];                /* NULL: not made */
     net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL: self, or not opened */
-    net_range_t *range[ALG_MAX_RANKS];               /* of the pieces; NULL: one piece, or a peer of this process */
-    uint32_t grown;                                  /* bits, atomic: pieces that all ranks have */
-    void *arming[ALG_PIECES];                        /* NULL: not being armed */
+    net_range_t *range[ALG_MAX_RANKS]; /* addresses for the pieces; NULL: one piece, or a peer of this process */
+    uint32_t grown;                    /* bits, atomic: pieces that all ranks have */
+    void *arming[ALG_PIECES];          /* NULL: not being armed */
     uint8_t *own;
     alg_control_t *control;
     alg_team_t team;
@@ -55,10 +55,10 @@ struct alg_scratch_ops {
     bool (*dependent_launch)(int ordinal);
     /* The highest stream priority. NULL: none. */
     int (*priority)(int ordinal);
-    /* Existing pieces: alg_map_armed's spans become all-ones, the rest and `own` zero. */
+    /* Sets existing pieces: alg_map_armed's spans become all-ones, the rest and `own` zero. */
     int (*arm)(const alg_scratch_t *scratch);
-    /* The same for one piece, without waiting. `armed`: 1 done, 0 in progress, or an error. It sets *arming to NULL
-     * unless in progress, and always with `forget`. */
+    /* The same for one piece, without waiting. `armed` returns 1 (done), 0 (in progress) or an error. It sets *arming
+     * to NULL unless in progress, and always with `forget`. */
     int (*arm_piece)(const alg_scratch_t *scratch, uint32_t piece, void **arming);
     int (*armed)(const alg_scratch_t *scratch, void **arming, bool forget);
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);
@@ -71,13 +71,13 @@ extern const alg_scratch_ops_t alg_scratch_cuda;
 int alg_control_create_cuda(int ordinal, alg_control_t **host, alg_control_t **device);
 void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
-/* On `stream` of the current device; a cudaError_t. */
+/* Enqueues on `stream` of the current device. Returns a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* The current device's kernels are for sm_90 or newer: the driver's code from older PTX lacks the wait of
- * lane_begin. */
+/* Whether the current device's kernels are for sm_90 or newer: code that the driver makes from older PTX lacks the wait
+ * of lane_begin. */
 bool alg_probe_dependent(void);
 
-/* Now, or in alg_scratch_reap. */
+/* Frees now, or in alg_scratch_reap. */
 void alg_scratch_free(alg_scratch_t *scratch);
 void alg_pool_put(alg_scratch_t *scratch);
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank);

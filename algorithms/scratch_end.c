@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
+/* scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can use it.
  *
  * The driver's frees and unmaps wait for every kernel of the device, and a kernel may wait for a dead peer until an
  * abort, maybe by this thread. So on CUDA a list owns released scratches until alg_scratch_reap. Mappings are closed
- * first; transport keeps this rank's memory until peers have closed theirs.
- */
+ * first; transport keeps this rank's memory until peers have closed theirs. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scratch_pool.c - idle scratches for the next communicator of the same ranks: allocation and mapping are most of a
+/* scratch_pool.c - idle scratches for the next communicator of the same ranks: allocation and mapping are most of a
  * set-up. The pool, a list, newest first, owns them. Frees are slow, so they happen outside its lock.
  *
- * All ranks must choose the same scratch, so each offers its newest that fits (docs/lab/proofs.md). It stays reserved:
- * another set-up may begin.
- */
+ * All ranks must choose the same scratch, so each offers its newest that fits (docs/lab/proofs.md). An offered scratch
+ * stays reserved: another set-up may begin. */
 #define _GNU_SOURCE
 #include <string.h>
 

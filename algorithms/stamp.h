@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * stamp.h - a kernel of one thread that writes the GPU's clock into pinned memory, for captured calls: each replay
- * records a graph's events again.
- */
+/* stamp.h - a kernel of one thread that writes the GPU's clock into pinned memory, for captured calls: events do not
+ * serve, as each replay records a graph's events again. */
 #ifndef SHUNT_STAMP_H
 #define SHUNT_STAMP_H
 
@@ -13,7 +11,7 @@ extern "C" {
 #endif
 
 typedef struct alg_stamp {
-    uint64_t ns;   /* by the GPU's own clock */
+    uint64_t ns;   /* of the GPU's clock */
     uint64_t mark; /* written last: alg_stamp_mark */
 } alg_stamp_t;
 

@@ -12,10 +12,10 @@
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* Three and four ranks: as few blocks as suffice. Long calls use bulk copies, except all-reduces, for which NCCL's ring
- * is faster, and calls with a root. These use push while short (it loads the root's link n-1 times), then two-shot
- * until NCCL is faster, alone or in a group (selector/measured/roots-34-h200.csv). Two-shot all-reduces that do not fit
- * a half (of four ranks: 12 MB of floats) go in segments. */
+/* Rows of three and four ranks have as few blocks as suffice. Long calls use bulk copies, except all-reduces, for which
+ * NCCL's ring is faster, and calls with a root. Calls with a root use push while short (it loads the root's link n-1
+ * times), then two-shot until NCCL is faster, alone or in a group (selector/measured/roots-34-h200.csv). Two-shot
+ * all-reduces that do not fit a half (of four ranks: 12 MB of floats) go in segments. */
 #define SWEEP(ranks) "selector/measured/sweep-" #ranks "-h200.csv"
 #define ROW(collective, ranks, most, name, blocks, threads)                                  \
     {                                                                                        \
@@ -30,9 +30,9 @@
         ALG_##collective, "host", UINT64_MAX, "push", 1, 1, CPU \
     }
 
-/* Two ranks. Many small blocks are as fast as few large ones, which hold twice the registers. Beside matrix products
- * few blocks help, so each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and all-to-alls of
- * 16 MB: 3 to 6%); from about 20 MB on, 40 and 48 help there, too. */
+/* Rows of two ranks: many small blocks are as fast as few large ones, which hold twice the registers. Beside matrix
+ * products few blocks help, so each size has the fewest blocks that cost at most 3% alone (reduce-scatters of 12 MB and
+ * all-to-alls of 16 MB: 3 to 6%). From about 20 MB on, 40 and 48 blocks help there, too. */
 #define GRIDS "selector/measured/grids-2-h100.csv"
 #define SLIM "selector/measured/slim-2-h100.csv"
 #define SLIM_H200 "selector/measured/slim-2-h200.csv"
@@ -61,7 +61,7 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Calls with a root, two ranks. NCCL's long broadcasts and reduces of a group can share a kernel, Shunt's cannot. */
+/* Calls with a root of two ranks. NCCL's long broadcasts and reduces of a group can share a kernel, Shunt's cannot. */
 #define PUSH_TWO(collective, most)                                                    \
     {ALG_##collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
     {                                                                                 \

@@ -5,7 +5,7 @@
 
 #include "selector/selector.h"
 
-/* By size within a collective and class: the first row whose end reaches a size applies. */
+/* Rows of a collective and class rise in size. The first with to_bytes not below a size applies. */
 typedef struct sel_built_in {
     alg_collective_t collective;
     const char *class_name; /* as sel_topology_class, without multicast; "host": any ranks; "shm-4": any architecture */

@@ -32,7 +32,7 @@ typedef struct link_rate {
     double most; /* highest likely, for NCCL */
 } link_rate_t;
 
-/* Measured while all GPUs copied to all others. */
+/* The rate at which all GPUs copied to all others. */
 static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
 {
     const double rate = topology->measured.bytes_per_us;
@@ -47,8 +47,8 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Nothing was measured over PCIe: published or assumed rates (docs/lab/pcie.md). A CPU's host bridge is very slow for
- * stores to several GPUs at once. */
+/* Nothing was measured over PCIe; these rates are published or assumed (docs/lab/pcie.md). A CPU's host bridge is very
+ * slow for stores to several GPUs at once. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
@@ -67,13 +67,13 @@ static double rate_of_lane(const sel_topology_t *topology)
     return topology->arch >= 100 ? LANE_100 : LANE;
 }
 
-/* If unknown: as on HGX boards (data sheets). */
+/* NVLinks of a GPU if unknown: as on HGX boards (data sheets). */
 static double lanes_of_gpu(const sel_topology_t *topology)
 {
     return topology->arch >= 90 ? 18 : 12;
 }
 
-/* Part of the links' rate that this GPU's blocks reach: 64 reach all of it on sm_90. */
+/* Part of the links' rate that this GPU's blocks reach: 64 blocks reach all of it on sm_90. */
 static double part_of_blocks(const sel_topology_t *topology)
 {
     const uint32_t blocks = topology->multiprocessors;
@@ -163,7 +163,7 @@ typedef struct own_cost {
     load_t load;
     double more;   /* time above start_of */
     double part;   /* of the link's rate */
-    int crossings; /* one after the other */
+    int crossings; /* of the link, one after the other */
     bool blocks;   /* the buffer is divided among ranks, without padding */
 } own_cost_t;
 
@@ -182,8 +182,8 @@ typedef struct cost {
     nccl_cost_t nccl;
 } cost_t;
 
-/* Collectives but all-reduce: Shunt's costs are those of the similar all-reduce algorithm; NCCL's are fitted below its
- * times on 2 and 4 H200, 1 KB to 256 MB. */
+/* Except for all-reduce, Shunt's costs are those of the similar all-reduce algorithm; NCCL's are fitted below its times
+ * on 2 and 4 H200, 1 KB to 256 MB. */
 static const cost_t ALL_REDUCE = {
     .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
     .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
@@ -212,7 +212,8 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
 }
 
 /* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On three and four, messages
- * above 8 MB are slower than NCCL's if a rank has several (sweep-4-h200.csv); on more, none above 4 MB has run. */
+ * above 8 MB are slower than NCCL's if a rank has several (sweep-4-h200.csv); on more GPUs, no message above 4 MB has
+ * run. */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
     const bool four = topology->nranks <= 4;
@@ -221,8 +222,8 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
     return cost->crossings == 1 && bytes <= (four ? 8.0 : 4.0) * MIB;
 }
 
-/* Over PCIe: below the shortest published times of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
- * selector/measured/published-pcie.csv). 0: none published. */
+/* NCCL's start over PCIe, below the shortest published times of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
+ * selector/measured/published-pcie.csv). 0: none are published. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
@@ -241,21 +242,20 @@ static double nccl_time(const sel_topology_t *topology, alg_collective_t collect
     return (soon < full ? soon : full) + cost->crossings * delay_of(topology).nccl;
 }
 
-/* ---- The choice --------------------------------------------------------------------------- */
-
 uint64_t sel_cost_bound(uint32_t index)
 {
     const uint64_t octave = KIB << index / 2;
     return (index % 2 ? octave * 181 / 128 : octave) + 1; /* bands end at round sizes, as in a table */
 }
 
-/* From 1 MiB on, more blocks are clearly faster; messages need 64 from 128 KiB on, for both directions of a link. */
+/* From 1 MiB on, more blocks are clearly faster; messages need 64 blocks from 128 KiB on, for both directions of a
+ * link. */
 uint64_t sel_usual_few(alg_collective_t collective)
 {
     return collective == ALG_SEND_RECV ? 64 * KIB : MIB;
 }
 
-/* Few blocks leave room for the program's. */
+/* Few blocks leave multiprocessors to the program's kernels. */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_CPU)
@@ -265,7 +265,8 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t col
     return (sel_choice_t){.blocks = bytes <= sel_usual_few(collective) ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest algorithm, or `only`, if faster than *time. If calls may be forwarded, it must have run (has_run). */
+/* The fastest algorithm, or `only`, if it is faster than *time. If calls may be forwarded, it must have run
+ * (has_run). */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)

@@ -2,13 +2,12 @@
 /* cost_pinned.c - the predicted time of a collective through pinned memory: its start, its crossings, and a GPU's
  * writes and reads over its PCIe link. Shunt's times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring
  * through shared memory, below its times on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (same files, and
- * selector/measured/shm-nccl-4-h200.csv). A link that `shunt tune` has not measured counts as slow for Shunt and fast
- * for NCCL. If the GPUs also reach each other (memory.c), NCCL takes the better path. */
+ * selector/measured/shm-nccl-4-h200.csv). If the GPUs also reach each other (memory.c), NCCL takes the better path. */
 #include "selector/cost.h"
 
 #include <stddef.h>
 
-/* bytes per us, us */
+/* Rates in bytes per us; a time in us. */
 typedef struct pcie {
     double store, load, one_way;
 } pcie_t;

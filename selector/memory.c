@@ -8,7 +8,7 @@
 #include "selector/policy.h"
 #include "selector/topology/topology.h"
 
-/* ALG_MEMORY_COUNT: SHUNT_ALGO does not decide. */
+/* Returns ALG_MEMORY_COUNT if SHUNT_ALGO does not decide. */
 static alg_memory_t asked_memory(const sel_plan_t *plan)
 {
     policy_t policy;
@@ -26,7 +26,7 @@ static alg_memory_t asked_memory(const sel_plan_t *plan)
     return ALG_MEMORY_COUNT;
 }
 
-/* ALG_MEMORY_COUNT: `shunt tune` wrote no rows. */
+/* Returns ALG_MEMORY_COUNT if `shunt tune` wrote no rows. */
 static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *pinned)
 {
     char peer_class[SEL_CLASS_BYTES], pinned_class[SEL_CLASS_BYTES];

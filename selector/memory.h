@@ -5,8 +5,8 @@
 
 #include "selector/selector.h"
 
-/* Whether the tuned table applies. The loader refuses another machine's; this also refuses one if the ranks' GPUs
- * differ in kind. */
+/* Whether the tuned table applies. The loader refuses another machine's table; this function also refuses one if the
+ * ranks' GPUs differ in kind. */
 bool sel_tuned_is_ours(const sel_plan_t *plan);
 
 #endif

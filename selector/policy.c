@@ -62,7 +62,7 @@ static bool in_scope(const reader_t *r, const alg_algorithm_t *algorithm)
     return r->scope >> algorithm->collective & 1;
 }
 
-/* As bits of alg_registry; 0: none. */
+/* Bits, by index in alg_registry; 0: none. */
 static uint64_t find_algorithms(const reader_t *r, size_t length)
 {
     uint64_t found = 0;

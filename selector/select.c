@@ -9,7 +9,7 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* From the band that contains `bytes` on. None: no algorithm, or the scratch is too small for any. */
+/* A collective's bands from that of `bytes` on; none if it has no algorithm, or the scratch is too small. */
 typedef struct bands {
     const sel_band_t *first, *end;
 } bands_t;
@@ -28,9 +28,9 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
     return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
-/* The rule of the message's band. If the message does not fit its algorithm (one-shot and two-shot need a quarter more
- * room for integers), that of the next larger band with another one. NULL: neither fits, or the real NCCL gets the
- * size. */
+/* The rule of the call's band. If the call does not fit the rule's algorithm (one-shot and two-shot need a quarter more
+ * room for integers), the rule of the next larger band with another algorithm. NULL: neither fits, or the real NCCL
+ * gets the size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -44,7 +44,7 @@ static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, u
     return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
-/* For plans that never forward: the first that fits. The registry lists those for short messages first. */
+/* For plans that never forward: the first algorithm that fits. The registry lists those for short calls first. */
 static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {
@@ -61,7 +61,7 @@ static sel_choice_t forward(sel_reason_t reason)
     return (sel_choice_t){.reason = reason};
 }
 
-/* The row's blocks, within the user's limit. */
+/* Lowers blocks to the user's limit, and by `shape`. */
 static uint32_t shaped(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint64_t bytes,
                        uint32_t *threads)
 {

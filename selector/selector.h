@@ -15,7 +15,7 @@ extern "C" {
  * words, and the width sets the arithmetic per byte. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
-/* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
+/* Kinds are f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
 uint32_t sel_kind(alg_type_t type);
 
 /* In this folder a call's size is that of a rank's larger buffer: count * size of the type * alg_collective_blocks. */
@@ -62,7 +62,7 @@ typedef struct sel_settings {
     sel_tuned_t tuned;             /* SHUNT_TABLE, or the cache folder's */
 } sel_settings_t;
 
-/* algorithm NULL: the real NCCL */
+/* `algorithm` NULL: the real NCCL. */
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
     uint16_t blocks; /* at most; `shape` may lower both */
@@ -75,7 +75,7 @@ enum { SEL_BANDS = 1152, SEL_RULES = 544 };
 
 /* A range of sizes with the same rules. */
 typedef struct sel_band {
-    uint64_t from_bytes;         /* up to the next band */
+    uint64_t from_bytes;         /* the band ends where the next begins */
     uint16_t rule_of[SEL_KINDS]; /* by kind of type: index of sel_plan_t.rule */
 } sel_band_t;
 
@@ -121,20 +121,20 @@ typedef struct sel_query {
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Settings must be checked before. The same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
-/* For a plan of ALG_MEMORY_PEER: whether pinned memory is faster for the communicator. Only over PCIe. */
+/* For a plan of ALG_MEMORY_PEER: whether pinned memory is faster for the communicator; true only over PCIe. */
 bool sel_plan_prefers_pinned(const sel_plan_t *plan);
 typedef enum sel_measurement {
     SEL_NOT_MEASURED,
-    SEL_MEASURED_OTHER,   /* with another NCCL */
-    SEL_MEASURED_EARLIER, /* with this NCCL, later with another */
+    SEL_MEASURED_OTHER,   /* measured with another NCCL */
+    SEL_MEASURED_EARLIER, /* measured with this NCCL, later with another */
     SEL_MEASURED
 } sel_measurement_t;
 sel_measurement_t sel_plan_measurement(const sel_plan_t *plan);
 /* Whether the plan takes any call, or SHUNT_ALGO is set. If not, the set-up declines. */
 bool sel_plan_serves(const sel_plan_t *plan);
-/* Rows in order of size; false past the end. */
+/* Gets row `index`, in order of size; false past the last. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
-/* For an algorithm without a measured grid; the result's `algorithm` is NULL. */
+/* The grid of an algorithm without a measured one; the result's `algorithm` is NULL. */
 uint64_t sel_usual_few(alg_collective_t collective); /* size up to which the grid has few blocks */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* Pure, no allocation, tens of ns. */

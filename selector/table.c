@@ -19,8 +19,6 @@
  * measured: above this size only a tuned table or SHUNT_ALGO selects Shunt. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
-/* ---- Sources of rules ----------------------------------------------------------------- */
-
 typedef struct sources {
     const sel_plan_t *plan;
     policy_t policy;
@@ -149,7 +147,7 @@ sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
     return SEL_NOT_MEASURED;
 }
 
-/* A row for Shunt measured with another NCCL applies only where the model also predicts a lead. */
+/* A row that selects Shunt and was measured with another NCCL applies only where the model also predicts a lead. */
 static bool holds(const sources_t *sources, const sel_tuned_row_t *row, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -321,8 +319,8 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
 /* Tuned rows belong to one collective; the other cuts may occur in each. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
-/* Policy items without a grid, and the model, give one rule per algorithm (at most 32 of one memory) and usual grid;
- * two more: no algorithm, excluded ones. */
+/* Policy items without a grid, and the model, add one rule per algorithm (at most 32 of one memory) and usual grid. Two
+ * more are for no algorithm and excluded ones. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
                    SEL_RULES,
                "a plan may have more rules");
@@ -343,7 +341,7 @@ static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
     return (uint16_t)plan->rules++;
 }
 
-/* The ends of a message may use different types for its bytes, but must choose alike. */
+/* Sender and receiver may use different types for a message's bytes, but must choose alike. */
 static uint32_t kind_asked(alg_collective_t collective, uint32_t kind)
 {
     return collective == ALG_SEND_RECV ? sel_kind(ALG_UINT8) : kind;
@@ -411,7 +409,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     find_measured(plan);
     const sel_measurement_t measurement = sel_plan_measurement(plan);
     sources_t sources = {.plan = plan, .old = measurement == SEL_MEASURED_OTHER || measurement == SEL_MEASURED_EARLIER};
-    /* The policy may be another rank's: one that does not parse counts as empty on every rank. */
+    /* The policy may be another rank's: a policy that does not parse counts as empty on every rank. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;

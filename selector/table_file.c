@@ -13,7 +13,7 @@ static const char OLD_COLUMNS[] = "collective,ranks,class,mode,types,from,to,alg
 
 static const char *const KINDS[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
 
-/* Not ended by a NUL. */
+/* A slice of the text, without NUL. */
 typedef struct piece {
     const char *at;
     size_t bytes;
@@ -103,7 +103,7 @@ static bool read_class(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->class_name, sizeof row->class_name);
 }
 
-/* A row without kinds is skipped. */
+/* "eager" leaves the row without kinds; sel_file_next skips it. */
 static bool read_mode(piece_t piece, sel_file_row_t *row)
 {
     const bool eager = equals(piece, "eager");
@@ -214,7 +214,7 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
     return true;
 }
 
-/* Read as thousandths: without rounding, independent of the locale. */
+/* Figures are read as thousandths: without rounding, independent of the locale. */
 typedef struct figure {
     uint32_t least, most, step;
     const char *after, *expected;
@@ -259,7 +259,7 @@ static bool in_range(uint64_t number, const figure_t *figure)
     return number >= figure->least && number <= figure->most && number % figure->step == 0;
 }
 
-/* Missing in older tables. */
+/* Older tables lack it. */
 static const char OVER[] = ", over ";
 
 static bool read_over(piece_t rest, uint32_t *link)

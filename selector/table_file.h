@@ -14,7 +14,7 @@
  *   # link: the rate at which all GPUs of the machine copied to each other, and the kind of link (older tables: none)
  *   # host: the rates at which they stored to pinned memory and loaded from it, and the kind of link
  *   # measured: a class that has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the CPU
- *     device); one line per version with which the class was measured. The rows are of the last.
+ *     device); one line per version with which the class was measured. Its rows are of the last version.
  *
  * collective is a name of alg_collective_name; types are "any", or kinds of selector.h joined by '+'; from and to are
  * bytes of a rank's larger buffer, both inclusive, and an empty `to` means no limit; algorithm is a name, not checked
@@ -58,10 +58,9 @@ typedef struct sel_file_row {
 
 /* Name of a note beside the tables that makes `shunt run` measure: fingerprint, ranks, host name. */
 #define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
-/* Its line: the class, NCCL's version, NCCL's path (CPU device: 0 and "-"). */
+/* The note's line: the class, NCCL's version, NCCL's path (CPU device: 0 and "-"). */
 #define SEL_NOTE_LINE "%s %u %s\n"
 
-/* A measured class, and NCCL's version. */
 typedef struct sel_file_measured {
     char class_name[SEL_CLASS_BYTES];
     uint32_t nccl;
@@ -75,7 +74,7 @@ typedef struct sel_file {
     uint64_t machine;
     sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_pinned_measured_t pinned;
-    uint32_t measured; /* entries in `of`; valid likewise */
+    uint32_t measured; /* entries in `of`; valid at the end of the file */
     sel_file_measured_t of[SEL_FILE_CLASSES];
 } sel_file_t;
 
@@ -89,8 +88,8 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* Write the first two lines, the link's, the host's, a class's and a row's. The link's and the host's are empty if not
- * measured or out of the reader's range. */
+/* These write the first two lines, or the link's, the host's, a class's or a row's line. Those of link and host are
+ * empty if not measured or out of the reader's range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_pinned(const sel_pinned_measured_t *pinned, char text[SEL_FILE_LINE_BYTES]);

@@ -17,7 +17,7 @@
 enum { PAGE_BYTES = 4096 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER;
-static net_memory_t own; /* of process `pid` */
+static net_memory_t own; /* the page that process own.pid made */
 static net_bell_t own_place;
 
 /* Called with the lock held. */

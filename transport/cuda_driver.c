@@ -15,7 +15,7 @@
 typedef struct entry {
     size_t offset;
     const char *name;
-    int version; /* first CUDA with this form; above ALL_HAVE it may be missing */
+    int version; /* first CUDA with this form; above ALL_HAVE a driver may lack it */
 } entry_t;
 
 enum { OLDEST = 11020, ALL_HAVE = 12000 };
@@ -60,8 +60,8 @@ static void *look_up(const entry_t *entry)
     return NULL;
 }
 #else
-/* These runtimes request functions of their own version, which an older driver refuses; the plain name is the first
- * form. Never closed: the runtime keeps the library loaded. */
+/* These runtimes request functions of their own version, which an older driver refuses; a plain name has the first
+ * form. The library is never closed: the runtime keeps it loaded. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

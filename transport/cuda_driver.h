@@ -30,7 +30,8 @@ typedef struct net_driver {
     CUresult (*stream_wait)(CUstream stream, CUevent event, unsigned flags);
     CUresult (*event_record)(CUevent event, CUstream stream);
     CUresult (*launch)(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra);
-    /* Of a stream; of NULL: the current one. NULL before CUDA 12.5, whose types older headers lack. */
+    /* Gets a stream's green context; of stream NULL: the current one. NULL before CUDA 12.5, whose types older headers
+     * lack. */
     CUresult (*stream_green)(void *stream, void **green);
 } net_driver_t;
 

@@ -20,7 +20,7 @@ typedef struct mark {
     uint64_t life;
 } mark_t;
 
-/* not a net_lock_t: a fork would wait for this lock's driver calls. A forked child makes none */
+/* Not a net_lock_t: a fork would wait for driver calls under it. A forked child makes no such calls. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark_t marks[DEVICES];
 
@@ -36,7 +36,8 @@ static bool stands(const mark_t *mark)
     if (!mark->at || !mark->number)
         return mark->at != NULL;
     const CUresult result = ask_number(mark->at, &number);
-    return result == CUDA_SUCCESS ? number == mark->number : result == CUDA_ERROR_NOT_PERMITTED; /* inside a callback */
+    return result == CUDA_SUCCESS ? number == mark->number
+                                  : result == CUDA_ERROR_NOT_PERMITTED; /* refused inside a callback */
 }
 
 static void renew(mark_t *mark)
@@ -48,7 +49,7 @@ static void renew(mark_t *mark)
         mark->number = 0;
 }
 
-/* False: unknown now. */
+/* False: the life is not known now. */
 static bool ask_life(int device, uint64_t *life)
 {
     net_scope_t scope;

@@ -12,7 +12,7 @@
 
 enum { SEATS = 16 };
 
-/* Taken once `pid` is set: a guest that dies before writing the rest counts by its pid. */
+/* Occupied once `pid` is set: if a guest dies before it writes the rest, its pid alone identifies it. */
 typedef struct seat {
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
@@ -37,7 +37,7 @@ int net_guests_open(net_guest_book_t *book, net_shared_place_t *place)
     return 0;
 }
 
-/* A guest opens the owner's /proc/<pid>, so without a namespace its seat counts as in the owner's. */
+/* A guest opens the owner's /proc/<pid>, so a seat without a namespace counts as in the owner's. */
 static bool is_taken(seat_t *seat, uint32_t pid_namespace)
 {
     int64_t pid = atomic_load(&seat->pid);

@@ -133,7 +133,7 @@ static int check_peer(int fd, const net_offer_t *peer)
     return 0;
 }
 
-/* Closes `fd`. */
+/* Closes `fd`, also on failure. */
 static int map_peer(int fd, const net_offer_t *peer, net_mapping_t *mapping)
 {
     int error = check_peer(fd, peer);

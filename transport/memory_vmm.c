@@ -11,9 +11,9 @@
 #include "transport/cuda_driver.h"
 #include "transport/memory.h"
 
-/* One thread at a time: on 4 H200 (driver 580.159.04) cuMemUnmap crashed while other threads of the process made such
- * calls (`gpu_comms -k many`, threads). After MOST_NS a thread goes on without the turn: an unmapping may wait for
- * kernels that need a call of a waiting thread, and in a forked child no thread gives the lock back. */
+/* One thread at a time makes cuMem* calls: on 4 H200 (driver 580.159.04) cuMemUnmap crashed while other threads of the
+ * process made such calls (`gpu_comms -k many`, threads). After MOST_NS a thread goes on without the turn: an unmapping
+ * may wait for kernels that need a call of a waiting thread, and in a forked child no thread gives the lock back. */
 static const uint64_t MOST_NS = 1000000000;
 enum { NAP_NS = 50000 };
 static pthread_mutex_t g_turn = PTHREAD_MUTEX_INITIALIZER;

@@ -179,7 +179,7 @@ static bool fits(const net_range_t *range, size_t offset, size_t bytes)
     return offset <= range->bytes && bytes <= range->bytes - offset;
 }
 
-/* Copied before the checks: it may be in shared memory. */
+/* Copies the offer before the checks: `bytes` may be shared memory, which a peer changes. */
 static int read_offer(net_memory_kind_t kind, const uint8_t bytes[NET_OFFER_BYTES], net_offer_t *offer)
 {
     memcpy(offer, bytes, sizeof *offer);

@@ -23,7 +23,7 @@ struct net_rendezvous {
     uint32_t nranks;
     bool unlinked;
     pid_t pid;    /* a forked child must not post or leave */
-    char *reason; /* to reason_copy, which net_reason fills through a const handle */
+    char *reason; /* reason_copy, which net_reason fills through a const handle */
     char reason_copy[SEGMENT_REASON_BYTES];
 };
 
@@ -34,7 +34,8 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Called with the segment locked. The slot is complete before it counts, so its joiner's life can be checked. */
+/* Called with the segment locked. The slot is complete before `joined` counts it, so others can check whether its
+ * joiner lives. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);

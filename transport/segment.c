@@ -96,7 +96,7 @@ static int check_owner(const struct stat *info)
     return 0;
 }
 
-/* New, or its creator died early: relevant bytes are zero. */
+/* The segment is new, or its creator died early: relevant bytes are zero. */
 static int fill(net_segment_t *segment)
 {
     if (getrandom(&segment->place, sizeof segment->place, 0) != (ssize_t)sizeof segment->place)
@@ -244,7 +244,7 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* Restores owner's rights that a umask removed; true if the owner has them. By descriptor: the name may be another
+/* Restores the owner's rights that a umask removed; true if the owner has them. By descriptor: the name may be another
  * file's by now. O_PATH descriptors change rights through /proc. */
 static bool give_rights(int fd)
 {
@@ -256,7 +256,7 @@ static bool give_rights(int fd)
     return (info.st_mode & 0600) == 0600 || fchmod(fd, 0600) == 0 || (errno == EBADF && chmod(path, 0600) == 0);
 }
 
-/* For a file that cannot be opened without these rights. */
+/* By name, for a file that cannot be opened without these rights. */
 static bool give_rights_to(const char *name)
 {
     char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
@@ -368,7 +368,7 @@ void net_segment_release(net_named_t *named, bool own)
     named->life = -1;
 }
 
-/* A locked segment is in use. */
+/* Keeps a locked segment: it is in use. */
 static void sweep_one(const char *name)
 {
     struct stat info;

@@ -28,7 +28,7 @@ bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
  * A descriptor that is kept or written to must not be 0 to 2, which the program owns and may have closed. */
-/* Moves to a number of at least 3, close-on-exec. -1 with errno on failure, or if `made` is negative. */
+/* Moves `made` to a number of at least 3, close-on-exec. -1 with errno on failure, or if `made` is negative. */
 int net_descriptor(int made);
 /* Redirects later writes to /dev/null. Async-signal-safe. */
 void net_mute(int descriptor);
@@ -127,7 +127,7 @@ int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, 
  * bytes), with the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
-/* Whether this joiner decided it. */
+/* Whether this joiner set the verdict. */
 bool net_decided(const net_rendezvous_t *rendezvous);
 /* Reason of a decline, else ""; printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
@@ -168,7 +168,7 @@ typedef enum net_memory_kind {
     NET_MEMORY_SHARED = 0,
     NET_MEMORY_CUDA_IPC = 1, /* cudaMalloc, rounded up to 2 MiB (memory_cuda.c) */
     NET_MEMORY_CUDA_VMM = 2,
-    NET_MEMORY_PINNED = 3, /* also for kernels, at the same addresses */
+    NET_MEMORY_PINNED = 3, /* shared memory, for kernels at the same addresses */
     /* Where /proc/<pid>/fd cannot be opened, descriptors are sent: */
     NET_MEMORY_SHARED_SENT = 4,
     NET_MEMORY_PINNED_SENT = 5
@@ -209,8 +209,8 @@ void net_memory_destroy(net_memory_t *memory);
 /* For VMM memory that no kernel of this process will use: freed when the last rank closes it. The driver waits for no
  * other kernel (measured on H200). */
 void net_memory_drop(net_memory_t *memory);
-/* Frees parked memory. Waits for every kernel of its device, perhaps of others that reach it. Memory stays parked while
- * a living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */
+/* Frees parked memory. Waits for every kernel of its device, perhaps also of other devices that reach it. Memory stays
+ * parked while a living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */
 void net_memory_reap(void);
 /* Number of parked memories that no reap has tried to free. */
 uint32_t net_memory_parked(void);
@@ -225,8 +225,8 @@ typedef struct net_scope {
 } net_scope_t;
 int net_scope_enter(net_scope_t *scope, int device);
 void net_scope_leave(net_scope_t *scope);
-/* The same in about 20 ns if the primary context is current. Keeps the capture mode, and a green context of the device,
- * which owns stream NULL. Returns a cudaError_t; 0 without CUDA. */
+/* Like net_scope_enter, in about 20 ns if the primary context is current. Keeps the capture mode, and a green context
+ * of the device, which owns stream NULL. Returns a cudaError_t; 0 without CUDA. */
 typedef struct net_visit {
     void *context;
     bool changed;

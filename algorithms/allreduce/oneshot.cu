@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * oneshot.cu - all-reduce, one-shot push (docs/kernels.md).
+/* oneshot.cu - all-reduce, one-shot push (docs/kernels.md).
  *
  * Data path: input -> this rank's slot at every peer -> each rank adds all inputs in rank order -> output. In place is
- * safe: at each position a lane sends before it stores.
- */
+ * safe: at each position a lane sends before it stores. */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
 
@@ -21,13 +19,12 @@ struct oneshot {
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
 
         r.keep(first);
-        /* All above needs kernel arguments alone, so it may overlap the previous kernel. */
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         /* Most lanes have only this vector. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
-        /* This rank left an earlier call early. A peer may still be in it. */
+        /* This rank gave up an earlier call. A peer may still be in it. */
         if (epoch_stopped(epoch))
             return;
         s.move(turns_at(call.turns, epoch));

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * staged.cu - all-reduce, two-shot push through staging chunks, for messages too large for the halves.
+/* staged.cu - all-reduce, two-shot push through staging chunks, for buffers too large for the halves.
  *
  * Data path: chunk of input slice o -> scatter staging at rank o -> flag -> rank o adds in rank order -> output, and
  * gather staging at every peer -> flag -> output. Data is raw, so nothing is re-armed.
  *
- * A channel is an independent share of the message, served by one warp. Ranks agree on channels, not on warps; a warp
- * serves channels in increasing order, against deadlock. Staging holds one chunk per channel and peer. It needs no
- * credit, and calls may follow each other with any grids (docs/lab/proofs.md).
+ * A channel is an independent share of the buffer, served by one warp. Ranks agree on the number of channels, not of
+ * warps. A warp serves its channels in increasing order, against deadlock. Staging holds one chunk per channel and
+ * peer. It needs no credit, and calls may follow each other with any grids (docs/lab/proofs.md).
  *
- * A flag is 8 bytes, never cleared: the call's number above the chunk's. It counts as raised up to two calls ahead of
- * the awaited number: peers may be in the next call, and numbers wrap.
- */
+ * A flag is 8 bytes, never cleared: the call's number in the high bits, the chunk's in the low ones. A reader accepts
+ * numbers up to two calls ahead of the awaited one: peers may be in the next call, and numbers wrap. */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -19,11 +17,11 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp; 1024 channels fit two ranks' staging */
-    STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer messages get larger chunks */
+    STAGED_MOST_ROWS = 24,     /* most of a chunk (12 KiB a warp): 1024 channels of two ranks fit staging */
+    STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer buffers get larger chunks */
 };
 
-/* Vectors are counted in 32 bits, and positions added. */
+/* Sums of positions, in vectors, must fit 32 bits. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
 /* A row: a vector of every lane of a channel. */
@@ -40,7 +38,7 @@ LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t la
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
 }
 
-/* As few chunks as staging allows, all of one size. */
+/* Cuts slices into as few equal chunks as staging allows. */
 LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
                                        uint32_t lanes)
 {
@@ -60,13 +58,13 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
 typedef struct span {
-    uint32_t first; /* in the buffers; the next row is `lanes` vectors further */
+    uint32_t first; /* first vector in the buffers; the next row is `lanes` further */
     uint32_t rows;
 } span_t;
 
 struct channel {
     uint32_t index, lane, lanes;
-    uint32_t vectors; /* of the message */
+    uint32_t vectors; /* of the buffer */
     staged_plan_t plan;
 
     LANE_FN uint8_t *flag(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
@@ -259,7 +257,7 @@ struct staged {
     }
 };
 
-/* 64 registers, for two blocks a multiprocessor, are faster beside matrix products
+/* With 64 registers two blocks fit a multiprocessor, which is faster beside matrix products
  * (docs/lab/results/few-blocks-2-h200.csv). Kernels of more ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * twoshot.cu - all-reduce, two-shot push (docs/kernels.md).
+/* twoshot.cu - all-reduce, two-shot push (docs/kernels.md).
  *
  * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in rank order -> output, and rank o's
  * gather slot at every peer -> output. In place is safe: at each position a lane sends before it stores.
  *
- * Slice 0 is never empty, so even in the shortest message every rank hears from all, if only through rank 0
- * (algorithm.h).
- */
+ * Slice 0 is never empty, so even with the shortest buffer every rank hears from all, if only through rank 0
+ * (algorithm.h). */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
 

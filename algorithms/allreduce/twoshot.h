@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * twoshot.h - a lane's part of a two-shot all-reduce: it sends slices to their owners, and takes results from them.
- * nodes/exchange.cu exchanges with other nodes in between.
- */
+/* twoshot.h - a lane's part of a two-shot all-reduce: it sends slices to their owners, and takes results from them.
+ * nodes/exchange.cu exchanges with other nodes in between. */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H
 
@@ -14,15 +12,15 @@ LANE_HOST_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
     return (vectors + nranks - 1) / nranks;
 }
 
-/* Most bytes of a message in a half. */
+/* Most bytes of a buffer that fit a half. */
 static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_type_t type)
 {
-    const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* bytes for one vector of a slice */
+    const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4;
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k counts vectors from the lane's first one in a slice. reduce and take handle ROWS vectors, `stride` apart, and need
- * first + k < slice. */
+/* k is an offset in vectors from the lane's first one in a slice. reduce and take handle ROWS vectors, `stride` apart,
+ * and need first + k < slice. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
@@ -30,7 +28,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     R r;
     slots_t s; /* two sets: scatter, gather */
     uint32_t vectors, slice, first;
-    uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after this one */
+    uint32_t at[N]; /* [i]: the lane's first vector in the slice of the i-th rank after this one */
 
     LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
     {

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by bulk copies (bulk.h).
+/* bulk_add.cu - all-reduce and reduce-scatter of long buffers with few blocks, by bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage, where warps add ->
  * output. No deadlock: move.h.
  *
- * Two ranks exchange inputs to all-reduce. More ranks reduce-scatter into slices of the output, which a second kernel
- * gathers. All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless order
- * does not matter (reduce.h).
- */
+ * To all-reduce, two ranks exchange inputs. More ranks reduce-scatter into slices of the output, and a second kernel
+ * gathers these. All ranks get the same bits: a rank adds exactly what it sends (bulk_multiplied), in rank order unless
+ * order does not matter (reduce.h). */
 #include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
 
@@ -65,12 +63,12 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Adds a stage's chunks, in the first one's place. Groups of warps take stages in turn. */
+/* Adds a stage's chunks into the first chunk. Groups of warps serve stages in turn. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     const R &r;
-    buffer_t input; /* this rank's */
+    buffer_t input;
     walk w;
     bulk_at_t at;
     uint32_t thread;
@@ -108,7 +106,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
                 vec16_t x[N - 1];
                 LANE_UNROLL
                 for (uint32_t place = 0; place < N - 1; place++) {
-                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* surplus loads repeat the last: no branch */
+                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* surplus loads repeat the last one */
                     x[place] = bulk_vector(*j.in, at, (place < last ? place : last) * j.unit + i * VEC);
                 }
                 bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, own(g, i)));
@@ -133,8 +131,8 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
         return make_vector(v);
     }
 
-    /* In place, an all-reduce of two ranks overwrites what it sends. So an adder waits until the chunk is sent (one
-     * piece: BULK_SENT counts chunks). No deadlock: the sender waits only for credit, which lower chunks give. */
+    /* In place, an all-reduce of two ranks overwrites its input. So the adder waits until the chunk is sent (BULK_SENT;
+     * a chunk is one piece). No deadlock: the sender waits only for credit, and that only for lower chunks. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
@@ -150,7 +148,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* Copies that the sender leaves in flight behind its newest. More ranks have shorter pieces. */
+/* Copies that the sender leaves in flight besides its newest. With more ranks, pieces are shorter. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -179,7 +177,7 @@ struct bulk_add {
         lane_begin((uintptr_t)team.own | j.plan.chunks | r.held(), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        epoch_leave(lane, team); /* its lane_sync also publishes bulk_init's barriers */
+        epoch_leave(lane, team);
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);
@@ -227,7 +225,8 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* ALG_PREMUL_SUM takes the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may differ. */
+/* ALG_PREMUL_SUM uses the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may use different
+ * kernels. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -235,7 +234,7 @@ struct bulk_reducer {
     static constexpr part_bytes_t PART_BYTES = NULL;
 #endif
 
-#ifndef ALG_ONE_TYPE /* a file of kernels alone (dispatch.h) */
+#ifndef ALG_ONE_TYPE /* else the file has kernels alone (dispatch.h) */
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);
@@ -254,7 +253,7 @@ struct bulk_reducer {
         });
     }
 
-    /* Slices are whole lines; the last may be short or empty. */
+    /* Slices are multiples of BULK_LINE; the last may be shorter or empty. */
     static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;

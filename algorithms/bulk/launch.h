@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * launch.h - launches kernels whose blocks hold two rings of stages in shared memory. Their algorithm also has:
+/* launch.h - launches kernels whose blocks hold two rings of stages in shared memory. A kernel's algorithm also has:
  *   WHOLE_THREADS   threads of a block if buffers are whole
  *   DEPTH           stages of a ring
  *   IN_CHUNKS       longest chunks that a stage of the second ring holds
- *   PARTS           most parts of the first ring's stages (bulk_make)
- */
+ *   PARTS           most parts of the first ring's stages (bulk_make) */
 #ifndef SHUNT_BULK_LAUNCH_H
 #define SHUNT_BULK_LAUNCH_H
 
 #include "algorithms/bulk/walk.h"
 #include "algorithms/device/launch.h"
 
-/* Threads of the largest block on a GPU, for host code, whose BULK_WARPS differs. */
+/* Threads of the largest block on a GPU; host code has another BULK_WARPS. */
 enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 
 #ifdef __CUDACC__
@@ -20,7 +18,7 @@ enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 /* Bytes of shared memory that every GPU has for a block. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* Shared memory of a block on the current device: 99 to 227 KiB. A cudaError_t. */
+/* Gets a block's shared memory on the current device, 99 to 227 KiB. Returns a cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;
@@ -47,7 +45,6 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
                                     all < (uint32_t)most ? all : (uint32_t)most, stream);
 }
 
-/* A cudaError_t. */
 template <class P> static int bulk_preload(kernel_t<P> kernel)
 {
     int most = 0;
@@ -80,10 +77,10 @@ static inline bool bulk_is_whole(const kernel_call_t &call)
     return ((uintptr_t)call.input | (uintptr_t)call.output | (blocks ? call.stride : 0)) % VEC == 0;
 }
 
-/* Least blocks for buffers that are not whole in this sense (docs/lab/beside.md). */
+/* Least blocks if not bulk_is_whole (docs/lab/beside.md). */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* At most a block per KiB of a rank's data; chunks have 2 KiB or more. */
+/* Allows a block per KiB of a rank's data, since chunks have 2 KiB or more. */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
     const uint64_t most = rank_bytes / 1024 + 1;
@@ -97,7 +94,7 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 
-/* Most bytes of a rank's data: a ring that is not full must hold them all. */
+/* Most bytes of a rank's data: a ring shorter than BULK_FULL_RING must hold them all. */
 static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 {
     const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * move.h - all-gather and all-to-all of long messages with few blocks, by bulk copies (bulk.h).
+/* move.h - all-gather and all-to-all of long buffers with few blocks, by bulk copies (bulk.h).
  *
- * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output. A
- * multiprocessor stores faster this way than by plain stores (docs/lab/beside.md).
+ * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag -> stage -> output.
  *
- * The block that takes a chunk sends it to the peers, and receives theirs of the same number. Each ordered pair of
- * ranks has a ring of slots (walk.h), in whose first round ENTRY replaces CREDIT.
+ * The block that takes a chunk sends it to the peers, and receives the peers' chunks of the same number. Each ordered
+ * pair of ranks has a ring of slots (walk.h). In the ring's first round ENTRY replaces CREDIT.
  *
- * No deadlock: blocks serve chunks in order, and a chunk waits only for lower ones. Staged uses the same staging;
- * either may follow the other (docs/lab/proofs.md). A broken wait ends one role; the others poll, and end, too.
- */
+ * No deadlock: blocks serve chunks in order, and a chunk waits only for lower ones. The staged algorithm uses the same
+ * staging; either may follow the other (docs/lab/proofs.md). A broken wait ends every role at its next lane_stop. */
 #ifndef SHUNT_BULK_MOVE_H
 #define SHUNT_BULK_MOVE_H
 

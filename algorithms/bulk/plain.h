@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * plain.h - the shifter and the keeper for buffers that are not whole (input.h).
+/* plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
  * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
  * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds. The keeper stores
- * granules, and a chunk's ends in bytes.
- */
+ * granules, and a chunk's ends by bytes. */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
 
-/* A stage falls to one group, which waits for each of its fillings: parity tells only neighbours apart. */
+/* One group of warps serves a stage, and waits for each of its fillings: a barrier's parity distinguishes only
+ * consecutive ones. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
-/* Threads of a group. */
 LANE_FN uint32_t bulk_threads()
 {
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and places a multiple of 16 further. The
- * shift is a template constant: found for each vector, it took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for offset `byte` and for offsets a multiple of 16
+ * further. A shift computed for each vector took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -94,7 +92,7 @@ struct bulk_as_it_is {
     }
 };
 
-/* By a whole warp. Reads a batch before storing it: a vector's new place overlaps its neighbour's old one. */
+/* Warp-wide. Reads a batch before storing it: a vector's new position overlaps its neighbour's old one. */
 template <class MAKE>
 LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
                         const MAKE &make_vector)
@@ -119,7 +117,7 @@ LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gr
     });
 }
 
-/* The vectors, at most three, that no bulk copy brings. begin: the chunk's offset in its buffer. */
+/* Loads the vectors, at most three, that no bulk copy brings. begin: the chunk's offset in its buffer. */
 template <class MAKE>
 LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, const buffer_t &block,
                        uint64_t begin, uint32_t bytes, uint32_t lane, const MAKE &make_vector)
@@ -131,7 +129,7 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Shifts chunks through make_vector, and copies this rank's block to the output. Warps take stages in turn. */
+/* Shifts chunks through make_vector, and copies this rank's block to the output. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -197,7 +195,7 @@ LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint
         bulk_release(r, at);
 }
 
-/* Groups of warps take stages in turn. SUM: see bulk_keeper. */
+/* SUM: see bulk_keeper. */
 template <bool SUM> struct bulk_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -238,8 +236,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* A stage is filled in its turn, after its group's release. So chunks `depth` stages back are stored, by both
-         * groups. */
+        /* A stage is filled again only after its group has released it. So both groups have stored the chunks `depth`
+         * stages back. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.list.tell(BULK_KEPT, w.n - behind);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * roles.h - the roles of a block's warps (bulk.h), in the order in which a chunk passes them. Each walks the block's
- * chunks by itself.
+/* roles.h - the roles of a block's warps (bulk.h), in the order in which a chunk passes them. Each role walks the
+ * block's chunks by itself.
  *
  *   role            waits for              work                                           tells (walk.h)
  *   lister          KEPT ANNOUNCED stage   fetches the next chunk's number                TAKEN ENTRY LISTED
@@ -13,20 +12,19 @@
  *   data watcher    DATA                   polls all peers                                ARRIVED
  *   taker           ARRIVED stage          slot -> stage of `in` (sums: collector)
  *   adder           stage SENT             sums in the stage (bulk_add.cu)
- *   keeper          stage                  stage -> output                                CREDIT KEPT
- */
+ *   keeper          stage                  stage -> output                                CREDIT KEPT */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
 
 #include "algorithms/bulk/walk.h"
 
-/* Lists a chunk when the stage of its first piece is free, so slow blocks take fewer chunks. Takes the next chunk's
+/* Lists a chunk when the stage of its first piece is free, so slow blocks take fewer chunks. Fetches the next chunk's
  * number ahead, since that is as slow as a load. */
 template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     uint32_t blocks; /* of this rank's grid */
-    bool spare;      /* not one of sure_blocks */
+    bool spare;      /* this block is beyond sure_blocks */
     bulk_at_t at = {};
     uint32_t listed = 0, next = 0, waited = 0;
     bool begun = false, ended = false;
@@ -48,8 +46,8 @@ template <int N> struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* The block that takes chunk 0 raises ENTRY. A spare block takes no chunk before all peers are in the call. If they
-     * are late it leaves, as another communicator's call may need its place. */
+    /* The block that takes chunk 0 raises ENTRY. A spare block takes no chunk before all peers are in the call. If the
+     * peers are late the block leaves, since another communicator's call may need its multiprocessor. */
     LANE_FN bulk_step_t begin()
     {
         if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
@@ -75,11 +73,11 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* A chunk's granules (16 aligned bytes) inside its buffer; bulk copies reach no others. The chunk begins at byte
- * `shift` of its stage; granules hold its vectors first to end-1. */
+/* A chunk's granules (16 aligned bytes) inside its buffer, all that bulk copies reach. The chunk begins at byte `shift`
+ * of its stage. The granules hold its vectors `first` to `end` - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
-    uint32_t bytes, offset; /* offset: in the stage */
+    uint32_t bytes, offset; /* offset: of the granules in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 
@@ -109,7 +107,7 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* Loads those granules to byte `offset` of a stage. */
+/* Loads those bytes of a buffer (unless WHOLE, their granules) to byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
@@ -166,7 +164,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
     }
 };
 
-/* Counts the chunks for which all peers have raised the flag. Each lane polls another chunk. */
+/* Counts the chunks for which all peers have raised the flag. Each lane polls a different chunk. */
 template <int N, int KIND> struct bulk_watcher {
     enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
@@ -199,12 +197,12 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* WHOLE: also stores this rank's block; otherwise the shifter does. LAG: most copies in flight behind the newest. */
+/* WHOLE: also stores this rank's block, else the shifter does. LAG: most copies in flight besides the newest. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w = {};
-    bulk_at_t at = {}, read = {}; /* to send, to release */
+    bulk_at_t at = {}, read = {}; /* stage to send, to release */
     uint32_t piece = 0, issued = 0, done = 0, credited = 0;
 
     LANE_FN bulk_step_t step()
@@ -296,7 +294,7 @@ struct bulk_herald {
     }
 };
 
-/* `arrived`: BULK_ARRIVED as last read. */
+/* Whether the walk's chunk has arrived; `arrived` caches BULK_ARRIVED. */
 LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
 {
     if (arrived <= w.n) {
@@ -344,14 +342,14 @@ template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* The rank of stage `piece`: peers in the taker's order, or (SUM) this rank. */
+/* The rank whose data stage `piece` has: peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* The chunk has left its slot: tells `peer`, or (SUM) all. No fence, as the load has ended. Nobody awaits credit for
- * the last slots. */
+/* Tells `peer`, or (SUM) all peers, that the chunk has left its slot. The load has ended, so no fence. No rank awaits
+ * credit for the last slots. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)
@@ -362,7 +360,7 @@ template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t 
         bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
 }
 
-/* `to`: aligned to 16 bytes. `bytes`: any number. */
+/* `to` is aligned to 16 bytes; `bytes` may be any number. */
 LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
 {
     const uint32_t whole = bytes / VEC * VEC;
@@ -377,7 +375,7 @@ template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w = {};
-    bulk_at_t at = {}, read = {}; /* to empty, to release */
+    bulk_at_t at = {}, read = {}; /* stage to empty, to release */
     uint32_t piece = 0, issued = 0;
 
     LANE_FN bulk_step_t step()

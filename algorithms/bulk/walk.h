@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * walk.h - the chunks of a call: their blocks, their slots in staging, and all words that ranks and roles share.
+/* walk.h - the chunks of a call: their blocks, their slots in staging, and all words that ranks and roles share.
  *
- * Only the block that serves a chunk differs between ranks. A block takes a chunk when it has room, since
- * multiprocessors share the link unequally (docs/lab/beside.md).
+ * All ranks have the same chunks; only the block that serves a chunk may differ. A block takes a chunk when a stage is
+ * free, since multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * A word has one writer, a role (roles.h); TAKEN: all listers. A block's words count its chunks in its list's order.
+ * A word has one writer, a role (roles.h); all listers write TAKEN. A block's words count its chunks in its list's
+ * order.
  *
  *   TAKEN           of a rank: chunks taken, blocks finished
  *   ENTRY           of two ranks: the writer is in this call
@@ -20,8 +20,7 @@
  *   BULK_KEPT       chunks that the keeper is done with
  *
  * Writers release, readers acquire; TAKEN is atomic and guards no data. Bulk copies need bulk_done and bulk_seen, too
- * (docs/lab/proofs.md).
- */
+ * (docs/lab/proofs.md). */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
 
@@ -33,13 +32,13 @@
 /* Sizes:
  *   BULK_CHUNK       bytes of a slot and of the longest chunk between two ranks (more: bulk_parts)
  *   BULK_STAGE       bytes of a stage: a chunk may begin inside a granule (roles.h)
- *   BULK_SHARE       a message has at least about so many chunks, unless they are shorter than BULK_SHORT bytes
+ *   BULK_SHARE       least chunks of a buffer, about, unless they would be shorter than BULK_SHORT bytes
  *   BULK_BATCH       vectors that a thread reads at once
  *   BULK_TURNS       groups of BULK_WARPS warps, which take chunks in turn
  *   BULK_DEPTH       stages of a ring (sums: BULK_ADD_DEPTH)
- *   BULK_MOST_SLOTS  many, as one slow block holds up the ring (docs/lab/beside.md)
- *   BULK_PLACES      of a block's list: most chunks in flight
- *   BULK_PATIENCE    a spare block's polls of ENTRY: some 1 ms */
+ *   BULK_MOST_SLOTS  most slots of a ring: many, as one slow block holds up the ring (docs/lab/beside.md)
+ *   BULK_PLACES      entries of a block's list: most chunks in flight
+ *   BULK_PATIENCE    polls of ENTRY by a spare block: some 1 ms */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,
@@ -73,7 +72,7 @@ enum {
 };
 static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
-/* Staged's flag words, with slots as channels: scatter's for CREDIT (the last: ENTRY), gather's for DATA. */
+/* The flags of staged.cu, with slots as channels: scatter's are CREDIT (the last one ENTRY), gather's are DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
@@ -113,7 +112,7 @@ static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is
 /* Ends the list, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
-/* A block's chunks, the n-th at place n % BULK_PLACES, and its roles' progress. */
+/* A block's chunks, the n-th in entry n % BULK_PLACES, and its roles' progress. */
 typedef struct bulk_list {
     bulk_word_t words;
 
@@ -138,7 +137,7 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether the list has a place for chunk n, or for the BULK_TURNS ends. Herald and keeper leave places last. */
+    /* Whether entries are free for chunk n, or for the BULK_TURNS ends. Herald and keeper read an entry last. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);
@@ -154,7 +153,7 @@ typedef struct bulk_list {
     }
 } bulk_list_t;
 
-/* What else a block's roles share; constant. */
+/* Constants that a block's roles share. */
 typedef struct bulk_job {
     alg_team_t const *team;
     bulk_plan_t plan;
@@ -186,7 +185,6 @@ typedef struct bulk_job {
         return left < plan.chunk ? (uint32_t)left : plan.chunk;
     }
 
-    /* Slots hold whole vectors. */
     LANE_FN uint32_t slot_bytes(uint32_t chunk, uint32_t rank) const
     {
         return (bytes(chunk, rank) + VEC - 1) / VEC * VEC;
@@ -226,7 +224,7 @@ struct walk {
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
     }
 
-    /* By a whole warp. */
+    /* Warp-wide. */
     LANE_FN bulk_step_t look_together(const bulk_job_t &j)
     {
         const bulk_step_t found = look(j);
@@ -234,7 +232,7 @@ struct walk {
     }
 };
 
-/* Added to TAKEN by a finished block; the bits below count chunks taken. TAKEN is 0 between calls. */
+/* A finished block adds this to TAKEN; the bits below count chunks taken. TAKEN is 0 between calls. */
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 LANE_FN uint64_t *bulk_taken(const alg_team_t &team)
@@ -248,7 +246,7 @@ LANE_FN uint32_t bulk_take(const alg_team_t &team)
     return (uint32_t)lane_take_own(bulk_taken(team), 1);
 }
 
-/* Once by each block, after its last bulk_take. */
+/* Each block calls it once, after its last bulk_take. */
 LANE_FN void bulk_finish(const alg_team_t &team, uint32_t blocks)
 {
     if (lane_take_own(bulk_taken(team), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
@@ -283,8 +281,8 @@ LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag (CREDIT's first round: ENTRY). A flag of the next call counts, too:
- * its peer has ended this call. */
+/* Whether every peer has raised the chunk's flag (CREDIT's first round: ENTRY). A flag of the next call is accepted,
+ * too: its writer has ended this call. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

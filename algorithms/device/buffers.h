@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * buffers.h - the caller's buffers as vectors of 16 bytes, of any alignment and length.
+/* buffers.h - the caller's buffers as vectors of 16 bytes, of any alignment and length.
  *
  * Vector v is bytes 16v to 16v+15 of a buffer, so ranks cut buffers alike. A short last vector reads as if zeros
- * followed; nothing is written behind it. A buffer has fewer than 2^32 vectors (64 GiB).
- */
+ * followed; nothing is written behind it. A buffer has fewer than 2^32 vectors (64 GiB). */
 #ifndef SHUNT_BUFFERS_H
 #define SHUNT_BUFFERS_H
 
@@ -33,11 +31,11 @@ LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
 }
 
-/* Aligned words around a vector stay in the buffer if a word follows the vector. */
+/* The aligned words around a vector are all in the buffer if a word follows the vector. */
 enum { BUFFER_WORD = 4 };
 
-/* Loads the aligned words around the vector, up to 3 bytes before the buffer, and ignores the other bytes: in place,
- * other lanes may be storing these. */
+/* Loads the aligned words around the vector, up to 3 bytes before the buffer, and ignores the bytes beside it: in
+ * place, other lanes may be storing these. */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
     constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
@@ -53,7 +51,7 @@ template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
     return x;
 }
 
-/* Stores aligned words, and elements at both ends: bytes beside the vector are other lanes'. */
+/* Stores aligned words, and elements at both ends: other lanes store the bytes beside the vector. */
 template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
 {
     if constexpr (sizeof(E) >= BUFFER_WORD) {

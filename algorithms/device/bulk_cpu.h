@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bulk_cpu.h - bulk.h on the CPU device: plain copies, as late as the contract allows, so that a missing wait shows. A
- * load copies at the second bulk_filled; a store reads its stage in bulk_read and writes in bulk_done.
- */
+/* bulk_cpu.h - bulk.h on the CPU device: plain copies, as late as the contract allows, so that a missing wait shows.
+ * A load copies at the second bulk_filled; a store reads its stage in bulk_read and writes in bulk_done. */
 #ifndef SHUNT_BULK_CPU_H
 #define SHUNT_BULK_CPU_H
 
@@ -55,7 +53,7 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
     return r.stage[at.stage].released >= at.round;
 }
 
-/* Atomic at both ends, where other blocks may be storing neighbouring chunks; readers ignore those bytes. */
+/* Loads are atomic at both ends, where other blocks may be storing neighbouring chunks; readers ignore those bytes. */
 LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     const uint32_t ends = bytes < 2 * VEC ? bytes : (uint32_t)VEC;
@@ -67,7 +65,8 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Atomic for the thread sanitizer: credit, maybe of another process, orders two blocks' stores into one slot. */
+/* Stores are atomic for the thread sanitizer: only credit, maybe from another process, orders two blocks' stores into
+ * one slot. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {

@@ -141,7 +141,6 @@ LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
     return 4 * BULK_WORDS + 24 * depth * (parts + 1);
 }
 
-/* first, second: as for bulk_make. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);
@@ -162,7 +161,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Arrivals per stage of the second ring: loads that fill it, warps that change it, that release it. First ring: 1. */
+/* loads, changing, releasing: arrivals that end a phase of the second ring's barriers: loads that fill a stage, warps
+ * that change or release it. First ring: 1. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bulk_ptx.cuh - PTX of bulk.h: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/ has the
+/* bulk_ptx.cuh - PTX of bulk.h: shared memory (32-bit addresses), mbarriers, cp.async.bulk. tests/emulator/ has the
  * same functions.
  *
  * Copies use the async proxy. A lane that sees a copy complete sees its data. Before copies read what lanes stored or
- * acquired, a proxy fence is needed (bulk_stored, bulk_seen). Before sm_90 the lane copies by itself: right but slow,
- * and no row uses it.
- */
+ * acquired, a proxy fence is needed (bulk_stored, bulk_seen). Before sm_90 the lane copies by itself: correct but
+ * slow. */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
 
@@ -68,7 +66,7 @@ LANE_FN uint32_t bulk_told(uint32_t word)
     return value;
 }
 
-/* ---- Barriers: a phase ends when all have arrived and all announced bytes are there */
+/* ---- Barriers: a phase ends after all arrivals, when all announced bytes are there */
 
 LANE_FN void bulk_barrier_make(uint32_t barrier, uint32_t arrivals)
 {
@@ -83,13 +81,14 @@ LANE_FN void bulk_barriers_made()
 #endif
 }
 
-/* Release within the block. */
+/* The arrival releases within the block. */
 LANE_FN void bulk_arrive(uint32_t barrier)
 {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether the phase of this parity is over; acquire. try_wait without a time hint suspends the lane briefly at most. */
+/* Whether the phase of this parity is over; if so, it acquires. try_wait without a time hint suspends the lane briefly
+ * at most. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;

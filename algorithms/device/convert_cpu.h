@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * convert_cpu.h - 8- and 16-bit floats to fp32 and back on the CPU device, with the bits of CUDA's conversions: to
- * nearest even; 8-bit types saturate, 16-bit types overflow to infinity; all NaN become one.
- */
+/* convert_cpu.h - 8- and 16-bit floats to fp32 and back on the CPU device, with the bits of CUDA's conversions: to
+ * nearest even; 8-bit types saturate, 16-bit types overflow to infinity; all NaN become one. */
 #ifndef SHUNT_CONVERT_CPU_H
 #define SHUNT_CONVERT_CPU_H
 
@@ -25,9 +23,9 @@ static inline uint32_t convert_to_bits(float f)
 
 typedef struct small_float {
     int exponent, mantissa, bias;
-    uint32_t nan; /* what a NaN becomes */
+    uint32_t nan;
     uint32_t largest;
-    bool infinity; /* follows `largest`; false: saturates */
+    bool infinity; /* infinity follows `largest`; false: the type saturates */
     bool all_ones_is_nan_only;
 } small_float_t;
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dispatch.h - chooses the kernel of an algorithm A that serves a call.
+/* dispatch.h - chooses the kernel of an algorithm A that serves a call.
  *
  * Fetching code takes time, so there are kernels for 2, 3, 4 or up to 8 ranks (lists and parts that reduce: 2 or up to
- * 8), for whole or other buffers, and to reduce for each ops_kind and type.
- */
+ * 8), for whole or other buffers, and, if they reduce, for each ops_kind and type. */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
 
@@ -16,7 +14,7 @@
 #include "algorithms/device/launch_cpu.h"
 #endif
 
-/* The only number of ranks of A's kernels; 0: any. */
+/* The only number of ranks that A's kernels serve; 0: any. */
 template <class A> constexpr int ONLY_RANKS = 0;
 /* Most bytes of a rank's block in A's kernels. */
 template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
@@ -85,7 +83,7 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
 /* All types at once would compile for minutes, so a file that reduces is compiled once per type, with ALG_ONE_TYPE, and
- * once without. The preset quick compiles bfloat16 alone (ALG_FEW_KERNELS), one file for all types (ALG_EVERY_TYPE). */
+ * once without. */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 #if defined(ALG_FEW_KERNELS) && !defined(ALG_EVERY_TYPE)
@@ -97,7 +95,7 @@ template <int TYPE> constexpr bool COMPILED = true;
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
 {
     if constexpr (!COMPILED<TYPE>)
-        return NULL; /* a launch fails */
+        return NULL; /* its launch fails */
     else if (ops == OPS_SUM)
         return reduce_kernel_of_ops<A, P, TYPE, OPS_SUM>(nranks, whole);
     else if (ops == OPS_MAX)

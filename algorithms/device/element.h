@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * element.h - a vector's elements as numbers, and their arithmetic.
+/* element.h - a vector's elements as numbers, and their arithmetic.
  *
- * element<TYPE>: `acc` is the type reduced in, COUNT the number of `acc` in a vector, BYTES a value's size. Shorter
- * floats are reduced as fp32, 8-bit integers as four in a word.
- */
+ * element<TYPE>: values are reduced as `acc`, COUNT is the number of `acc` in a vector, BYTES a value's size. Shorter
+ * floats are reduced as fp32, 8-bit integers four to a word. */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
 
@@ -193,7 +191,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* Of each byte: the sign bit; the others, whose sums do not carry out; the value 1. */
+/* Masks of each byte: the sign bit; the other bits, whose sums do not carry out; the value 1. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
@@ -271,7 +269,7 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* Every NaN becomes all ones but the sign, the only NaN of a GPU's fp32 arithmetic and conversions to shorter types. */
+/* Makes every NaN all ones but the sign, the only NaN of a GPU's fp32 arithmetic and conversions to shorter types. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;
@@ -298,7 +296,7 @@ LANE_FN double op_fma(double a, double x, double y)
     return __builtin_fma(x, y, a);
 }
 
-/* a + x * scale, with the product rounded. EXACT: it needs no rounding. Integers ignore scale. */
+/* a + x * scale, with the product rounded. EXACT: the product needs no rounding. Integers ignore scale. */
 template <bool EXACT, class A> LANE_FN A op_add(A a, A x, float)
 {
     return op_sum(a, x);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * epoch.h - the number of a call, in device memory because a graph replays a kernel's arguments unchanged. Ranks agree
- * on it: they make the same calls in the same order.
- */
+/* epoch.h - the number of a call, in device memory because a graph replays a kernel's arguments unchanged. Ranks
+ * agree on it: they make the same calls in the same order. */
 #ifndef SHUNT_EPOCH_H
 #define SHUNT_EPOCH_H
 
@@ -20,8 +18,8 @@ LANE_FN uint64_t epoch_read(const alg_team_t &team)
     return lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* Whether an earlier call was given up (algorithm.h). Lanes may differ: where one lane acts for its warp or block, all
- * must leave together (lane_warp_any, lane_sync_any). */
+/* Whether an earlier call was given up (algorithm.h). Lanes may read different values: where one lane acts for its warp
+ * or block, all must leave together (lane_warp_any, lane_sync_any). */
 LANE_FN bool epoch_stopped(uint64_t epoch)
 {
     return epoch & ALG_EPOCH_STOPPED;
@@ -32,7 +30,7 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
-/* Only after lane_sync (see epoch_leave). */
+/* Needs lane_sync before (see epoch_leave). */
 LANE_FN void epoch_add_share_to(const lane_t &lane, uint64_t *counter)
 {
     if (lane.thread == 0)
@@ -44,9 +42,9 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
     epoch_add_share_to(lane, (uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
-/* Once by each lane, when the block no longer needs the number. A block adds its share after all its lanes have read
- * the number. All shares add up to a unit, so the number advances with the last one: no lane of this call reads the
- * next number, and no block waits for another. Shares are even, so bit 0 stays. */
+/* Each lane calls it once, when the block no longer needs the number. A block adds its share after all its lanes have
+ * read the number. All shares add up to a unit, so the number advances with the last one: no lane of this call reads
+ * the next number, and no block waits for another. Shares are even, so bit 0 stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

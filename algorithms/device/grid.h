@@ -5,7 +5,7 @@
 
 #include "algorithms/device/reduce.h"
 
-/* More than EXACT_RANKS ranks need more registers than 1024 threads leave. */
+/* Kernels of more than EXACT_RANKS ranks need more registers than 1024 threads leave. */
 static const uint32_t GRID_MOST_THREADS = 1024, GRID_USUAL_THREADS = 512;
 
 template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
@@ -14,8 +14,7 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* Least blocks a multiprocessor, for __launch_bounds__: else the compiler may spill so that two fit. Algorithms may
- * specialise it. */
+/* Blocks that must fit a multiprocessor (__launch_bounds__): without it the compiler may spill so that two fit. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
 template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint32_t threads)
@@ -28,8 +27,8 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* A vector per lane, in as many blocks as allowed, of the fewest threads that suffice (64 or more): a block's warps
- * delay each other. */
+/* Gives each lane a vector, in as many blocks as allowed, with the fewest threads that suffice (64 or more): a block's
+ * warps delay each other. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -44,7 +43,7 @@ static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t 
         *blocks = filled > 0 ? (uint32_t)filled : 1;
 }
 
-/* Fewer than call->blocks if this rank's share of its GPU has no room. Ranks may differ. */
+/* Fewer than call->blocks if this rank's share of its GPU is smaller. Ranks may differ. */
 static inline uint32_t grid_blocks(const alg_call_t *call)
 {
     const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;

@@ -17,7 +17,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     uint8_t *kept; /* KEEPS: address of this lane's first output vector */
     vec16_t scalar;
     ordering_t order;
-    const uint8_t *readable; /* any device memory */
+    const uint8_t *readable; /* any device memory (lane_load_if) */
     uint32_t nranks;
     alg_type_t type; /* TYPE or its unsigned counterpart */
     alg_op_t op;
@@ -41,7 +41,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return (uintptr_t)input.base | (uintptr_t)output.base;
     }
 
-    /* For store_kept; by all lanes of a warp, before lane_begin. */
+    /* Prepares store_kept. Warp-wide, before lane_begin. */
     LANE_FN void keep(uint32_t first)
     {
         uint32_t same = op;
@@ -68,13 +68,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return buffer_vectors(input.bytes);
     }
 
-    /* This rank's value: the same bits each time, ready to send except integers. */
+    /* This rank's value, always with the same bits; unless integers, ready to send. */
     LANE_FN vec16_t load(uint32_t v) const
     {
         return load_from(input, v);
     }
 
-    /* Undefined unless `wanted`; does not wait for earlier loads. */
+    /* Undefined unless `wanted`. The load waits for no earlier one. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
         return load_from_if(wanted, input, v);
@@ -106,7 +106,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         store_to(output, v, x);
     }
 
-    /* Vector first + k, after keep(first). */
+    /* Stores vector first + k, after keep(first). */
     LANE_FN void store_kept(uint32_t first, uint32_t k, const vec16_t &x) const
     {
         if (KEEPS)
@@ -123,14 +123,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* All ranks' values, joined; ready to send, except integers. Overwrites x, the others' values. NaN has one pattern:
-     * an element's bits depend on its values alone. */
+    /* Joins all ranks' values; unless integers, the result is ready to send. Overwrites x, the other ranks' values. NaN
+     * has one pattern: bits depend on values alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* For values that are results of several ranks: integer averages divide by `all` ranks. */
+    /* The same if each value is a result of several ranks: integer averages divide by `all` ranks. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_call.h - a call as one kernel gets it: a segment, the same bytes of every rank's block (segments.h). */
+/* kernel_call.h - a call as one kernel gets it: a segment, the same range of every rank's block (segments.h). */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 
 #include "algorithms/device/lane.h"
 
-/* Slots of calls without a root: those of call e begin at first + (e & mask) * step, in vectors from half 0. */
+/* Where calls without a root have their slots: those of call e begin first + (e & mask) * step vectors after half 0. */
 typedef struct turns {
     uint32_t first, step, mask;
 } turns_t;
@@ -14,7 +14,7 @@ typedef struct turns {
 typedef struct kernel_call {
     alg_collective_t collective;
     uint32_t root;
-    const void *input; /* the segment in the first block */
+    const void *input; /* the segment of the first rank's block */
     void *output;
     uint64_t count; /* elements, or bytes if the algorithm moves data */
     alg_type_t type;
@@ -29,7 +29,7 @@ typedef struct kernel_call {
     turns_t turns; /* with HAS_PLACES (places.h) */
     uint32_t series;
     uint32_t grid_blocks;
-    uint32_t sure_blocks; /* of grid_blocks, those sure to find room */
+    uint32_t sure_blocks; /* those of grid_blocks that surely fit on the GPU */
     uint32_t early;
 } kernel_call_t;
 
@@ -40,7 +40,7 @@ static inline bool kernel_call_is_whole(const kernel_call_t &call)
     return ((uintptr_t)call.input | (uintptr_t)call.output | bytes | call.stride) % VEC == 0;
 }
 
-/* The call that the lane's block serves. Arguments with several calls overload it (parts.h, list.h). */
+/* The call that the lane's block serves; parts.h and list.h overload it. */
 LANE_FN const kernel_call_t &kernel_call_of(const kernel_call_t &call, lane_t &)
 {
     return call;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lane_cpu.h - lane.h on the CPU device.
+/* lane_cpu.h - lane.h on the CPU device.
  *
- * Puts and re-arming release, polls acquire. So the thread sanitizer sees the order that kernel boundaries give on CUDA
- * (algorithm.h). Accesses of 4 or 8 bytes are atomic.
- */
+ * Puts and re-arming release; polls acquire. So the thread sanitizer sees the order that kernel boundaries give on CUDA
+ * (algorithm.h). Accesses of 4 or 8 bytes are atomic. */
 #ifndef SHUNT_LANE_CPU_H
 #define SHUNT_LANE_CPU_H
 
@@ -287,7 +285,7 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
 }
 
 /* Awaited ranks that were already lost at the previous check: what they sent has been polled since. A rank that has
- * ended this collective is not missed: it has stored all of its part. */
+ * ended this collective has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;
@@ -316,7 +314,7 @@ LANE_FN void lane_tell(const alg_team_t &team)
     __atomic_store_n(&control->wait_beat, __atomic_load_n(&control->wait_beat, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
 }
 
-/* Ranks may outnumber cores: a thread yields every 64 polls, and sleeps every 1024. */
+/* A thread yields every 64 polls, and sleeps every 1024. */
 LANE_FN void lane_rest(const lane_t &lane)
 {
     const struct timespec nap = {0, 20000};

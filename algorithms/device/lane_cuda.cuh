@@ -14,7 +14,7 @@
 /* PTX ISA: add, fma, mul, max of f32 give the NaN 0x7fffffff; max of +0 and -0 is +0. */
 #define LANE_ANY_ORDER true
 
-/* One suffices: many lanes put at once. Push between two ranks uses SLOTS_ROWS. */
+/* One vector suffices: many lanes put at once. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
@@ -78,13 +78,14 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
     return __reduce_add_sync(0xffffffffu, x);
 }
 
-/* Reads of the host's words delay data on the link, so one waiting lane per scratch makes them, every LANE_LOOK_NS.
- * ALG_LOOK_OFFSET has the time of the last, or LANE_STOP: kernels leave, and the scratch is not reused (scratch_end.c).
- * A warp reads that word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5 ms. */
+/* Reads of the host's words delay data on the link, so one waiting lane per scratch makes them, every LANE_LOOK_NS. The
+ * word at ALG_LOOK_OFFSET has the time of the last such read, or LANE_STOP: kernels leave, and the scratch is not
+ * reused (scratch_end.c). A warp reads this word every LANE_POLLS polls of some 0.8 us, so an abort frees it within 0.5
+ * ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* tell: peers leave, too, since they will not get this rank's data; after an abort their programs abort them. These
- * stores need no fence. */
+/* tell: makes the peers leave, too, since they will not get this rank's data; after an abort their programs abort them.
+ * These stores need no fence. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -162,7 +163,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane acts for those of its warp that call together. A team's address as argument would slow the caller. */
+/* One lane acts for all of its warp that call together. Passing the team's address would slow the caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;

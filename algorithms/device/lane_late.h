@@ -29,7 +29,7 @@ LANE_FN void lane_land_one()
     lane_land((all.seed >> 8) % all.count);
 }
 
-/* A lane's accesses to one place stay in order. */
+/* A lane's accesses to one address stay in order. */
 LANE_FN void lane_land_at(const void *p)
 {
     for (uint32_t i = 0; i < lane_posts.count; i++) {

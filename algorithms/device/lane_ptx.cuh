@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lane_ptx.cuh - all PTX of kernels except bulk copies (bulk_ptx.cuh). tests/emulator/ has the same functions.
- */
+/* lane_ptx.cuh - all PTX of kernels except bulk copies (bulk_ptx.cuh). tests/emulator/ has the same functions. */
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
@@ -17,8 +15,7 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* Otherwise the assembler would compute the address at its use, after a wait. It cannot see that this shuffle returns
- * the lane's own value. */
+/* The assembler cannot see through the shuffle, so it computes the address here, not at its use after a wait. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
@@ -49,14 +46,14 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* A load behind a branch or predicate would wait for earlier loads. Relaxed: the assembler would sink a plain load
- * below its user's branch. */
+/* A load behind a branch or predicate would wait for earlier loads. It is relaxed, since the assembler would sink a
+ * plain load below its user's branch. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
     return lane_load_relaxed(wanted ? p : dummy);
 }
 
-/* L2 evicts results before staging and scratch. */
+/* L2 then evicts results before staging and scratch. */
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
     __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));

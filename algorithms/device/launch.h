@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * launch.h - from an algorithm's `run` to its kernels and descriptors.
+/* launch.h - from an algorithm's `run` to its kernels and descriptors.
  *
  * An algorithm is a struct. Its `run(lane, team, call)` is a kernel's code for one lane: run<TYPE, OPS, N, WHOLE>
  * reduces, run<N, WHOLE, EACH> moves data, with counts in bytes.
@@ -11,8 +10,7 @@
  * Other members: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a rank's block in one kernel;
  * max_bytes and shape, as in alg_algorithm_t with the collective as first argument.
  *
- * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective.
- */
+ * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
 
@@ -21,11 +19,10 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/segments.h"
 
-/* alg_algorithm_t */
+/* Fields of alg_algorithm_t. */
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
-/* Short calls have places (places.h). */
 template <class A> constexpr bool HAS_PLACES = false;
 template <class A> constexpr bool BULK_MESSAGES = false;
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
@@ -88,8 +85,6 @@ template <class A> struct mover {
 };
 
 } // namespace
-
-/* ---- Entries and descriptors (registry.def) */
 
 #ifdef __CUDACC__
 

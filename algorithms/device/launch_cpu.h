@@ -39,8 +39,8 @@ template <class P> static void *launch_block_main(void *argument)
     return NULL;
 }
 
-/* Runs block 0 here and the others in threads, to their end; an alg_status_t. If a thread does not start, peers would
- * wait for its block, so the call is aborted. counted: a collective, after `call` others. */
+/* Runs block 0 in this thread, each other block in its own. Returns an alg_status_t. If a thread does not start, the
+ * call is aborted: peers would wait for its block. counted: a collective, after `call` earlier ones. */
 template <class P>
 static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, bool counted,
                           uint64_t call)
@@ -64,7 +64,7 @@ static int launch_threads(kernel_t<P> kernel, const alg_team_t *team, const P &w
     return status == ALG_STATUS_OK ? ALG_STATUS_ABORTED : (int)status;
 }
 
-/* calls: the kernel's collectives. Peers read the number of ended ones (lane_missed). */
+/* calls: the kernel's collectives. Peers read how many ended (lane_missed). */
 template <class P>
 static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
                              uint32_t calls, void *)

@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-/* Enqueues; a cudaError_t. Dependent launch: blocks are placed while the previous kernel drains, or once it allows that
- * (lane_begin). Priority: they take the next free places beside matrix products. */
+/* Enqueues the kernel. Returns a cudaError_t. Dependent launch: blocks start while the previous kernel drains, or once
+ * it allows that (lane_begin). Priority: blocks get the next free multiprocessors beside matrix products. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
                        size_t shared_bytes, void *stream)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_*.cu). On the link they
- * act like separate calls (places.h).
- */
+/* list.h - several short calls of one collective (alg_call_t.parts) in one kernel (push/list_*.cu). On the link they
+ * act like separate calls (places.h). */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H
 
@@ -37,7 +35,7 @@ LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t
                      lane.grid_block == 0 ? list.count * EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* A warp's position; warps take the rows of all calls in turn. */
+/* A warp's position; warps serve the rows of all calls in turn. */
 typedef struct list_walk {
     uint32_t part, row, warps;
 
@@ -140,7 +138,6 @@ template <class A> struct list_reducer {
     }
 };
 
-/* Its kernels (EACH) also serve inputs of one block. */
 template <class A> struct list_mover {
     typedef A algorithm;
 
@@ -159,7 +156,7 @@ template <class A> struct list_mover {
     }
 };
 
-/* K: for single calls (reducer or mover). S: for short calls of ONLY_RANKS ranks, or K. */
+/* K (reducer or mover) serves single calls. S serves short calls of ONLY_RANKS ranks, or is K. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)

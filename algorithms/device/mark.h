@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mark.h - how a reader recognizes that a value has arrived. Scratch is all-ones before, so no value that travels is:
+/* mark.h - how a reader recognizes that a value has arrived. Scratch is all-ones before it arrives, so no value that
+ * travels may be all-ones:
  *
  *   MARK_WORD    floats up to 32 bits: an all-ones word holds only NaN, and still does without its top bit
  *   MARK_DOUBLE  fp64: likewise, of 8 bytes
- *   MARK_ESCAPE  integers and moved data: each word travels xor WHITE. One that becomes all-ones travels as ESCAPED,
- *                and a separate escape word names it
- */
+ *   MARK_ESCAPE  integers and moved data: each word travels xor WHITE. A word that becomes all-ones travels as ESCAPED,
+ *                and a separate escape word names it */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H
 
@@ -43,8 +42,8 @@ LANE_FN uint32_t mark_top(const vec16_t &v)
     return low > high ? low : high;
 }
 
-/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit i: word i was all-ones;
- * bit 4: valid. */
+/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit i if word i was all-ones,
+ * and bit 4. */
 LANE_FN uint32_t mark_escape(vec16_t &v)
 {
     uint32_t escape = 1u << 4;
@@ -86,7 +85,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* If so, call mark_unescape; in any case, then mark_whiten. */
+/* If true, call mark_unescape; then, in any case, mark_whiten. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

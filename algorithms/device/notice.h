@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * notice.h - by a notice a peer learns that this rank is in the call, though this rank sends it no data. Without it a
- * root that hears nothing from a slow peer could store into a half that the peer still reads (algorithm.h).
+/* notice.h - by a notice a peer learns that this rank, which sends it no data, is in the call. Without notices a root
+ * that hears nothing from a slow peer could store into a half that the peer still reads (algorithm.h).
  *
- * A notice is a vector of zeros in the call's half at the peer. In rooted/ each rank sends one to every peer. At the
- * call's end the rank's first block waits for the peers' notices and re-arms them.
- */
+ * A notice is a vector of zeros in the call's half at the peer. In rooted/ each rank sends a notice to every peer. */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
 
@@ -19,11 +16,11 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 }
 
 typedef struct notices {
-    uint64_t at;       /* offset in the scratch, without the call's half */
-    uint32_t to, from; /* ranks (bits) that get a notice; that send one */
+    uint64_t at;       /* offset in the scratch, before the call's half is added */
+    uint32_t to, from; /* ranks (bits) that get a notice; that send one here */
 } notices_t;
 
-/* sent, received: ranks (bits) that get data from this rank; that send it data. */
+/* sent, received: ranks (bits) that get data from this rank; that send data to it. */
 LANE_FN notices_t notices_make(const alg_team_t &team, uint64_t at, uint32_t sent, uint32_t received)
 {
     const uint32_t others = ((1u << team.nranks) - 1) & ~(1u << team.rank);
@@ -40,7 +37,7 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Waits for each notice and re-arms it: one left behind would look like data of a later call. */
+/* Waits for the notices and re-arms them: they would look like data of a later call. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

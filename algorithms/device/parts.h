@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * parts.h - several broadcasts, or reduces, in one kernel: parts of a call (alg_call_t.parts), each served by `run`
- * with its own blocks. Other ranks may make them one by one (series.h).
+/* parts.h - several broadcasts, or reduces, in one kernel: parts of a call (alg_call_t.parts), each served by `run`
+ * with its own blocks. Other ranks may make these calls one by one (series.h).
  *
- * ALG_ENTRIES of a parts_reducer also needs one of reducer<A> in its file, for calls without parts.
- */
+ * ALG_ENTRIES of a parts_reducer also needs one of reducer<A> in its file, for calls without parts. */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
 
@@ -27,7 +25,7 @@ LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part
     return call;
 }
 
-/* This block's part; restricts the lane to the part's blocks. */
+/* Returns this block's part, and restricts the lane to the part's blocks. */
 LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 {
     uint32_t i = 0;
@@ -39,8 +37,8 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 
 template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
-/* Each part gets a block, and by its length a share of the others. common: the call in the kernel's units. most_bytes:
- * alg_algorithm_t.part_bytes. */
+/* Each part gets one block, and a share of the others by its length. common: the call in the kernel's units.
+ * most_bytes: alg_algorithm_t.part_bytes. */
 static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &common, uint32_t most_threads,
                                  uint64_t most_bytes)
 {
@@ -79,7 +77,7 @@ static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team,
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* Runs alone(call), or alone(part) for each part if the grid has fewer blocks than parts. */
+/* Runs alone(call) or, if the call has parts, alone(part) for each. */
 template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
 {
     if (call->part_count == 0)

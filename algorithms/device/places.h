@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * places.h - where short calls lie in the scratch, so that one kernel can serve several (list.h) while another rank
+/* places.h - where short calls lie in the scratch, so that one kernel can serve several (list.h) while another rank
  * makes them one by one.
  *
  * A call of up to places_room bytes uses one of PLACES places, in turn by its number; longer and rooted ones use the
- * halves. A kernel sends all of its calls, at most PLACES_LIST, before it reads any. With twice as many places no rank
- * stores over data that a peer has yet to read (docs/lab/proofs.md).
- */
+ * halves. A kernel sends the data of all of its calls, at most PLACES_LIST, before it reads any. With twice as many
+ * places no rank stores over data that a peer has yet to read (docs/lab/proofs.md). */
 #ifndef SHUNT_PLACES_H
 #define SHUNT_PLACES_H
 
@@ -18,7 +16,7 @@ enum { PLACES = 32, PLACES_LIST = 16 };
 static_assert((PLACES & (PLACES - 1)) == 0, "PLACES is not a power of two");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
-/* Most bytes of a rank's block, with its escape words; 0: none. */
+/* Most bytes of a rank's block that fit a place, with escape words; 0: none fit. */
 static inline uint64_t places_room(const alg_team_t *team)
 {
     const uint64_t vector = slots_bytes(MARK_ESCAPE, team->nranks - 1, 4) / 4;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * reduce.h - joins the ranks' values by an operator, in rank order, so that every algorithm gives the same bits. 8- and
- * 16-bit floats add in fp32 and round once (docs/determinism.md).
- */
+/* reduce.h - joins the ranks' values by an operator, in rank order, so that every algorithm gives the same bits. 8-
+ * and 16-bit floats add in fp32 and round once (docs/determinism.md). */
 #ifndef SHUNT_REDUCE_H
 #define SHUNT_REDUCE_H
 
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* Kernels for up to this many ranks serve exactly their number; others also serve fewer. */
+/* Kernels for up to this many ranks serve exactly their number; kernels for more also serve fewer. */
 enum { EXACT_RANKS = 4 };
 
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
@@ -46,7 +44,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* Word by word: the compiler would put selected vectors in memory. */
+/* By words: the compiler would put selected vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -80,7 +78,7 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* own: this rank's value; x: the others', in rank order. */
+/* own: this rank's value; x: the other ranks', in rank order. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own, float scale)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * route.h - who sends to whom in a collective, except all-reduce: each taker its own block, or all the same one.
- */
+/* route.h - who sends to whom in a collective, except all-reduce: each receiver gets a block of its own, or all get
+ * the same block. */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 
@@ -22,7 +21,6 @@ LANE_FN bool route_has(uint32_t set, uint32_t rank)
     return set >> rank & 1;
 }
 
-/* Inputs have a block per rank, in rank order. */
 LANE_HOST_FN constexpr bool route_input_has_blocks(int collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;

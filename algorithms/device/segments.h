@@ -47,7 +47,8 @@ static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
     return segment < most ? segment : most;
 }
 
-/* The kernel serves roots first..last of a series, if any. Slots of broadcasts then have `most` bytes. */
+/* The kernel serves roots first..last of a series, if its collective has series. Slots of broadcasts then have `most`
+ * bytes. */
 static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
 {
     call.series = series_of(call.collective, first, last);
@@ -55,7 +56,7 @@ static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, u
         call.slot_vectors = (uint32_t)(most / VEC);
 }
 
-/* most: bytes of a rank's block in a segment. */
+/* most: bytes of a rank's block that a segment may have. */
 template <class F> static int segments_launch(const kernel_call_t &whole, uint64_t most, F launch)
 {
     const uint64_t width = alg_type_bytes(whole.type), bytes = whole.count * width;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * series.h - consecutive broadcasts, or reduces, of rising roots form a series. They share one number and one half of
- * scratch, so that when the first may begin, all may: one rank may run them in one kernel (parts.h), another one by
- * one. Their words in the half are disjoint (both: docs/lab/proofs.md).
+/* series.h - consecutive broadcasts, or reduces, of rising roots form a series. They share one number and one half of
+ * scratch, so that when the first may begin, all may: one rank may run them in one kernel (parts.h), another rank one
+ * by one. Their words in the half are disjoint (docs/lab/proofs.md).
  *
  * A call continues the series if its predecessor has the same collective and a lower root; it does not advance the
  * epoch. Graphs are replayed in any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET.
- * A block changes that word after all its lanes have read it; other blocks decide alike before and after.
- */
+ * A block changes that word after all its lanes have read it; other blocks decide alike before and after. */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
 
@@ -22,7 +20,7 @@
  *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
  *   bits 16-63 epoch_base           of the call that began the series */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
-static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
+static const uint64_t SERIES_SHARES = 1u << 11; /* above a grid's blocks */
 
 static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST && SERIES_FIRST * SERIES_SHARES == EPOCH_UNIT, "fields of a series");
 
@@ -50,13 +48,12 @@ LANE_FN uint32_t series_before(uint64_t word)
     return (uint32_t)(word % EPOCH_UNIT / SERIES_SHARES);
 }
 
-/* What the next call reads by series_before. */
 LANE_FN uint64_t series_now(uint32_t series)
 {
     return series % SERIES_FIRST * SERIES_SHARES;
 }
 
-/* A call's shares add up to the step from its predecessor's fields to its own, without shares. */
+/* A call's shares add up to the difference of its fields and its predecessor's, with no shares left. */
 LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
 {
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;
@@ -71,7 +68,7 @@ LANE_FN void series_compare(series_t &s, uint32_t series)
                               before % SERIES_BROADCAST < series / SERIES_FIRST));
 }
 
-/* By each lane, after series_compare, in place of epoch_leave. */
+/* Each lane calls it, after series_compare, instead of epoch_leave. */
 LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
@@ -87,7 +84,6 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
         lane_add_own(word, series_share(lane, s.word, now));
 }
 
-/* Offset of the series' half from half 0, in bytes. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
     return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));

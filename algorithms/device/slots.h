@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * slots.h - mailboxes of vectors in a half of scratch.
+/* slots.h - mailboxes of vectors in a half of scratch.
  *
  * Every scratch has, at the same place, a slot of `vectors` vectors per peer, in rank order; a second set may follow. A
- * peer puts into its slot; the owner takes and re-arms. Addresses are of half 0 until `move`.
- */
+ * peer puts vectors into its slot; the owner takes and re-arms them. Addresses are in half 0 until `move`. */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
 
@@ -73,7 +71,7 @@ template <mark_t MARK, int N> struct slots {
         return all;
     }
 
-    /* All lanes of a warp call it, after move(). Polls then compute no address. */
+    /* Warp-wide, after move(): polls then compute no address. */
     LANE_FN void keep()
     {
         lane_keep(from);
@@ -99,7 +97,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* To the i-th rank after this one. input.h has cleaned x, unless MARK_ESCAPE. */
+    /* Puts x to the i-th rank after this one. input.h has cleaned x, unless MARK_ESCAPE. */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
@@ -135,7 +133,6 @@ template <mark_t MARK, int N> struct slots {
         return take_rows(lane, team, {wanted}, k, 0, row);
     }
 
-    /* Takes ROWS vectors, `stride` apart. */
     template <uint32_t ROWS, int WIDTH>
     LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, const uint32_t (&wanted)[ROWS], uint32_t k,
                            uint32_t stride, vec16_t (&x)[ROWS][WIDTH]) const
@@ -205,8 +202,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* Re-arms the data of slots in `wanted`, after all were taken (which re-arms escape words). Last: no rank waits for
-     * it. */
+    /* Re-arms data of the slots in `wanted`; taking it has re-armed escape words. Last: no rank waits for it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

@@ -5,7 +5,7 @@
 
 #include "transport/transport.h"
 
-/* launch: all but its kernel. A cudaError_t. */
+/* `launch` has all but its kernel. Returns a cudaError_t. */
 template <class P>
 static int start_kernel(kernel_t<P> kernel, net_launch_t launch, const alg_team_t &team, const P &what)
 {

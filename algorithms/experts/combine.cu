@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * combine.cu - experts' rows back to their tokens' ranks, weighed and added. A rank's number of tokens, which all ranks
- * know, chooses one of two data paths (experts_most_rows; docs/lab/experts.md):
+/* combine.cu - sends experts' rows back to their tokens' ranks, and adds them by weight. A rank's number of tokens,
+ * which all ranks know, chooses one of two data paths (experts_most_rows; docs/lab/experts.md):
  *
  *   rows   each row -> its slot at the token's rank -> weighed and added in the order of choices, rounded once: the
  *          bits of NVIDIA's library. Rank-major: a row per rank, in the order of its first choices
  *   sums   a rank's fp32 sum of a token's weighed rows -> two slots at the token's rank -> added in rank order. The
- *          weights go ahead in the header
- */
+ *          weights go ahead in the header */
 #include <math.h>
 #include <stdlib.h>
 
 #include "algorithms/experts/routes.h"
 #include "algorithms/experts/start.h"
 
-/* Row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
+/* A summand: row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
 typedef struct term {
     int32_t row;
     uint32_t slot, rank;
@@ -58,7 +56,7 @@ template <int TYPE> struct experts_combine {
         return terms_t{(term_t *)shared + s.warp * c.terms, 0};
     }
 
-    /* This rank's rows of a token of rank `home`. Warp-wide. */
+    /* Finds this rank's rows of a token of rank `home`. Warp-wide. */
     LANE_FN static bool load_rows(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                                   uint32_t home, uint32_t token, bool sums, const share_t &s, terms_t &t)
     {
@@ -84,7 +82,7 @@ template <int TYPE> struct experts_combine {
         return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
     }
 
-    /* Returns the batch's first term behind the last one, so every load is valid. */
+    /* Past the last term: the batch's first, so every load is valid. */
     LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
     {
         return t.term[first + b < t.count ? first + b : first];
@@ -144,7 +142,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* Of a row's sums all first vectors precede all second ones: a warp stores contiguously. */
+    /* In a row's sums all first vectors precede all second ones: a warp stores contiguously. */
     LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
     {
         float sum[COUNT];
@@ -158,7 +156,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* Sends for the peers' tokens; staged also for this rank's. */
+    /* Sends what belongs to the peers' tokens; staged: also to this rank's. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                              uint8_t *shared, const uint32_t (&tokens)[ALG_MAX_RANKS])
     {
@@ -212,7 +210,7 @@ template <int TYPE> struct experts_combine {
         lane_warp_sync();
     }
 
-    /* Bits: ranks with rows of the token. */
+    /* Returns the ranks (bits) that have rows of the token. */
     LANE_FN static uint32_t ranks_of(const alg_team_t &team, const experts_call_t &c, uint32_t token)
     {
         const route_entry_t *const origins = routes_of(c).origins + (uint64_t)token * c.terms;

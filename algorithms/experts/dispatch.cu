@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dispatch.cu - each token's row to its experts: row -> its slot at each rank that wants it -> its places in `out`. A
- * row crosses a link once. Choices go ahead in the header; from all ranks' choices the receiver finds the places while
- * rows are under way (docs/lab/experts.md).
+/* dispatch.cu - sends each token's row to its experts: row -> its slot at each rank that wants it -> its rows in `out`.
+ * A row crosses a link once. Choices go ahead in the header; from all ranks' choices the receiver finds the rows in
+ * `out` while data is under way (docs/lab/experts.md).
  *
- * A block sends its part before it receives, so no waiting block keeps another one from sending.
- */
+ * A block sends its part before it receives, so no waiting block keeps another one from sending. */
 #include <stdlib.h>
 
 #include "algorithms/experts/choices.h"
@@ -130,7 +128,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* The same per rank, in the order of choices; a lane per term. */
+    /* Notes the same per rank, in the order of choices; a lane per term. */
     LANE_FN static void note_ranks(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                    const int32_t *rows, uint32_t token, const share_t &s)
     {
@@ -253,7 +251,8 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* A warp counts for each local expert or source rank. Rank-major, places without a row get choices of -1. */
+    /* A warp counts the rows of each local expert or source rank. Rank-major, entries without a row get choices of
+     * -1. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                    const table_t &t, const share_t &s)
     {

@@ -33,7 +33,7 @@ uint32_t alg_experts_staged(const alg_experts_shape_t *shape)
     return staged;
 }
 
-/* One block takes half of a multiprocessor's places, so kernels of other communicators fit beside it. */
+/* A block uses half of a multiprocessor, so kernels of other communicators fit beside it. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most)
 {
     return most > 0 && most < multiprocessors ? most : multiprocessors;

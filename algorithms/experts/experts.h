@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * experts.h - dispatch and combine of a mixture of experts, between ranks of one node with peer access.
+/* experts.h - dispatch and combine of a mixture of experts, between ranks of one node with peer access.
  *
  * Rank r has experts r*local to (r+1)*local-1, local = experts/nranks. A token's top_k choices are experts or -1.
  * Dispatch copies its row to every expert chosen; combine adds those experts' rows, times weights, at the token's rank.
  *
  * A group has a scratch of its own, cut into rooms that calls use in turn (room.h). Staged calls launch SEND and
- * RECEIVE separately. All ranks make a group's calls in the same order.
- */
+ * RECEIVE separately. All ranks make a group's calls in the same order. */
 #ifndef SHUNT_EXPERTS_H
 #define SHUNT_EXPERTS_H
 
@@ -17,10 +15,10 @@
 extern "C" {
 #endif
 
-/* Types whose rows never cross as sums (combine.cu): the token's rank adds them in the order of choices. */
+/* Types whose rows never cross the link as sums (combine.cu): the token's rank adds them in the order of choices. */
 typedef enum alg_experts_exact {
     ALG_EXPERTS_EXACT_NONE,
-    ALG_EXPERTS_EXACT_FP32, /* fp32, up to 8 choices: 16 bits hide the order more often */
+    ALG_EXPERTS_EXACT_FP32, /* fp32 with up to 8 choices: rounding to 16 bits hides the order more often */
     ALG_EXPERTS_EXACT_ALL
 } alg_experts_exact_t;
 
@@ -30,7 +28,7 @@ typedef struct alg_experts_shape {
     uint32_t experts;     /* a multiple of nranks, at most ALG_EXPERTS_MOST */
     uint32_t most_tokens; /* of a rank */
     uint32_t most_top_k;  /* at most ALG_EXPERTS_TOP_K */
-    uint32_t row_bytes;   /* most of a token, with scales; a multiple of 16 */
+    uint32_t row_bytes;   /* most bytes of a token's row, with scales; a multiple of 16 */
     alg_experts_exact_t exact;
 } alg_experts_shape_t;
 
@@ -38,7 +36,7 @@ enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
     ALG_EXPERTS_STAGED = 4,            /* most rooms for staged calls */
-    ALG_EXPERTS_CHOICES = 38 << 10,    /* choices of all ranks; two blocks' fit in sm_80's 164 KiB */
+    ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' copies fit sm_80's 164 KiB */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless three rooms need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
     ALG_EXPERTS_THREADS = 512 /* of a GPU's block */
@@ -46,9 +44,9 @@ enum {
 
 /* False: the shape cannot be served. */
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map);
-/* Rooms for staged calls. A rank may send call n, replays included, after it has received call n - rooms. */
+/* Number of rooms for staged calls. A rank may send call n, replays included, after it has received call n - rooms. */
 uint32_t alg_experts_staged(const alg_experts_shape_t *shape);
-/* Device memory of a handle, from dispatch to combine; aligned to 256 bytes, any content. */
+/* Bytes of a handle's device memory, from dispatch to combine; aligned to 256 bytes, any content. */
 size_t alg_experts_routes_bytes(const alg_experts_shape_t *shape, uint32_t top_k);
 
 typedef enum alg_experts_phase {
@@ -64,7 +62,8 @@ typedef enum alg_experts_recipe {
 
 /*
  * A call. Buffers: device memory, aligned to 16 bytes unless noted. SEND alone reads inputs, except a combine's
- * weights. RECEIVE follows SEND and alone writes outputs. Received rows; places behind them stay unchanged:
+ * weights. RECEIVE follows SEND and alone writes outputs. Received rows lie as follows; memory past the last one stays
+ * unchanged:
  *
  *   expert-major   [local expert][nranks * most_tokens], by source rank and token
  *   rank-major     [source rank][most_tokens], by token
@@ -80,7 +79,7 @@ typedef struct alg_experts_call {
     /* fp32 [tokens][top_k], aligned to 4: sent by rank-major dispatch, factors in expert-major combine; else NULL. */
     const float *weights;
     uint32_t token_bytes; /* of a row as sent (E4M3: elements); a multiple of 16 */
-    uint32_t scale_bytes; /* likewise of its scales; combine: 0 */
+    uint32_t scale_bytes; /* of a row's scales as sent; combine: 0 */
     void *routes;         /* written by dispatch, read by combine; SEND leaves the call's number for RECEIVE */
     const void *rows;     /* dispatch: [tokens]; combine: as received */
     const void *scales;   /* [tokens], if scale_bytes */
@@ -95,11 +94,11 @@ typedef struct alg_experts_call {
     int32_t *counters;    /* rows per local expert, rank-major per source rank; or NULL */
     /* Only combine: */
     alg_type_t type; /* ALG_BFLOAT16, ALG_FLOAT16, ALG_FLOAT32 */
-    uint32_t blocks; /* must be on the GPU at once (alg_experts_grid) */
+    uint32_t blocks; /* all must be on the GPU at once (alg_experts_grid) */
     uint64_t id;     /* as in alg_call_t */
 } alg_experts_call_t;
 
-/* Blocks of a call; `most`: limit, 0: none. CPU device: any. */
+/* Blocks of a call, at most `most`; 0: no limit. CPU device: any number. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
 /* As in alg_algorithm_t, with the team of the group's scratch; preload fails if the device has too little shared
  * memory. SEND waits only for peers that still receive the room's last call and, for sums, for weights in their

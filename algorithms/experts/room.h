@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch.
+/* room.h - the memory of one call of a group (experts.h), at the same place in every rank's scratch.
  *
  *   headers   per source rank: number of tokens, choices, weights. Half of each 8-byte word is the call's number,
  *             which shows arrival
@@ -10,8 +9,7 @@
  *
  * Calls that are not staged take two rooms in turn, by the rule of two halves (algorithm.h). Staged calls have a count
  * and rooms of their own. Their sender waits for credit: how many calls a peer has received in that room. A rank is
- * then its own peer, since the program may change its buffers before it receives.
- */
+ * then its own peer, since the program may change its buffers before it receives. */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
 
@@ -21,7 +19,8 @@
 #include "algorithms/experts/experts.h"
 #include "algorithms/experts/share.h"
 
-/* 8-byte words of the control page: staged calls; per staged room blocks that have received, and each peer's credit. */
+/* 8-byte words of the control page: number of staged calls; per staged room the blocks that have received, and each
+ * peer's credit. */
 enum {
     ROOM_SENT_OFFSET = 3072,
     ROOM_DONE_OFFSET = ROOM_SENT_OFFSET + 8,
@@ -45,7 +44,7 @@ LANE_HOST_FN uint32_t room_weight_pairs(uint32_t top_k)
 
 typedef struct room_map {
     uint64_t header_bytes; /* per source rank */
-    uint64_t weights;      /* in a header */
+    uint64_t weights;      /* offset in a header */
     uint64_t slots;
     uint64_t rows, escapes, bytes;
 } room_map_t;
@@ -85,11 +84,11 @@ typedef struct experts_call {
     uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
     uint32_t quads;
     divisor_t by_quads, by_keys, by_table;
-    uint32_t keys;      /* a token's received rows on a rank */
+    uint32_t keys;      /* most rows of a token that a rank receives */
     uint32_t terms;     /* of a token's sum */
-    uint32_t most_rows; /* combine: with more choices of a rank's tokens, sums cross, not rows */
+    uint32_t most_rows; /* combine: sums cross if a rank's tokens have more choices */
     bool sends_weights;
-    uint32_t vectors; /* with scales */
+    uint32_t vectors; /* of a row, with scales */
     uint32_t token_vectors;
 } experts_call_t;
 
@@ -130,7 +129,7 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
 }
 
 typedef struct room {
-    uint64_t at, number; /* of the call; if staged, in its room */
+    uint64_t at, number; /* number: of the call; of a staged call, in its room */
     uint32_t tag, staged;
     uint64_t *counter;
 } room_t;
@@ -140,7 +139,7 @@ LANE_FN bool room_is_staged(const experts_call_t &c)
     return c.call.phases != ALG_EXPERTS_BOTH;
 }
 
-/* This rank's data for itself bypasses the room. */
+/* Whether `source` is this rank and its data bypasses the room. */
 LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_t source)
 {
     return source == team.rank && !room_is_staged(c);
@@ -241,7 +240,7 @@ LANE_FN uint64_t header_weights(const experts_call_t &c, uint32_t token, uint32_
     return c.map.weights + ((uint64_t)token * room_weight_pairs(c.call.top_k) + pair) * VEC;
 }
 
-/* Loaded before the call's number is known. */
+/* Weights, loaded before the call's number is known. */
 typedef struct header_pair {
     uint32_t w[2];
 } header_pair_t;
@@ -256,7 +255,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* Sends the number of tokens, and each `stride`-th pair of weights from `first` on, which is `pair`. */
+/* Sends the number of tokens, and each `stride`-th pair of weights from pair `first` on; `pair` is that one. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {

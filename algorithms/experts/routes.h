@@ -5,7 +5,7 @@
 
 #include "algorithms/experts/room.h"
 
-/* Where a token's row is (of `out` here; at a peer: route_of_rank), and its choice. Ordered by choice, up to
+/* Where a choice's row is: in this rank's `out`, or at a peer (route_of_rank). Entries are ordered by choice, up to
  * ROUTE_NONE. */
 typedef struct route_entry {
     int32_t row;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.h - a token's row as vectors: loaded, sent, taken. */
+/* rows.h - loads, sends and receives a token's row as vectors. */
 #ifndef SHUNT_EXPERTS_ROWS_H
 #define SHUNT_EXPERTS_ROWS_H
 
@@ -33,7 +33,7 @@ LANE_FN row_scale_t row_scale_of(float most, bool round)
     const float inverse = most * (1 / 448.0f);
     if (!round)
         return row_scale_t{448.0f / most, inverse};
-    /* The least power of two not below it. */
+    /* The least power of two not below `inverse`. */
     uint32_t bits;
     memcpy(&bits, &inverse, sizeof bits);
     const uint32_t up = (bits >> 23) + ((bits & 0x7fffff) != 0), down = 254 - up;
@@ -54,7 +54,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return (const uint8_t *)c.call.rows + (uint64_t)token * c.call.token_bytes * 2;
     }
 
-    /* Each lane finds its block's scale: the others' loads hit the L1 cache. */
+    /* Each lane computes its block's scale: the other lanes' loads hit the L1 cache. */
     LANE_FN static row_scale_t scale(const experts_call_t &c, uint32_t token, uint32_t block)
     {
         float most = 1e-4f;

@@ -29,10 +29,10 @@ LANE_FN uint32_t remainder_of(uint32_t n, divisor_t d)
 /* `units` rows, cut so that all warps have a piece if there are enough vectors. */
 typedef struct share {
     divisor_t pieces;         /* of a row; 0: no vectors */
-    uint32_t vectors, length; /* of a row; of a piece: whole warps */
+    uint32_t vectors, length; /* of a row; of a piece, a multiple of `width` */
     uint32_t items;           /* pieces of all units */
-    uint32_t warps, warp;     /* of a block */
-    uint32_t in_warp, width;  /* lanes */
+    uint32_t warps, warp;     /* warps of a block; this lane's warp */
+    uint32_t in_warp, width;  /* this lane; lanes of a warp */
 } share_t;
 
 /* Sending begins with the first block, receiving with the last: with few tokens different blocks do each. */
@@ -66,7 +66,7 @@ LANE_FN piece_t piece_of(const share_t &s, uint32_t item)
     return piece_t{unit, begin + s.in_warp, begin + s.length < s.vectors ? begin + s.length : s.vectors};
 }
 
-/* A unit's rank and token, if rank r has tokens[r] units. */
+/* Finds a unit's rank and token, if rank r has tokens[r] units. */
 LANE_FN void share_find(const uint32_t *tokens, uint32_t unit, uint32_t &source, uint32_t &token)
 {
     source = 0;

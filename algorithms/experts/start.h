@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     K::run(lane_here(), team, call, lane_shared());
 }
 
-/* Also allows it all shared memory. A cudaError_t; cudaErrorInvalidValue: the call needs more. */
+/* Also allows the kernel all shared memory. Returns a cudaError_t; cudaErrorInvalidValue: the call needs more. */
 template <class K> static int experts_preload(const experts_call_t &call)
 {
     int device, most = 0;
@@ -58,7 +58,7 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
 
 #endif
 
-/* choose(c): the experts_start of the call's kernel. */
+/* choose(c): experts_start of the call's kernel. */
 #ifdef __CUDACC__
 #define EXPERTS_ENTRIES(name, choose)                                                                  \
     extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, \

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * exchange.cu - all-reduce between nodes, in one kernel: input slice o -> rank o of this node adds in rank order ->
+/* exchange.cu - all-reduce between nodes, in one kernel: input slice o -> rank o of this node adds in rank order ->
  * relay (relay.h) -> rank o of each other node adds the nodes' sums in node order -> output, and its peers' gather
  * slots -> output.
  *
- * What travels is rounded to the type; of averages of floats it is the node's average, since the sum may be out of
- * range. In place is safe: a lane posts or sends its input at a position before it stores there.
- */
+ * What travels is rounded to the type. If floats are averaged, it is the node's average, since the sum may be out of
+ * range. In place is safe: a lane posts or sends its input at a position before it stores there. */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
 #include "algorithms/nodes/relay.h"
@@ -80,7 +78,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* Posts step c, summed over this node; after a broken wait no word reports it. */
+    /* Posts step c, summed over this node. After a broken wait no word announces the step. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -185,7 +183,7 @@ struct exchange {
         }
     }
 
-    /* Most bytes of a kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
+    /* Most bytes of a kernel: slices must fit RELAY_STEPS steps and staging; slots must fit a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * network.cc - collectives between nodes on the CPU device, except all-reduce (exchange.cu): a segment of the input ->
- * the window of each peer that wants it -> output. Reducing ranks add in rank order and round once: the bits of one
- * node.
+/* network.cc - collectives between nodes on the CPU device, except all-reduce (exchange.cu): a segment of the input ->
+ * the window of each peer that wants it -> output. Reducing ranks add in rank order and round once, so results have the
+ * bits of one node.
  *
- * A step sends one segment, maybe empty, to every peer, and ends when every peer's has arrived and this rank's are
- * written. Steps use two halves of the windows in turn (docs/lab/proofs.md). After a time-out or a peer's end, closing
- * the connections informs the other ranks.
- */
+ * A step sends one segment, maybe empty, to every peer, and ends when every peer's segment has arrived and this rank's
+ * are written. Steps use two halves of the windows in turn (docs/lab/proofs.md). After a time-out or a peer's end,
+ * closing the connections informs the other ranks. */
 #include "algorithms/nodes/nodes.h"
 
 #include <errno.h>
@@ -30,7 +28,7 @@ struct alg_nodes {
     uint64_t step;
     uint8_t *windows;
     uint64_t flags[ALG_MAX_RANKS];
-    uint8_t *staging; /* per rank the segment sent */
+    uint8_t *staging; /* the segment sent to each rank */
     char fault[NET_WAY_TEXT];
 };
 
@@ -54,7 +52,7 @@ static int fail(alg_nodes_t *nodes, int status)
     return status;
 }
 
-/* The peer's segment has arrived, and this rank's is written. */
+/* Whether the peer's segment has arrived, and this rank's is written. */
 static bool is_through(const alg_nodes_t *nodes, uint32_t peer)
 {
     return peer == nodes->team.rank || (__atomic_load_n(&nodes->flags[peer], __ATOMIC_ACQUIRE) >= nodes->step &&
@@ -117,7 +115,7 @@ static void combine(const alg_team_t &team, const kernel_call_t &part, const uin
     }
 }
 
-/* By alg_type_t. */
+/* Indexed by alg_type_t and ops_kind. */
 #define PER_OPS(F, T)                                 \
     {                                                 \
         F<T, OPS_SUM>, F<T, OPS_MAX>, F<T, OPS_OTHER> \
@@ -156,7 +154,7 @@ static void reduce_landed(const alg_nodes_t *nodes, const alg_call_t *call, uint
 }
 
 typedef struct segment {
-    uint64_t at, bytes; /* of a block */
+    uint64_t at, bytes; /* in a block */
     uint64_t block;     /* bytes of a block */
     uint64_t count;     /* elements */
 } segment_t;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * proxy.c - the threads that serve all relays of a process (nodes.h); callers own the relays. The proxy polls them, and
+/* proxy.c - the threads that serve all relays of a process (nodes.h); callers own the relays. The proxy polls them, and
  * sends what kernels post. Sockets copy each byte, so while steps are long a second thread, the reader, receives.
  *
- * The list changes only under both locks, the proxy's taken first. A thread holds its lock during one pass through it.
- */
+ * The list of relays changes only under both locks, the proxy's taken first. A thread holds its lock during a pass
+ * through it. */
 #define _GNU_SOURCE
 #include "algorithms/nodes/proxy.h"
 
@@ -16,18 +15,17 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* after the last step; then naps while a call is due */
+    POLL_MS = 2, /* of polling after the last step; then naps while a call is due */
     NAP_NS = 50000,
     LONG_NAP_NS = 500000,
     IDLE_MS = 100
 };
 
-/* A thread; it releases the lock between passes. */
 typedef struct server {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool running;
-    atomic_bool sleeps; /* or not running */
+    atomic_bool sleeps; /* or does not run */
     atomic_uint wanted; /* threads that want the lock */
 } server_t;
 
@@ -55,7 +53,7 @@ static void forget(server_t *server)
     atomic_store(&server->wanted, 0);
 }
 
-/* The child has neither threads nor communicators. */
+/* A forked child has neither threads nor communicators. */
 static void forget_in_child(void)
 {
     forget(&g_proxy);
@@ -82,7 +80,6 @@ static void give(server_t *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Gives others the lock or the core. */
 static void pause_between(server_t *server, long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};
@@ -96,7 +93,7 @@ static void pause_between(server_t *server, long nap_ns)
     pthread_mutex_lock(&server->lock);
 }
 
-/* Under the server's lock. */
+/* Needs the server's lock. */
 static bool start(server_t *server, void *(*body)(void *))
 {
     server->running = server->running || net_thread_start(NULL, body, NULL) == 0;
@@ -117,7 +114,7 @@ static sight_t look_at_all(void)
     return sight;
 }
 
-/* Under the lock. At most 1 s: if nobody reads a peer's data, the peer takes this node for dead (TCP_USER_TIMEOUT). */
+/* Needs the lock. Sleeps at most 1 s: a peer whose data nobody reads takes this node for dead (TCP_USER_TIMEOUT). */
 static void sleep_until_call(void)
 {
     bool due = false;
@@ -198,7 +195,7 @@ static void *read_all(void *unused)
     return unused;
 }
 
-/* Without a thread the proxy receives alone. */
+/* If the reader does not start, the proxy receives alone. */
 void proxy_call_reader(void)
 {
     if (!atomic_load(&g_reader.sleeps))

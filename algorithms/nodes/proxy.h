@@ -25,9 +25,9 @@ struct alg_relay {
     alg_control_t *control; /* NULL until served; under the proxy's lock */
     step_t queue[RELAY_QUEUE];
     uint64_t laid;
-    uint64_t put[ALG_MAX_RANKS]; /* steps given to the network, by node; this node's: the least */
-    uint64_t call;               /* of the next step */
-    uint32_t step;               /* number of that step */
+    uint64_t put[ALG_MAX_RANKS]; /* [node]: steps given to the network; this node's entry: the least */
+    uint64_t call;               /* number of the next step's call */
+    uint32_t step;               /* number of the next step in its call */
     uint64_t last_tag;           /* of the last step found; 0: none */
     uint64_t kernels_begun;      /* kernels whose last step was found */
     _Atomic uint64_t kernels_due;
@@ -38,9 +38,9 @@ struct alg_relay {
 
 /* relay.c: */
 
-/* Under the proxy's lock. True: something was done, or is in flight. */
+/* Needs the proxy's lock. True: something was done, or is in flight. */
 bool relay_look(alg_relay_t *relay);
-/* A launched call has yet to begin, or a graph may begin one. */
+/* Whether a launched call has yet to begin, or a graph may begin one. */
 bool relay_is_due(const alg_relay_t *relay);
 
 /* proxy.c: */
@@ -54,9 +54,9 @@ void proxy_remove(alg_relay_t *relay);
 void proxy_wake(void);
 /* Under the proxy's lock. */
 void proxy_call_reader(void);
-/* The reader receives, so the proxy need not. */
+/* Whether the reader receives, so that the proxy need not. */
 bool proxy_has_reader(void);
-/* Under the proxy's lock. Between the two the reader uses no network. */
+/* Need the proxy's lock. Between these two calls the reader uses no network. */
 void proxy_hold_reader(void);
 void proxy_let_reader(void);
 

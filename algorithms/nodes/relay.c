@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * relay.c - what the proxy does for one relay, and its creation and end (relay.h, nodes.h). The proxy's lock guards
- * relays; words and flags order kernels' accesses to landing and outbox. A relay owns its memory and its network, which
- * ends first, so nothing lands in freed memory.
- */
+/* relay.c - what the proxy does for one relay, and its creation and end (relay.h, nodes.h). The proxy's lock guards
+ * relays; words and flags order kernels' accesses to inboxes and outbox. A relay owns its memory and its network,
+ * which ends first, so nothing lands in freed memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +14,7 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    LONG_STEP = 12 << 10, /* bytes; longer copies wake the reader */
+    LONG_STEP = 12 << 10, /* bytes; longer steps wake the reader */
     NAP_NS = 50000,
     SEND_LIMIT_MS = 5000 /* for unsent steps at the end */
 };
@@ -94,7 +92,7 @@ static bool owes_to(const alg_relay_t *relay, uint32_t node)
            net_network_sent(relay->network, node) < relay->last_tag;
 }
 
-/* Steps are in flight, or a kernel has more to come. */
+/* Whether steps are in flight, or a kernel has yet to post more. */
 static bool under_way(const alg_relay_t *relay)
 {
     bool any = relay->step > 0;
@@ -124,7 +122,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* A place in the queue is free when all living nodes' steps are given to the network. */
+    /* A queue entry is free when its step has been given to the network for all living nodes. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->nodes; h++) {
         if (h != relay->node && net_network_alive(relay->network, h))
@@ -204,7 +202,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Looks first: that may find a step. */
+/* Calls relay_look first, which may find a step. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

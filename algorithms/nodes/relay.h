@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * relay.h - pinned (CPU device: shared) memory through which a rank's kernels and the proxy exchange data with other
+/* relay.h - pinned (CPU device: shared) memory through which a rank's kernels and the proxy exchange data with other
  * nodes.
  *
- * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e&1, on every node. The slot is free by then
- * (docs/lab/proofs.md). A kernel's blocks post a step into that slot of the outbox, then each writes its word of the
- * slot. When all words are there, the proxy puts the step into the slot of this node's inbox on each other node, with
- * the tag as flag. The kernel waits for all nodes' flags.
+ * A call goes in steps; step c of call e uses slot c % RELAY_SLOTS of half e&1, on every node. Earlier steps have left
+ * the slot by then (docs/lab/proofs.md). A kernel's blocks post a step into that slot of the outbox, then each writes
+ * its word of the slot. When all words are there, the proxy puts the step into the slot of this node's inbox on each
+ * other node, with the tag as flag. The kernel waits for all nodes' flags.
  *
- * Tags grow, so nothing is cleared. The proxy knows the next tag, so a replay needs no call on the host.
- */
+ * Tags grow, so nothing is cleared. The proxy knows the next tag, so a replay needs no call on the host. */
 #ifndef SHUNT_RELAY_H
 #define SHUNT_RELAY_H
 
@@ -22,8 +20,8 @@ enum {
     RELAY_STEPS = 256, /* of a kernel, at most */
     RELAY_BLOCKS = 64,
     RELAY_WORD_BYTES = 16,
-    RELAY_WINDOW_BYTES = 2 * RELAY_SLOTS * RELAY_STEP_BYTES,                       /* outbox; each node's inbox */
-    RELAY_WORDS = 0,                                                               /* per slot a word of each block */
+    RELAY_WINDOW_BYTES = 2 * RELAY_SLOTS * RELAY_STEP_BYTES, /* of the outbox; of each node's inbox */
+    RELAY_WORDS = 0,                                         /* per slot a word of each block */
     RELAY_FLAGS = RELAY_WORDS + 2 * RELAY_SLOTS * RELAY_BLOCKS * RELAY_WORD_BYTES, /* 8 bytes per node */
     RELAY_OUTBOX = RELAY_FLAGS + 4096,
     RELAY_INBOX = RELAY_OUTBOX + RELAY_WINDOW_BYTES

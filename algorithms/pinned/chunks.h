@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * chunks.h - longer messages through pinned memory, in chunks of raw data behind flags. In place is safe: at each
+/* chunks.h - longer buffers through pinned memory, in chunks of raw data behind flags. In place is safe: at each
  * position a lane posts before it stores.
  *
  * A block is a channel. In step c it raises flag c+1 at every peer: chunk c is posted in this rank's outbox, and chunk
  * c-1 of every peer is fetched. It posts chunk c+1 before it waits for the peers' flags c+1. Flags are numbered as in
- * allreduce/staged.cu; all ranks' flags for a block lie in one line.
+ * allreduce/staged.cu; all ranks' flags for a block lie in one cache line.
  *
  * An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own), so chunk c+1 replaces chunk c-2
- * (docs/lab/proofs.md). Calls use two areas in turn, like halves (algorithm.h).
- */
+ * (docs/lab/proofs.md). Calls use two areas in turn, like halves (algorithm.h). */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
 
@@ -20,22 +18,22 @@
 enum {
     SHM_CHUNKS = 3,
     SHM_SUMS = 2,           /* chunks of sums (shm_staged.cu) */
-    SHM_LANES = 8192,       /* most of a call: 512 each in 16 blocks */
+    SHM_LANES = 8192,       /* most of a call: 16 blocks of 512 */
     SHM_BATCH = 4,          /* rows that a lane copies at once */
-    SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; longer messages get larger chunks */
+    SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; longer buffers get larger chunks */
     SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
 };
 
 /* Most bytes of a rank's block in one kernel. */
 #define SHM_SEGMENT ((uint64_t)256 << 20)
 
-/* Chunks in staging: two areas, each with all peers', and sums. */
+/* Number of chunks in staging: two areas, each with chunks for all peers, and sums. */
 LANE_HOST_FN uint32_t shm_places(uint32_t nranks)
 {
     return 2 * SHM_CHUNKS * (nranks - 1) + SHM_SUMS;
 }
 
-/* Whole pages, so that a warp's stores are whole lines. */
+/* Bytes of an area: whole pages, so that a warp's stores fill lines. */
 LANE_HOST_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
 {
     return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / 4096 * 4096;
@@ -47,7 +45,7 @@ static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
     return nranks >= 2 && map->staging_bytes >= least + VEC * ALG_MAX_RANKS ? UINT64_MAX : 0;
 }
 
-/* vectors: from one rank to another. */
+/* vectors: those that one rank sends to another. */
 static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     grid_shape(vectors, most_threads, blocks, threads);

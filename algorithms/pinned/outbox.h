@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * outbox.h - short messages through pinned memory: a rank writes into its own outbox, and its peers read there. In
- * place is safe: at each position a lane posts before it stores.
+/* outbox.h - short buffers through pinned memory: a rank writes into its own outbox, and its peers read there. In place
+ * is safe: at each position a lane posts before it stores.
  *
  * Each unit of 16 bytes holds 12 bytes of data and the call's number as a mark: a flag would cost two round trips over
  * PCIe. Nothing is re-armed, and every type travels unchanged. A lane packs three vectors into four units. A warp's
  * units form a tile, so its stores and loads are whole lines.
  *
- * Call e uses half e & 1 of the scratch (algorithm.h), and clears one of its units in turn: marks repeat after 2^31
- * calls, and a unit unused since then would seem new.
- */
+ * Call e uses half e & 1 of the scratch (algorithm.h), and clears one of the half's units, each in turn: marks repeat
+ * after 2^31 calls, and a unit unwritten since then would seem new. */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
 
@@ -35,7 +33,7 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* Vectors that fit, whatever the size of warps. */
+/* Vectors that fit into `bytes`, whatever the size of warps. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
@@ -55,7 +53,7 @@ static inline void outbox_shape(alg_collective_t collective, uint64_t bytes, uin
     grid_shape((uint64_t)outbox_tiles(buffer_vectors(block), 32) * 32, most_threads, blocks, threads);
 }
 
-/* Never 0, the initial value of memory. */
+/* A mark is never 0, the initial value of memory. */
 LANE_FN uint32_t outbox_mark(uint64_t epoch)
 {
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
@@ -63,7 +61,7 @@ LANE_FN uint32_t outbox_mark(uint64_t epoch)
 
 /* All ranks' outboxes in the call's half, for one lane. */
 template <int N> struct outbox {
-    uint8_t *to;                /* this rank's */
+    uint8_t *to;
     const uint8_t *from[N - 1]; /* [j]: of other_rank(j) */
     uint32_t mark, nranks;
     uint32_t lane, lanes;
@@ -191,7 +189,7 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Waits until `ranks` (bits) have begun this call, a lane each, in the warp with the least data. */
+/* Waits until `ranks` (bits) have begun this call: one per lane of the warp with the least data. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;

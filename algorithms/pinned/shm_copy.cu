@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter of longer messages through pinned memory (chunks.h).
+/* shm_copy.cu - all-gather, all-to-all, broadcast, gather, scatter of longer buffers through pinned memory (chunks.h).
  *
- * Data path: input chunk -> outbox (of each block: its section) -> flag -> the takers' outputs.
- */
+ * Data path: input chunk -> outbox (block o: section o) -> flag -> the receivers' outputs. */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
 #include "algorithms/pinned/chunks.h"
@@ -35,7 +33,7 @@ struct shm_copy {
                 buffer_store<uint8_t>(buffer_make(part, bytes), v, x);
         }
 
-        /* Posts chunk c of block `owner` at `to`, unless NULL. keeps: also copies it to this rank's output. */
+        /* Posts chunk c of block `owner` at `to`, unless it is NULL. keeps: also copies it to this rank's output. */
         LANE_FN void copy(const alg_team_t &team, uint32_t owner, uint8_t *to, bool keeps, uint32_t c) const
         {
             const shm_span_t s = ch.span(0, vectors, c);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter of short messages through pinned memory (outbox.h).
+/* shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter of short buffers through pinned memory (outbox.h).
  *
- * Data path: input -> outbox (block o: section o) -> the takers' outputs.
- */
+ * Data path: input -> outbox (block o: section o) -> the receivers' outputs. */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
 #include "algorithms/pinned/outbox.h"
@@ -15,7 +13,7 @@ struct shm_move {
         outbox<N> o;
         const uint8_t *input;
         uint8_t *output;
-        const uint8_t *readable; /* any memory of this device */
+        const uint8_t *readable;
         uint64_t in_step, out_step;
         uint64_t bytes; /* of a block */
         uint32_t vectors, tiles;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shm_oneshot.cu - all-reduce, reduce-scatter, reduce of short messages through pinned memory (outbox.h).
+/* shm_oneshot.cu - all-reduce, reduce-scatter, reduce of short buffers through pinned memory (outbox.h).
  *
- * Data path: input -> outbox (reduce-scatter: block o -> section o) -> each taker adds in rank order -> output.
- */
+ * Data path: input -> outbox (reduce-scatter: block o -> section o) -> each receiver adds in rank order -> output. */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
 #include "algorithms/pinned/outbox.h"
@@ -14,7 +12,7 @@ struct shm_oneshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint64_t stride; /* between the input's blocks; 0: one for all ranks */
+        uint64_t stride; /* bytes between the input's blocks; 0: one block for all ranks */
         uint32_t vectors, tiles;
 
         LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const

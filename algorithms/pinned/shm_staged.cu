@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shm_staged.cu - all-reduce, reduce-scatter, reduce of longer messages through pinned memory (chunks.h).
+/* shm_staged.cu - all-reduce, reduce-scatter, reduce of longer buffers through pinned memory (chunks.h).
  *
  * Data path: chunk of input slice o -> outbox -> flag -> rank o adds in rank order -> output. All-reduce and reduce go
  * on: rank o's outbox -> flag -> output of every peer, or of the root. Step c adds chunk c and fetches the sums of
  * chunk c-1.
  *
  * An outbox holds two chunks of sums, at the same place in all calls, so sums of chunk c replace those of chunk c-2
- * (docs/lab/proofs.md).
- */
+ * (docs/lab/proofs.md). */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
 #include "algorithms/pinned/chunks.h"
@@ -19,12 +17,11 @@ struct shm_staged {
     template <class R, int N> struct view {
         R r;
         shm_channel ch;
-        uint64_t stride;  /* between the input's blocks, a slice each; 0: one message, cut into slices */
-        uint32_t vectors; /* of the message, or of a block */
+        uint64_t stride;  /* bytes between the input's blocks, each a slice; 0: one buffer, cut into slices */
+        uint32_t vectors; /* of the buffer, or of a block */
         uint32_t slice;
         bool keeps, gathers; /* the output gets this rank's sums; the other ranks' sums */
 
-        /* Chunk c of the slice of `owner`. */
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const
         {
             const uint32_t begin = stride ? 0 : owner * slice;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shm_twoshot.cu - all-reduce through pinned memory in two steps (outbox.h).
+/* shm_twoshot.cu - all-reduce through pinned memory in two steps (outbox.h).
  *
  * Data path: input slice o -> section o of this rank's outbox -> rank o adds in rank order -> output, and section o of
- * rank o's outbox -> output of every peer.
- */
+ * rank o's outbox -> output of every peer. */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
 #include "algorithms/pinned/outbox.h"
@@ -12,7 +10,6 @@
 struct shm_twoshot {
     enum { MOST_THREADS = 512 };
 
-    /* In vectors; the last slices may be short or empty. */
     LANE_HOST_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
     {
         return (vectors + nranks - 1) / nranks;
@@ -21,7 +18,7 @@ struct shm_twoshot {
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint32_t vectors, slice, tiles; /* of the message, of a slice, in a slice */
+        uint32_t vectors, slice, tiles; /* vectors of the buffer, of a slice; tiles of a slice */
 
         LANE_FN void load(uint32_t owner, uint32_t tile, triple_t &x) const
         {

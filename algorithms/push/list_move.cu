@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * list_move.cu - lists of short all-gathers or all-to-alls, in one step (list.h).
+/* list_move.cu - lists of short all-gathers or all-to-alls, in one step (list.h).
  *
- * Data path: input (all-to-all: block o) -> this rank's slot at rank o -> output there.
- */
+ * Data path: input (all-to-all: block o) -> this rank's slot at rank o -> output there. */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/list.h"
 

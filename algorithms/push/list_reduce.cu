@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * list_reduce.cu - lists of short all-reduces or reduce-scatters, in one step (list.h).
+/* list_reduce.cu - lists of short all-reduces or reduce-scatters, in one step (list.h).
  *
  * Data path: input (reduce-scatter: block o) -> this rank's slot at rank o -> added there in rank order -> output. In
- * place is safe: a lane sends its vectors of all calls before it stores any, and no other lane loads them.
- */
+ * place is safe: a lane sends its vectors of all calls before it stores any, and no other lane loads them. */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
 

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * push.h - collectives in one step: each sender stores into its slot at every taker, which polls it (slots.h). In place
- * is safe: at each position a lane sends before it stores.
+/* push.h - collectives in one step: each sender stores into its slot at every receiver, which polls it (slots.h). In
+ * place is safe: at each position a lane sends before it stores.
  *
- * A block larger than a half goes in segments, a kernel each: faster than chunks behind flags (docs/lab/kernels.md).
- * Long broadcasts and reduces of more than two ranks: rooted/.
+ * Segments (segments.h) are faster than chunks behind flags (docs/lab/kernels.md).
  *
- * SHORT: less code for short calls of two ranks without a root; a lane moves one vector at a time.
- */
+ * SHORT: less code for short calls of two ranks without a root; a lane moves one vector at a time. */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
 
@@ -18,14 +15,14 @@
 #include "algorithms/device/slots.h"
 
 typedef struct push {
-    uint32_t sends; /* bit i: to the rank i places after this one */
-    uint32_t takes; /* bit j: from other_rank(j) */
+    uint32_t sends; /* bit i: this rank sends to the i-th rank after it */
+    uint32_t takes; /* bit j: this rank receives from other_rank(j) */
     bool keeps;
-    notices_t notices; /* between ranks without data for each other */
+    notices_t notices;
     bool has_notices;
 } push_t;
 
-/* At the end of a half, a set per root, since calls of a series share the half (series.h). */
+/* Notices lie at the end of a half, a set per root, since calls of a series share the half (series.h). */
 LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
 {
     return nranks * notice_bytes(nranks);
@@ -82,7 +79,7 @@ template <bool ROOTED> LANE_FN uint64_t push_held(const kernel_call_t &call)
     return ROOTED ? 0 : turns_held(call.turns);
 }
 
-/* Most bytes of a rank's block in a half. */
+/* Most bytes of a rank's block that fit a half. */
 static inline uint64_t push_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     const uint64_t vector = slots_bytes(mark, nranks - 1, 4) / 4;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
+/* push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one step (push.h).
  *
- * Data path: input -> this rank's slot at the peer -> the peer's output. Data arrives bit for bit: a word that would
- * look like an armed slot travels as an escape (mark.h).
- */
+ * Data path: input -> this rank's slot at the peer -> the peer's output. */
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
 
@@ -17,8 +14,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         static constexpr bool KEPT = WHOLE && N <= EXACT_RANKS && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
-        uint8_t *in[N]; /* EACH: [i] for the rank i places after this one, [0] for this rank; else [0] for all */
-        const uint8_t *readable; /* any memory of this device */
+        uint8_t *in[N]; /* EACH: [i]: block for the i-th rank after this one, [0]: for this rank; else [0]: for all */
+        const uint8_t *readable;
         uint8_t *own_out;
         bool keeps;     /* this rank's block must be copied to its output */
         uint64_t bytes; /* of a block */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * push_reduce.cu - reduce-scatter and reduce in one step (push.h).
+/* push_reduce.cu - reduce-scatter and reduce in one step (push.h).
  *
  * Data path: input (reduce-scatter: block o) -> this rank's slot at rank o (reduce: the root) -> added in rank order ->
- * output.
- */
+ * output. */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
 
@@ -22,7 +20,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
         slots_t s = slots_t::make(team, 1, vectors, first);
         const push_t p = push_make<ROOTED>(team, call, s.ranks());
-        buffer_t in[N]; /* [i]: for the rank i places after this one; [0]: for this rank */
+        buffer_t in[N]; /* [i]: block for the i-th rank after this one; [0]: for this rank */
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < s.ranks())
@@ -78,7 +76,6 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_take(lane, team, notices);
     }
 
-    /* Needs v < vectors; later rows may not exist. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
                                  uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])

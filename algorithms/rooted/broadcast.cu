@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * broadcast.cu - broadcast in two steps (rooted.h).
+/* broadcast.cu - broadcast in two steps (rooted.h).
  *
  * Data path: slice o of the root's input -> the root's slot at rank o -> output, and rank o's slot at every other rank
- * but the root -> output there.
- */
+ * but the root -> output there. */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"
 
 struct rooted_broadcast {
     enum { MOST_THREADS = 1024 };
 
-    /* k counts vectors from the lane's first. */
     template <int N, bool WHOLE> struct view {
         slices_t p;
         slots<MARK_ESCAPE, N> s;

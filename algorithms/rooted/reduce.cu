@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * reduce.cu - reduce in two steps (rooted.h).
+/* reduce.cu - reduce in two steps (rooted.h).
  *
  * Data path: slice o of every rank's input -> that rank's slot at rank o -> added there in rank order -> rank o's slot
- * at the root -> output. In place is safe: at each position a lane sends before it stores.
- */
+ * at the root -> output. In place is safe: at each position a lane sends before it stores. */
 #include "algorithms/device/input.h"
 #include "algorithms/rooted/rooted.h"
 
-/* k counts vectors from the lane's first. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;

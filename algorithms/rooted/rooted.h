@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rooted.h - broadcast and reduce in two steps. No link carries the message more than once.
+/* rooted.h - broadcast and reduce in two steps. No link carries the buffer more than once.
  *
  * Every rank but the root owns a slice. A rank sends another at most one slice, so one set of slots (slots.h) holds a
  * call. Slices may be empty, and the root of a broadcast gets no data, so all ranks exchange notices (notice.h). No
- * deadlock, whatever the grids: docs/lab/proofs.md.
- */
+ * deadlock, whatever the grids: docs/lab/proofs.md. */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H
 
 #include "algorithms/push/push.h"
 
 typedef struct slices {
-    uint32_t vectors; /* of the message */
+    uint32_t vectors; /* of the buffer */
     uint32_t each;    /* of a slice; the last slices may be shorter or empty */
     uint32_t root;
 } slices_t;
@@ -27,7 +25,7 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* Position in the message of vector u of the slice of `owner`, not the root. */
+/* Position in the buffer of vector u of the slice of `owner`, which is not the root. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;
@@ -44,7 +42,7 @@ LANE_FN notices_t slices_notices(const alg_team_t &team, const slices_t &s, mark
     return notices_make(team, team.half_offset + slots_bytes(mark, team.nranks - 1, s.each), 0, 0);
 }
 
-/* Most bytes of a message in a half. */
+/* Most bytes of a buffer that fit a half. */
 static inline uint64_t rooted_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     return push_segment(half_bytes, nranks, mark) * (nranks - 1);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * alone.h - the kernels of common groups, with less code than mixed.h: fetching and issuing code is most of a short
+/* alone.h - the kernels of common groups, with less code than mixed.h: fetching and issuing code is most of a short
  * message's time. A list has at most one message. A warp has one item, for which it may wait: a channel of one
  * direction, or GROUP channels if there are fewer warps than channels.
  *
  * A warp moves its channels' rows in order, in batches of ROWS / GROUP rows of each channel. No deadlock, however the
  * peer groups its channels, since batches divide ring_credit_rows (docs/lab/kernels.md). All warps share the copy of a
- * message to this rank itself: receiving warps before they wait, sending warps after they have sent.
- */
+ * message to this rank itself: receiving warps before they wait, sending warps after they have sent. */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
 
@@ -48,7 +46,7 @@ template <int GROUP> struct warp_rings {
     item it; /* first channel */
     uint32_t width;
     uint64_t count[GROUP];  /* rows sent, or received */
-    uint64_t credit[GROUP]; /* as last read, or given */
+    uint64_t credit[GROUP]; /* last read (sender), or given (receiver) */
 
     LANE_FN uint8_t *vector(uint32_t b) const
     {
@@ -303,11 +301,11 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             lane_rearm(at[b]);
     }
 
-    /* Rows that are not whole. */
+    /* Moves the rows that are not whole. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {
-        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* of several channels: one by one */
+        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* several channels move one by one */
         bool broken = false;
         for (uint32_t done = p.whole; done < p.all; done += STEP) {
             const uint32_t j = done % GROUP, row = r.it.channel + done * p.width;

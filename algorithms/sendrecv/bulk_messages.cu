@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
+/* bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
  *
  * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
- * kind (alg_message_t), so both ends agree.
- */
+ * kind (alg_message_t), so both ends agree. */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/sendrecv/fill.h"
 #include "algorithms/sendrecv/long_roles.h"
@@ -12,7 +10,8 @@
 
 /* WHOLE: all long messages' buffers are aligned to 16 bytes. */
 struct bulk_messages {
-    /* SHORT_WARPS: for messages in rings. LEAST_SLOTS: what a link carries until a chunk's credit returns. */
+    /* SHORT_WARPS: warps for messages in rings. LEAST_SLOTS: chunks that a link carries until a chunk's credit
+     * returns. */
     enum {
         DEPTH = BULK_DEPTH,
         LAG = 1,
@@ -28,7 +27,7 @@ struct bulk_messages {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }
 
-    /* On either device 0, unless a GPU's rings leave room for LEAST_SLOTS. */
+    /* Returns 0, also on the CPU device, unless a GPU's rings leave room for LEAST_SLOTS. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         enum { GPU_LANES = 32, GPU_CHUNK = 16 << 10 };
@@ -154,7 +153,7 @@ static void ncclKernel_shunt_messages(lane_t lane, const alg_team_t &team, const
 }
 #endif
 
-/* Fills in slots and chunks; a message to this rank itself counts only as sent. True: WHOLE. */
+/* Fills in slots and chunks; a message to this rank itself has only chunks to send. Returns WHOLE. */
 template <int MOST> static bool long_fill(long_messages<MOST> &m, const message_t *list, const alg_team_t *team)
 {
     bool whole = true;

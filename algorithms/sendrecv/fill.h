@@ -93,7 +93,7 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
 }
 
 /* Serves a call through a list in memory. launch(begin, share, done) launches a part as messages_fill selects it; done:
- * its messages. If the list is too small, launches may deadlock unless all ranks group the same messages. */
+ * number of its messages. If the list is too small, launches may deadlock unless all ranks group the same messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
+/* long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
  *
  * An ordered pair of ranks numbers its chunks from the scratch's first launch on, so both ends agree. Chunk c uses slot
  * c modulo the number of slots, in the receiver's scratch behind the rings. A sender needs no receiver while it has
  * free slots. A slot has two flags, which persist between launches. Each holds a chunk's number, at first -1:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
- *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch
- */
+ *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch */
 #ifndef SHUNT_LONG_H
 #define SHUNT_LONG_H
 
@@ -15,7 +13,7 @@
 #include "algorithms/sendrecv/messages.h"
 
 /* LONG_HELD: chunks that a gate holds until they may move (two per peer, if more); LONG_LANE_HELD: most of one lane.
- * LONG_PLACES: of a gate's list. LONG_MOST_SLOTS: of an ordered pair. */
+ * LONG_PLACES: entries of a gate's list. LONG_MOST_SLOTS: slots of an ordered pair. */
 enum {
 #ifdef __CUDACC__
     LONG_HELD = 8,
@@ -40,8 +38,8 @@ enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES,
               "LONG_ words do not fit ALG_COUNTS_BYTES");
 
-/* Words of a block (bulk_word). Per direction: chunks listed; chunks whose place in the list is free again; (LONG_OUT)
- * chunks complete at the peer; the list. Then two per list: the number of the launch's first chunk. */
+/* Words of a block (bulk_word). Per direction: chunks listed; chunks whose list entry is free again; (LONG_OUT) chunks
+ * complete at the peer; the list. Then two per list: the number of the launch's first chunk. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 
@@ -61,11 +59,11 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
 }
 
 template <int MOST> struct long_messages : messages<MOST> {
-    /* As message_end, of bulk messages; those in rings precede. */
+    /* As message_end, for bulk messages, which follow those in rings. */
     uint16_t long_end[MESSAGES_LISTS];
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
-    uint32_t blocks; /* that serve bulk messages */
+    uint32_t blocks; /* those that serve bulk messages */
     uint32_t depth;
     uint32_t kept; /* offset of the progress of rings' messages in shared memory */
 };
@@ -147,7 +145,7 @@ template <int MOST> struct long_job {
 };
 
 typedef struct long_piece {
-    uint8_t *buffer, *other; /* other: a message's destination on this rank itself */
+    uint8_t *buffer, *other; /* other: where a message to this rank itself goes */
     uint64_t all, at;        /* bytes of the message, and before the chunk */
     uint32_t bytes;
 } long_piece_t;

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * long_roles.h - the roles of a block's warps for messages that bulk copies carry.
+/* long_roles.h - the roles of a block's warps for messages that bulk copies carry.
  *
  * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
  * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
  * data has arrived), and then lists it for the other roles, which are as in bulk/roles.h. So no role waits for a rank,
  * and no message for another of its group, on any grid (docs/lab/proofs.md). Gates order memory as watchers do
- * (bulk/walk.h).
- */
+ * (bulk/walk.h). */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
 
 #include "algorithms/sendrecv/long.h"
 
-/* Lists a chunk when it may move and the next stage is free, so slow blocks take fewer. */
+/* Lists a chunk when it may move and the next stage is free, so slow blocks take fewer chunks. */
 template <int DIRECTION, int MOST> struct long_gate {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -33,7 +31,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         return j.m.chunks[2 * peer + DIRECTION] > 0;
     }
 
-    /* Places for held chunks serve the peers in turn. */
+    /* Entries for held chunks are assigned to the peers in turn. */
     LANE_FN static long_gate make(const long_job<MOST> &j, const bulk_ring_t &ring, lane_t &lane, uint32_t *awaited)
     {
         long_gate g = {j, ring, lane, awaited, lane.thread % lane_warp_size(), {}, {}, {}, {}, {}, 0, false};
@@ -224,7 +222,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     }
 };
 
-/* Each lane raises LONG_DATA of another chunk. */
+/* Each lane raises LONG_DATA of a different chunk. */
 template <int MOST> struct long_herald {
     enum { WARPS = 1, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -289,7 +287,7 @@ template <int MOST> struct long_taker {
     }
 };
 
-/* After the chunk has left its slot, so without a fence (bulk_give_credit). */
+/* Called after the chunk has left its slot, so it needs no fence (bulk_give_credit). */
 template <int MOST> LANE_FN void long_give_credit(const long_job<MOST> &j, uint32_t peer, uint64_t number)
 {
     lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number);
@@ -329,7 +327,7 @@ template <int LAG, int MOST> struct long_keeper {
     }
 };
 
-/* As bulk_shifter; also copies messages to this rank itself. */
+/* Like bulk_shifter. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;
@@ -380,7 +378,7 @@ template <int MOST> struct long_shifter {
     }
 };
 
-/* As bulk_plain_keeper. */
+/* Like bulk_plain_keeper. */
 template <int MOST> struct long_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const long_job<MOST> &j;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * messages.h - the messages of one launch, and the rings that carry them.
+/* messages.h - the messages of one launch, and the rings that carry them.
  *
  * Each ordered pair of ranks has channels, each with a ring in the receiver's scratch: `rows` rows of one vector per
  * lane, then an escape word per vector (mark.h). The map and the number of ranks determine the layout, so both ends
@@ -10,8 +9,7 @@
  *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, as its last kernel read it
  *   COUNT_RECEIVED  receiver  receiver  own               received
  *   COUNT_CREDIT    receiver  sender    sender's scratch  re-armed
- * Kernel boundaries order all but COUNT_CREDIT, which is raised by release and read by acquire.
- */
+ * Kernel boundaries order all but COUNT_CREDIT, which is raised by release and read by acquire. */
 #ifndef SHUNT_MESSAGES_H
 #define SHUNT_MESSAGES_H
 
@@ -98,7 +96,7 @@ template <> struct messages<MESSAGES_LISTED> : messages_head {
     const message_t *message;
 };
 
-/* Messages of the list in device memory. One list suffices, since launches on a scratch run one after another. */
+/* Most messages of the list in device memory. One list suffices, since launches on a scratch run one after another. */
 LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
     const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);

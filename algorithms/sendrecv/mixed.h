@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mixed.h - the kernel for any messages: several in a list, several items for a warp.
+/* mixed.h - the kernel for any messages: several in a list, several items for a warp.
  *
- * A warp works on an item while it advances, then on its next one. No step waits for a peer, except for an arrived
- * row's escape word (ring_unescape). All blocks of a grid are resident. So any grid serves any number of items without
- * deadlock, whatever the order of other ranks' messages.
- */
+ * A warp works on an item while the item advances, then on its next item. No step waits for a peer, except for an
+ * arrived row's escape word (ring_unescape). All blocks of a grid are resident. So any grid serves any number of items
+ * without deadlock, whatever the order of other ranks' messages. */
 #ifndef SHUNT_MIXED_H
 #define SHUNT_MIXED_H
 
@@ -91,7 +89,7 @@ struct pairs_mixed {
         }
     }
 
-    /* Goes to the warp's next unfinished item; true: wrapped around. */
+    /* Goes to the warp's next unfinished item. Returns whether it wrapped around. */
     template <int MOST>
     LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
+/* pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
  *
  * Data path: buffer -> ring in the receiver's scratch, maybe in pinned memory -> buffer.
  *
  * Row r of a message is the next row of channel r % channels, so messages' lengths tell both ends each vector's place.
  * An item, one warp's work, is one channel of one direction. A sender waits only for room in a ring (ring.h): a short
- * message is sent before its receive is posted.
- */
+ * message is sent before its receive is posted. */
 #include "algorithms/sendrecv/alone.h"
 #include "algorithms/sendrecv/fill.h"
 #include "algorithms/sendrecv/mixed.h"
@@ -37,8 +35,8 @@ typedef struct pairs_plan {
 
 enum { PAIRS_MOST_GROUP = 4 };
 
-/* The fewest channels per item (a power of two) with which `workers` warps suffice. A batch is at most half a ring: the
- * other half may lack credit. */
+/* Chooses the fewest channels per item (a power of two) with which `workers` warps suffice. A batch is at most half a
+ * ring: the other half may lack credit. */
 static pairs_plan_t pairs_plan(messages_head &m, filled_t &f, uint32_t rank, uint32_t workers)
 {
     pairs_plan_t plan = {0, 1, f.rows};
@@ -218,7 +216,7 @@ struct pairs {
         return PAIRS_MOST_BYTES;
     }
 
-    /* For both directions with every peer; a launch uses what its messages need. */
+    /* Suffices for both directions with every peer; a launch uses what its messages need. */
     static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         const uint64_t rows = message_rows(bytes, 32), most = ALG_PAIR_CHANNELS;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ring.h - one channel of a pair of ranks, and a message's rows in its ring.
+/* ring.h - one channel of a pair of ranks, and a message's rows in its ring.
  *
  * Flow control: the receiver re-arms a row after reading it, and then gives credit. The sender writes a row only if its
  * count is less than a ring ahead of the credit. A receiving launch first gives credit for all that earlier launches
  * received; kernel boundaries (in pinned memory, a fence) order their re-arming before it. Further credit needs a
- * fence, which takes time, so it is given only while more than half a ring is left to receive.
- */
+ * fence, which takes time, so it is given only while more than half a ring is left to receive. */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
 
@@ -111,7 +109,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* Vectors that are not whole. In functions apart, since fetching code takes time. */
+/* For vectors that are not whole; not inlined, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -299,7 +297,6 @@ template <int GROUP> struct ring_sender {
     uint64_t step;
     uint64_t *sent, *credit; /* rows; credit: as last read */
 
-    /* Whether channel j lacks credit for some of its next `rows` rows. */
     LANE_FN bool lacks_credit(uint32_t j, uint32_t rows) const
     {
         return sent[j] + rows - credit[j] > it.rows;
@@ -315,7 +312,7 @@ template <int GROUP> struct ring_receiver {
     const item &it;
     uint64_t step;
 
-    /* Gives credit for what earlier launches received. Pinned memory, where `own` lies apart, needs the fence. */
+    /* Gives credit for what earlier launches received. */
     LANE_FN void renew(const alg_team_t &team, const uint64_t (&received)[GROUP]) const
     {
         if (it.lane != 0)
@@ -328,7 +325,7 @@ template <int GROUP> struct ring_receiver {
     }
 
     /* Whether to give credit for `received` rows, when there is credit for `given` rows already. `end`: rows that this
-     * launch will have received. The next launch gives the last half ring's credit. */
+     * launch will have received. */
     LANE_FN bool owes_credit(uint64_t given, uint64_t received, uint64_t end) const
     {
         return received - given >= ring_credit_rows(it) && given + it.rows / 2 < end;

@@ -22,11 +22,11 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* As `shunt tune` measured; all zero: not measured. A table applies to a kind of GPU, but equal GPUs may have other
- * links, so `link` names those measured. */
+/* What `shunt tune` measured; all zero: nothing. A table applies to a kind of GPU, but equal GPUs may have other links,
+ * so `link` names the measured kind. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
-    uint32_t gpus;         /* number in that measurement */
+    uint32_t gpus;         /* how many copied in that measurement */
     uint32_t one_way_ns;   /* of a store to another GPU */
     uint32_t link;         /* a sel_link_t; SEL_LINK_CPU: unknown (older table) */
 } sel_measured_t;

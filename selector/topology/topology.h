@@ -13,8 +13,6 @@
 extern "C" {
 #endif
 
-/* ---- A communicator's class -------------------------------------------------- */
-
 enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
 /* "nvswitch-sm90-4"; all names: docs/topology.md. */
@@ -28,11 +26,9 @@ typedef struct sel_reach {
     sel_link_t far; /* BRIDGES: farthest of the pairs without NVLink; else 0 */
 } sel_reach_t;
 
-/* Joins two sets of pairs: equal links stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse is
- * taken. Commutative and associative. */
+/* Joins two sets of pairs: equal links stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse link
+ * counts. Commutative and associative. */
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b);
-
-/* ---- Fingerprints ------------------------------------------------------------ */
 
 /* What determines a GPU's speed; neither serial number nor place. */
 typedef struct sel_gpu_kind {
@@ -49,10 +45,8 @@ uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
 /* Independent of the GPUs' number and order. */
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
-/* ---- A machine --------------------------------------------------------------- */
-
 /* PCI devices form a tree below each NUMA node; a parent precedes its children. As in NCCL, a switch is one node, not
- * two ports as in /sys, and root ports are none. No pointers: machines can be compared. */
+ * two ports as in /sys, and root ports are no nodes. No pointers: machines can be compared. */
 enum {
     SEL_MAX_CPUS = 64,
     SEL_MAX_PCI = 256,
@@ -130,7 +124,7 @@ typedef enum sel_path {
 const char *sel_path_text(sel_path_t path);
 /* *lanes: NVLinks of GPU a on the path, or 0. */
 sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, uint32_t *lanes);
-/* The same as the link between two ranks. */
+/* The same path as a link between two ranks. */
 sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b);
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic);
 /* All ports in the order in which a GPU should use them: up before down, then the nearest, the fastest, the first. GPU
@@ -142,12 +136,10 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_switched(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_to(const sel_nvlinks_t *links, const char *bus);
-/* The GPUs that this process may use by CUDA; all, without CUDA or if a file does not say. Returns their number. */
+/* The GPUs that this process may use by CUDA; without CUDA, or if a file does not say, all. Returns their number. */
 uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS]);
-/* For a communicator of these GPUs; `count` is at least 1. */
+/* The topology of a communicator of these GPUs; `count` is at least 1. */
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count);
-
-/* ---- Reading a machine -------------------------------------------------------- */
 
 /* Adds a device and all nodes above it, from `sys` ("/sys"), unless they exist; one that /sys lacks goes below an
  * unknown NUMA node. -1: no room, or not a PCI address. */

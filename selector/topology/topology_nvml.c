@@ -162,8 +162,8 @@ static void ask_links(nvml_device_t device, sel_nvlinks_t *links)
     }
 }
 
-/* Cached: it takes hundreds of driver calls with constant results. Entries are never removed, so there is no lock that
- * a forked child could find held. */
+/* A GPU's links, cached: asking takes hundreds of driver calls. Entries are never removed, so there is no lock that a
+ * forked child could find held. */
 typedef struct known {
     struct known *next;
     char bus[SEL_BUS_BYTES];

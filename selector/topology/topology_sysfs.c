@@ -50,7 +50,7 @@ static float speed_of(const char *text)
     return speed > 0 ? speed : 1e9f; /* "Unknown": the other end decides */
 }
 
-/* NULL: no digits, or another end. sscanf would accept signs and blanks. */
+/* Reads digits up to `end`; NULL if there are none. sscanf would accept signs and blanks. */
 static const char *hex(const char *text, size_t most, char end, unsigned *value)
 {
     const size_t digits = strspn(text, "0123456789abcdefABCDEF");
@@ -225,7 +225,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Sorted, independent of the file system and the locale. */
+/* Lists names sorted, independent of the file system and the locale. */
 static int list(const char *folder, struct dirent ***names)
 {
     return scandir(folder, names, NULL, by_name);

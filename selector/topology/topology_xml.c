@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* topology_xml.c - a machine from and to NCCL's topology format: <system version="1"> contains <cpu numaid>, that <pci
  * busid> at any depth, those <gpu dev sm> with <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is
- * no PCI device is below its <cpu>. As in NCCL, unknown elements are skipped, and missing attributes filled in. */
+ * no PCI device is below its <cpu>. */
 #include "selector/topology/topology.h"
 #include "selector/topology/xml.h"
 
@@ -339,7 +339,7 @@ bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *tex
     return good;
 }
 
-/* NULL, with the reason in *why. O_NONBLOCK: opening a pipe does not wait. */
+/* Returns NULL with the reason in *why. O_NONBLOCK: opening a pipe does not wait. */
 static FILE *open_file(const char *file, const char **why)
 {
     struct stat about;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm_end.c - entry points that end communicators. On GPUs each detaches Shunt's state and forwards without a lock,
- * since the real call may wait for other ranks, or be the abort that ends such a wait. A destroy removes the state,
- * since the real NCCL may reuse the handle's address.
- * The scratch is pooled only after a clean end: kernels drained, none aborted or timed out. Peers' kernels may still
- * access it (message credits, reads of pinned memory), so the next set-up re-arms it only once all ranks have reported
- * that their own is idle. After an abort it is retired (algorithms/scratch_end.c), and freed once no kernel runs
- * (comm/reap.c), peers' mappings first. */
+ * since the real call may wait for other ranks, or be the abort that ends such a wait. The scratch is pooled only after
+ * a clean end: kernels drained, none aborted or timed out. Peers' kernels may still access it (message credits, reads
+ * of pinned memory), so the next set-up re-arms it only once all ranks have reported that their own scratch is idle.
+ * After an abort it is retired (algorithms/scratch_end.c). */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
@@ -32,7 +30,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Waits for issued work, as NCCL does. In a group, its end waits; for a non-blocking communicator,
+    /* Waits for issued work, as NCCL does. In a group the group's end waits; for a non-blocking communicator,
      * ncclCommGetAsyncError does. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
@@ -94,7 +92,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     else if (drained)
         shim_comm_release(state);
     else
-        shim_comm_release_later(state); /* kernels may still run */
+        shim_comm_release_later(state);
     shim_comm_reap();
     return result;
 }
@@ -154,7 +152,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     if (revokeFlags != 0 || !shim_real_symbol(nccl, "ncclCommRevoke"))
         return shim_nccl_answer(nccl->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* NCCL does not revoke a finalized or revoked communicator: Shunt's kernels continue. Otherwise stop them before
+    /* NCCL does not revoke a finalized or revoked communicator, so Shunt's kernels continue. Otherwise stop them before
      * forwarding: the revoke waits for NCCL's kernels, which may queue behind a waiting kernel of Shunt. */
     bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
     if (state && !refused)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encryption.c - ncclSetEncryption (NCCL 2.32) makes NCCL encrypt the process's TCP sockets. Shunt's are not encrypted:
- * after a success the real NCCL runs all communicators of several nodes. Its argument may grow, and is not read. */
+ * after a success the real NCCL runs all communicators of several nodes. The argument may grow, so Shunt does not read
+ * it. */
 #include "shim/api/nccl.h"
 #include "shim/setup/nodes.h"
 

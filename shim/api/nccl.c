@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl.c - see nccl.h. */
 #include "shim/api/nccl.h"
 
 #include "shim/base/device.h"

@@ -29,7 +29,6 @@ const char *shunt_nccl_path(void)
     return real != NULL ? real->path : NULL;
 }
 
-/* Copies what fits the caller's structure, whose `size` stays. */
 static void copy_out(void *to, const void *from, uint32_t size, size_t full)
 {
     memcpy(to, from, size < full ? size : full);

@@ -14,7 +14,6 @@
 #include "shim/comm/comm.h"
 #include "shim/setup/table_load.h"
 
-/* NULL if out of memory. */
 static sel_plan_t *made_up_plan(const sel_topology_t *topology)
 {
     sel_plan_t *plan = malloc(sizeof(*plan));
@@ -62,7 +61,6 @@ static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *to
     return true;
 }
 
-/* ALG_COLLECTIVE_COUNT for an unknown name. */
 static alg_collective_t find_collective(const char *name)
 {
     return name != NULL ? alg_collective_find(name) : ALG_COLLECTIVE_COUNT;
@@ -146,7 +144,6 @@ const char *shunt_algorithm(const char *collective, uint32_t index)
     return NULL;
 }
 
-/* NULL if out of memory. */
 static sel_plan_t *plan_with(const sel_plan_t *plan, const char *policy)
 {
     sel_plan_t *other = malloc(sizeof(*other));

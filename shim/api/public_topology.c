@@ -12,7 +12,6 @@
 
 #include "shim/setup/machine.h"
 
-/* This machine's topology, or `file`'s. NULL on failure, with the reason in `fault` if `capacity` > 0. */
 static sel_machine_t *read_machine(const char *file, char *fault, size_t capacity)
 {
     sel_machine_t *machine = calloc(1, sizeof(*machine));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7). The real NCCL refuses a suspended communicator's calls,
- * so Shunt forwards them. Shunt's scratch goes and comes back with NCCL's memory, at the same addresses (grow.h). */
+ * so Shunt forwards them. Shunt frees its scratch and makes it again with NCCL's memory, at the same addresses
+ * (grow.h). */
 #include "shim/api/nccl.h"
 #include "shim/base/last_error.h"
 #include "shim/comm/grow.h"

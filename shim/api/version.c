@@ -6,7 +6,6 @@
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 
-/* NULL: none. CPU mode does not search for one. */
 static const shim_real_t *real_if_any(void)
 {
     return shim_cpu_mode() ? NULL : shim_real();

@@ -3,9 +3,9 @@
  * The dynamic linker asks an audit library (LD_AUDIT; rtld-audit(7)) before it opens an object. A request for
  * libnccl.so.2 or libnccl.so, in any folder, gets $SHUNT_LIB, or the libnccl.so.2 beside this library; without one, a
  * line is logged and the program runs without Shunt. A request for libnccl_ep.so.0 or libnccl_ep.so (by Python's
- * nccl.ep) gets the libnccl_ep.so.0 beside that libnccl.so.2, if any.
- * A library of the same name gets what it requests, since Shunt opens the real one so. The linker's cookie points at
- * the requester's link map while this library has no la_objopen. Audit libraries have their own C library. */
+ * nccl.ep) gets the libnccl_ep.so.0 beside that libnccl.so.2, if any. A requester of that name gets the file it asks
+ * for: so Shunt opens the real library. The linker's cookie points at the requester's link map while this library has
+ * no la_objopen. Audit libraries have their own C library. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <link.h>
@@ -19,10 +19,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A library that Shunt replaces. Versioned files have longer names: libnccl.so.2.28.9. */
+/* A library that Shunt replaces under these two names. Versioned files (libnccl.so.2.28.9) are not replaced. */
 typedef struct stand_in {
     const char *link, *soname;
-    char path[PATH_MAX]; /* Shunt's; "": none */
+    char path[PATH_MAX]; /* Shunt's library; "": none */
 } stand_in_t;
 
 static stand_in_t nccl = {.link = "libnccl.so", .soname = "libnccl.so.2"};
@@ -47,7 +47,7 @@ static bool asks(const stand_in_t *in, const uintptr_t *cookie)
     return caller && caller->l_name && strncmp(base_of(caller->l_name), in->link, strlen(in->link)) == 0;
 }
 
-/* Not replaced: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
+/* A preloaded library is not replaced: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
 static bool is_preloaded(const char *name)
 {
     const char *list = started ? NULL : secure_getenv("LD_PRELOAD");
@@ -72,7 +72,6 @@ static int name_if_own(struct dl_phdr_info *object, size_t size, void *name)
     return 0;
 }
 
-/* The file `name` in the folder of `path`. */
 static bool find_beside(const char *path, const char *name, char found[PATH_MAX])
 {
     char beside[PATH_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conf.c - reads the files of conf.h into static memory and splits them in place; values point there. A name's first
- * line counts, as in NCCL's files. */
+/* conf.c - reads the files of conf.h into static memory and splits them in place, so values point into it. Of a name's
+ * lines the first holds, as in NCCL's files. */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
 
@@ -58,7 +58,6 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The end of the line's content, before a comment and trailing blanks. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -88,7 +87,6 @@ static const char *control_in(const char *text, const char *end)
     return NULL;
 }
 
-/* `*end` is writable: a newline, or the byte after the last line. */
 static void take_line(reader_t *reader, char *line, char *end)
 {
     end = end_of(line, end);

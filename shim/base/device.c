@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - for `auto` asks whether a CUDA driver answers, and calls cuInit only as a last resort, because processes
- * forked after it cannot use CUDA. Without the driver's library or device node there is no GPU; if the kernel lists
- * one, there is, unless the user hides all. A build without CUDA decides alike, then forwards every call: its CPU
- * device would take GPU addresses for its own. */
+/* device.c - for `auto` decides whether a CUDA driver answers. It calls cuInit only as a last resort: processes forked
+ * after that cannot use CUDA. Without the driver's library or device node there is no GPU. If the kernel lists a GPU,
+ * there is one, unless the user hides all. A build without CUDA decides alike, then forwards every call: its CPU device
+ * would mistake GPU addresses for host memory. */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
 

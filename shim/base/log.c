@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.c - each line is one write(2), so lines of several ranks never mix. The first line opens the file for appending.
- * It is opened again in a forked child if its path contains the process id, and when the program has reused its
- * descriptor. */
+ * The file is opened again in a forked child if its path contains the process id, and when the program has reused the
+ * file's descriptor. */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
 
@@ -50,7 +50,7 @@ static void settle(const char *pattern, const char **fault)
     atomic_store(&log_pid, getpid());
 }
 
-/* If the file cannot be opened, returns stderr's; the first time *fault gets the reason. */
+/* Returns stderr if the file cannot be opened; the first time, *fault gets the reason. */
 static int descriptor(const char **fault)
 {
     const char *pattern = shim_settings()->debug_file;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed. Lines that begin with '#'
- * or lack '=' are skipped; a name's first line counts. The list is never freed, because settings point into it. */
+ * or lack '=' are skipped; of a name's lines the first holds. The list is never freed, because settings point into
+ * it. */
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
 
@@ -61,7 +62,7 @@ static void take_line(char *line, const char *file)
     first_entry = entry;
 }
 
-/* NULL unless `file` is regular: a pipe would block, and a device may be endless. */
+/* Opens only regular files: a pipe would block, and a device may be endless. */
 static FILE *open_file(const char *file)
 {
     struct stat about;

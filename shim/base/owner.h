@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owner.h - who owns a folder, before root leaves a file there: sudo may keep the caller's HOME, where the caller's own
- * programs could not write to root's files. */
+/* owner.h - whether a folder is another user's, asked before root leaves a file there. sudo may keep the caller's HOME,
+ * and the caller's own programs could not write to root's files. */
 #ifndef SHUNT_SHIM_OWNER_H
 #define SHUNT_SHIM_OWNER_H
 

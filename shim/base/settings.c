@@ -37,7 +37,6 @@ static int name_index(const char *text, const char *const *names)
     return -1;
 }
 
-/* *end is the rest of the text. */
 static bool parse_number(const char *text, uint64_t *number, const char **end)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -264,7 +263,6 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* False: not allowed, or no memory. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
     /* A copy, since the environment may change. */

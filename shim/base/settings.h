@@ -26,7 +26,7 @@ typedef const char *shim_kind_POLICY_t; /* checked by sel_policy_check */
 typedef uint64_t shim_kind_SIZE_t;
 typedef uint32_t shim_kind_COUNT_t;
 typedef uint32_t shim_kind_LIMIT_t;   /* ms */
-typedef uint32_t shim_kind_TIMEOUT_t; /* or SHIM_TIMEOUT_AUTO; see shim_setting_timeout_ns */
+typedef uint32_t shim_kind_TIMEOUT_t; /* ms, or SHIM_TIMEOUT_AUTO (shim_setting_timeout_ns) */
 typedef shim_log_level_t shim_kind_LEVEL_t;
 
 typedef struct shim_settings {

@@ -17,17 +17,17 @@ struct shim_call {
     const char *function; /* static */
     uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);
-    const void *more; /* more arguments for `forward`; such a call is never taken */
+    const void *more; /* more arguments for `forward`; a call with these is never taken */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;
 
     uint64_t start_ns;   /* 0: no trace */
     shim_comm_t *comm;   /* retained; NULL: unknown handle */
-    bool attached;       /* on GPUs, and not suspended */
+    bool attached;       /* the communicator is attached, on GPUs, and not suspended */
     bool ordered;        /* forwarded outside groups; the stream waits for the communicator's last call */
-    sel_reason_t reason; /* why it is forwarded */
-    const char *source;  /* of the table row; NULL: none */
+    sel_reason_t reason; /* why the call is forwarded */
+    const char *source;  /* source of the row that decided; NULL: none */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;
@@ -48,8 +48,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
     return (ncclDataType_t)call->alg.type;
 }
 
-/* Bytes of a rank's larger buffer, the unit of tables and limits; without a communicator, of one block. The type must
- * be valid. */
+/* Bytes of a rank's larger buffer, the unit of tables and limits; without a communicator, bytes of one block. The type
+ * must be valid. */
 static inline uint64_t shim_call_bytes(const shim_call_t *call)
 {
     uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);

@@ -18,8 +18,8 @@ shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function, ncclResul
 ncclResult_t shim_cpu_check_ready(shim_comm_t *comm, const char *function);
 /* Both checks, for calls without buffers. */
 ncclResult_t shim_cpu_check_comm(ncclComm_t comm, const char *function);
-/* NCCL's checks in NCCL's order, then NULL buffers, which the real NCCL leaves to the GPU. The caller handles empty
- * calls. */
+/* NCCL's checks in NCCL's order, then a check for NULL buffers, which the real NCCL leaves to the GPU. The caller
+ * handles empty calls. */
 ncclResult_t shim_cpu_check_call(const shim_call_t *call);
 
 #endif

@@ -13,7 +13,7 @@
  * (docs/lab/proofs.md).
  *
  * A failure to launch ends the communicator, which would run one call behind its peers (docs/design.md). Errors of the
- * program do not, since they are usually the same on every rank.
+ * program do not end it, since they are usually the same on every rank.
  */
 #include "shim/call/group.h"
 
@@ -123,7 +123,7 @@ static bool forwards_captured(const shim_group_t *g)
     return false;
 }
 
-/* In relaxed capture mode if the real NCCL may have to connect during a capture (make.c). */
+/* Uses relaxed capture mode if the real NCCL may have to connect during a capture (make.c). */
 static ncclResult_t real_outer_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     const bool captured = forwards_captured(&shim_group);

@@ -11,14 +11,14 @@ unsigned shim_group_depth(void);
  * `result`. On CUDA for Shunt's own errors only: the real NCCL remembers its own. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
-/* Adds the stream. ncclInvalidUsage if its capture differs from that of the communicator's other streams;
+/* Adds the stream to the group. ncclInvalidUsage if its capture differs from that of the communicator's other streams;
  * ncclSystemError without memory. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
 /* Call before a dead communicator's handle is freed. Waits, at most 2 s, for other threads' polls of the real NCCL. */
 void shim_group_wait_for_polls(shim_comm_t *comm);
 
-/* For ncclCommFinalize in a group on GPUs: the group's end closes the communicator; if that is blocking, it first waits
+/* For ncclCommFinalize in a group on GPUs: the group's end closes the communicator; for a blocking one it first waits
  * for Shunt's kernels. False without memory. */
 bool shim_group_finalize(shim_comm_t *comm);
 

@@ -6,7 +6,6 @@
 #include "shim/call/group_state.h"
 #include "shim/comm/share.h"
 
-/* Launch order (group.c). */
 static int compare_calls(const void *first, const void *second)
 {
     const shim_queued_t *a = first, *b = second;
@@ -65,13 +64,13 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Gives `call` an algorithm and grid for the messages of both. */
+/* Gives `call` an algorithm and grid for the messages of both calls. */
 static void join_grids(shim_call_t *call, const shim_call_t *other)
 {
     if (other->algorithm == call->algorithm) {
         call->alg.blocks = most(call->alg.blocks, other->alg.blocks);
         call->alg.threads = most(call->alg.threads, other->alg.threads);
-    } else if (other->algorithm->bulk_messages) { /* it serves the other messages too */
+    } else if (other->algorithm->bulk_messages) { /* also serves the messages of `call` */
         call->algorithm = other->algorithm;
         call->alg.blocks = other->alg.blocks;
         call->alg.aligned_blocks = other->alg.aligned_blocks;

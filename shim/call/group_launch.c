@@ -11,7 +11,7 @@ static bool has_ours(const shim_stream_use_t *lead)
     return lead->track[SHIM_USE_COLLECTIVE].used || lead->track[SHIM_USE_MESSAGE].used;
 }
 
-/* The lead waits for the other streams. */
+/* The lead waits for the communicator's other streams. */
 static int gather_streams(const shim_group_t *g, const shim_stream_use_t *lead)
 {
     int error = 0;
@@ -30,7 +30,7 @@ static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* Before the real end; after the communicator's earlier work. */
+/* Runs before the real end: orders the group after earlier work. */
 static int join_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
@@ -58,7 +58,7 @@ static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
     return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
-/* After the joins of all communicators, since they may share a stream. */
+/* Runs after join_before of all communicators, since they may share a stream. */
 static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
@@ -75,7 +75,7 @@ static bool branches(const shim_group_t *g)
     return false;
 }
 
-/* After the real end, before collectives launch. */
+/* Runs after the real end, before collectives launch. */
 static int branch_off(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;
@@ -108,7 +108,7 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 
 typedef int (*step_t)(const shim_group_t *g, shim_stream_use_t *lead);
 
-/* Instead of join_after, if the real NCCL's work is not on the streams yet. */
+/* Runs instead of join_after, if the real NCCL's work is not on the streams yet. */
 static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;
@@ -177,7 +177,8 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
     return result;
 }
 
-/* A thread of the real NCCL issues non-blocking communicators' work. Shunt's must come later, as on every rank. */
+/* A thread of the real NCCL issues non-blocking communicators' work. Shunt's work must come after it, as on every
+ * rank. */
 static ncclResult_t wait_for(const shim_real_t *real, shim_comm_t *comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -211,7 +212,7 @@ static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t
                                   .stream = track->branched ? track->branch.stream : lead->stream,
                                   .capture = track->branched ? &track->branch.capture : &lead->capture,
                                   .beside = beside,
-                                  .joined = true /* join_before and join_after order the whole group */};
+                                  .joined = true};
     pthread_mutex_lock(&queued->comm->lock);
     ncclResult_t result = shim_launch(&launch);
     pthread_mutex_unlock(&queued->comm->lock);
@@ -258,7 +259,6 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
         launched += result == ncclSuccess;
     }
     shim_group_end_comms(g, launched, result);
-    /* also after a failure */
     const ncclResult_t ordered = for_each_lead(g, after, 2, true);
     return result != ncclSuccess ? result : ordered;
 }

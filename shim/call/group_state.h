@@ -10,11 +10,11 @@
 typedef struct shim_track {
     bool used;
     bool branched; /* on `branch`; else on the lead's stream */
-    uint32_t room; /* of its largest grid (share.h) */
+    uint32_t room; /* room (share.c) of its largest grid */
     shim_branch_t branch;
 } shim_track_t;
 
-/* A communicator's stream. The first one is its lead, and alone has `calls` and `track`. */
+/* A communicator's stream. The first is the lead; it alone has `calls` and `track`. */
 typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
@@ -49,12 +49,12 @@ typedef struct shim_group {
 
 extern _Thread_local shim_group_t shim_group;
 
-/* Releases communicators, keeps buffers. */
+/* Empties the group: releases communicators, keeps buffers. */
 void shim_group_drop(shim_group_t *g);
 
 bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
 
-/* NULL: not in the group. */
+/* The communicator's lead; NULL: not in the group. */
 shim_stream_use_t *shim_group_lead(const shim_group_t *g, const shim_comm_t *comm);
 
 static inline bool shim_group_is_message(const shim_queued_t *queued)
@@ -62,17 +62,18 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* Ends the communicator (_comms: those of all calls from `first` on): peers launch these calls, this rank does not. */
+/* Ends the communicator (_comms: those of all calls from `first` on): peers launch these calls, but this rank does
+ * not. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
 
-/* Between polls: 10 us, after 100 rounds 200 us. */
+/* Sleeps between polls: 10 us, after 100 rounds 200 us. */
 void shim_group_nap(unsigned round);
 
-/* Merges calls into parts of one (group_parts.c). */
+/* Merges collectives (group_parts.c). */
 ncclResult_t shim_group_join_parts(shim_group_t *g);
-/* Sorts the calls and merges messages (group_join.c). */
+/* Merges messages (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 
 /* On CUDA (group_launch.c), before the real end: joins the streams. */

@@ -11,8 +11,8 @@ typedef struct shim_launch {
     const alg_call_t *call;
     void *stream;
     const shim_capture_t *capture;
-    uint32_t beside; /* room (share.h) of the communicator's concurrent call; 0: none */
-    bool joined;     /* the group orders it */
+    uint32_t beside; /* room (share.c) of the communicator's concurrent call; 0: none */
+    bool joined;     /* the group orders the call */
 } shim_launch_t;
 
 /* On GPUs, under the communicator's lock, with its device current. An error ends the communicator: kernels may have

@@ -93,7 +93,7 @@ static void order_after(const shim_call_t *call, bool pending)
 }
 
 /* Holds no lock. The real NCCL connects at the first call that it gets, which may be a captured one, since Shunt took
- * the earlier ones. It then reaches a GPU of the same process only in relaxed mode (else error 900). */
+ * the earlier ones. In a capture it reaches a GPU of the same process only in relaxed mode (else error 900). */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     const bool captured = call->attached && call->capture.id != 0;
@@ -106,8 +106,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call after its checks. So the call's stream neither waits nor joins the group, where it
- * would move other calls to a branch. */
+/* The real NCCL drops an empty call after its checks. So Shunt neither lets the call's stream wait nor adds the call to
+ * the group, where it would move other calls to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
@@ -148,7 +148,7 @@ static ncclResult_t forward(shim_call_t *call)
     if (result != ncclSuccess)
         return result;
     if (!is_empty(call)) {
-        call->algorithm = NULL; /* set by a row that did not fit */
+        call->algorithm = NULL; /* a row that did not fit may have set it */
         shim_note_call(call);
     }
     return hand_on(real, call);
@@ -163,7 +163,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* Whether Shunt may take it; if not, sets *reason. */
+/* Whether Shunt may take the call; if not, *reason says why. */
 static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;

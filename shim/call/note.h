@@ -5,7 +5,7 @@
 
 #include "shim/call/call.h"
 
-/* Once for each call that is not empty, when it is known whether Shunt takes it. */
+/* Call once for each non-empty call, when it is known whether Shunt takes it. */
 void shim_note_call(shim_call_t *call);
 /* A noted call failed on this rank. */
 void shim_note_failure(const shim_call_t *call);

@@ -42,7 +42,6 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
 /* The first NCCL with 8-bit floats; the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
-/* False for an invalid operator, or one of another type. */
 static bool set_op(shim_call_t *call)
 {
     if ((unsigned)call->op < (unsigned)ncclNumOps) {
@@ -203,7 +202,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
 
 bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
-    /* call->reason: what holds if the next check fails. */
+    /* call->reason is set in advance, for the case that the next check fails. */
     call->reason = SEL_FORWARD_ARGUMENTS;
     if (!set_call(call) || !real_knows(call))
         return false;
@@ -219,7 +218,7 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     return taken;
 }
 
-/* After set_call. */
+/* Call after set_call. */
 static ncclResult_t run_on_cpu(shim_call_t *call)
 {
     const sel_choice_t choice = choose(call);
@@ -247,7 +246,7 @@ static ncclResult_t run_on_cpu(shim_call_t *call)
     return result;
 }
 
-/* With one rank every collective is an all-reduce, of bytes if it does not reduce. */
+/* With one rank every collective is an all-reduce, of bytes if the collective does not reduce. */
 static ncclResult_t run_alone(const shim_call_t *call)
 {
     shim_call_t alone = *call;

@@ -2,16 +2,16 @@
 /*
  * capture.c - see capture.h.
  *
- * As in NCCL, one node of a graph waits for the communicator's event before the first call, and one records it after
- * the last (docs/lab/proofs.md).
+ * As in NCCL, one node of a graph waits for the communicator's event before the first call, and another records the
+ * event after the last call (docs/lab/proofs.md).
  *
- * During a capture no node may be removed, and the last call is not known. So the first call makes the record node,
- * which no call follows, and each call moves the node's edges behind itself. A graph that allocates memory lets no edge
- * be removed; there each call adds a record node behind the previous one.
+ * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, and
+ * each call moves that node's edges, so that it follows this call. No call depends on it. A graph that allocates memory
+ * lets no edge be removed; there each call adds a record node behind the previous record node.
  *
- * The last call is stored as its nodes, because its stream may be destroyed. Even on the same stream the next call does
- * not always depend on them, because the program may have set the stream back. So the graph is searched, and an edge is
- * added only if there is no path: a second edge to a kernel would prevent dependent launch.
+ * The last call's nodes are stored, not its stream, which may be destroyed. Even on the same stream the next call does
+ * not always depend on these nodes, because the program may have set the stream back. So the graph is searched, and an
+ * edge is added only if there is no path: a second edge to a kernel would prevent dependent launch.
  *
  * The driver's callback may take no lock. It only lists captures of destroyed graphs, and the next captured call frees
  * them.
@@ -42,7 +42,7 @@ struct shim_captured {
     cudaGraphNode_t record; /* depends on `last`; NULL before the first call's end or without graph mixing */
 };
 
-/* Clears the last error of Shunt's runtime, which is linked statically: the program's stays. */
+/* Clears the last error of Shunt's runtime, which is linked statically. The program's last error stays. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -79,8 +79,8 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Queries that return edge data. From 12.3 on a driver refuses the plain query if an edge has data; older drivers have
- * only the plain one. */
+/* Queries that return edge data. From CUDA 12.3 on a driver refuses the plain query if an edge has data; older drivers
+ * have only the plain one. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -131,8 +131,8 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
 }
 
 enum {
-    SEARCHED = 128, /* nodes held at once */
-    ASKED = 4096    /* nodes whose dependencies are queried */
+    SEARCHED = 128, /* limit of nodes held at once */
+    ASKED = 4096    /* limit of nodes whose dependencies are queried */
 };
 
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
@@ -178,7 +178,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         }
         if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
-        if (found == 0 && at + 1 == count) { /* after a find, a node could be found twice */
+        if (found == 0 && at + 1 == count) { /* after a find, forgetting might count a node twice */
             seen[0] = seen[at];
             count = 1;
             at = 0;
@@ -323,7 +323,7 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
     const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
                                             : cleared(error);
-    /* The wait node counts as the last call: calls on all streams of the capture follow it. */
+    /* The wait node is stored as the last call, so calls on all streams of the capture follow it. */
     return failed ? failed : shim_nodes_read(stream, &captured->last);
 }
 

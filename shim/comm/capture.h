@@ -5,12 +5,12 @@
 
 #include "shim/comm/comm.h"
 
-/* Counts as different from every id, itself included. */
+/* No stream with this id is the same as another, even with this id. */
 #define SHIM_STREAM_UNKNOWN (~0ull)
 
 typedef struct shim_capture {
     unsigned long long id;        /* 0: not capturing */
-    unsigned long long stream_id; /* never reused by CUDA; in a capture, the handle */
+    unsigned long long stream_id; /* CUDA's id, never reused; in a capture, the stream's handle */
 } shim_capture_t;
 
 /* Nodes of a graph; zeroed: none. The owner frees `node`. */
@@ -30,12 +30,12 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* share.c's record of this capture's last call; NULL before shim_captured_enter. */
 shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *capture);
-/* Frees all captures; no graph holds a reference any more. */
+/* Frees all captures. Call when no graph holds a reference any more. */
 void shim_captured_forget(shim_comm_t *comm);
 
 /* The nodes on which the captured stream's next node will depend. */
 int shim_nodes_read(void *stream, shim_nodes_t *nodes);
-/* Replaces them; `add`: adds to them. */
+/* Replaces these nodes; with `add`, adds to them. */
 int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add);
 
 #endif

@@ -16,7 +16,7 @@ enum { FIRST_SLOTS = 256 };
 
 typedef struct table {
     size_t mask;
-    size_t used; /* slots that are not NULL; writers only */
+    size_t used; /* slots that are not NULL; only writers use it */
     struct table *older;
     _Atomic(shim_comm_t *) slot[];
 } table_t;
@@ -96,7 +96,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has no threads (one may hold the lock), GPUs or peers. */
+/* The child lacks the parent's other threads (one may hold the lock), GPUs and peers. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
@@ -159,7 +159,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* Returns a table with room for one more entry; NULL without memory. Under the lock. */
+/* Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -178,8 +178,8 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* Empties slot i. Before an empty slot, this one and the tombstones before it become NULL, so they do not pile up.
- * Under the lock. */
+/* Empties slot i. If the next slot is empty, slot i and the tombstones before it become NULL, so that these do not pile
+ * up. Under the lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -218,7 +218,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* Removes the handle's state; with `only`, no other one. One lock covers check and removal, since handles are
+/* Removes the handle's state; if `only` is set, only that state. One lock covers check and removal, since handles are
  * reused. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {

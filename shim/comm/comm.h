@@ -23,7 +23,7 @@
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* no verdict yet */
     SHIM_COMM_ATTACHED = 1,
-    SHIM_COMM_FORWARD = 2, /* declined, or the set-up failed */
+    SHIM_COMM_FORWARD = 2, /* the set-up declined or failed */
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
@@ -34,20 +34,20 @@ typedef struct shim_order {
     _Atomic(void *) event;             /* cudaEvent_t or NULL; recorded after calls and replays */
     void *side[2];                     /* cudaStream_t or NULL, for a group's branches */
     unsigned long long last_stream_id; /* of the last eager call */
-    bool recorded;                     /* by an eager call, or by a graph since destroyed */
+    bool recorded;                     /* an eager call, or a graph since destroyed, recorded `event` */
     bool lost;                         /* a recording failed: that call's end is unknown */
     bool mixed;                        /* graphs may record `event` too */
-    atomic_ullong pending;             /* see shim_order_pending */
+    atomic_ullong pending;             /* the pending call's number (shim_order_pending) */
     unsigned long long pendings;
     void *pending_stream;
     unsigned long long pending_capture; /* 0: none */
     shim_captured_t **captured;         /* hash chains by capture id; NULL: none yet */
     uint32_t chains, captures;          /* chains: a power of two, at least `captures` */
-    _Atomic(shim_captured_t *) gone;    /* of destroyed graphs; the driver's callback adds them */
+    _Atomic(shim_captured_t *) gone;    /* captures of destroyed graphs; the driver's callback adds them */
     atomic_uint graphs;                 /* captures with a living graph or instance */
 } shim_order_t;
 
-/* Number of multiprocessors, by shim_share_place. This and the next two structures are share.c's. */
+/* A stream's number of multiprocessors, by shim_share_place. share.c owns this and the next two structures. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
@@ -56,17 +56,17 @@ typedef struct shim_where {
 
 typedef struct shim_share {
     bool joined;           /* counted in the GPU's `sharers` */
-    atomic_uint launching; /* calls with the large part whose event is not recorded yet */
-    bool captured;         /* a graph contains such calls */
-    uint32_t early;        /* room of the last eager call if its successor may start early, else 0 */
-    uint32_t places;       /* entries of `place` ever written */
+    atomic_uint launching; /* calls in the large part, until their event is recorded */
+    bool captured;         /* a graph contains calls in the large part */
+    uint32_t early;        /* room (share.c) of the last eager call if its successor may start early, else 0 */
+    uint32_t places;       /* entries ever written to `place` */
     shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
 /* The last call in a capture; zeroed: none. */
 typedef struct shim_ahead {
-    uint32_t row;   /* room of its row's grid */
-    uint32_t early; /* room of its grid if its successor may start early, else 0 */
+    uint32_t row;   /* room of the grid that its row names */
+    uint32_t early; /* room of its actual grid if its successor may start early, else 0 */
 } shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;
@@ -94,11 +94,11 @@ typedef struct shim_comm {
     uint32_t rank, nranks;
     shim_config_t config;
     bool all_block;           /* every rank is blocking; before the attach: this rank is */
-    uint64_t family;          /* equal for communicators that share resources: an abort ends them all; never 0 */
+    uint64_t family;          /* equal for communicators that share resources, which an abort ends together; never 0 */
     net_key_t key;            /* children derive theirs from it */
-    atomic_uint splits;       /* so far; part of the children's keys */
+    atomic_uint splits;       /* splits so far; part of the children's keys */
     atomic_uint extras;       /* groups of experts so far; part of their keys */
-    atomic_uint extras_begun; /* groups being made, each with a reference of its call */
+    atomic_uint extras_begun; /* groups being made; the call of each holds a reference */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* CPU mode, for watch.c; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
@@ -107,8 +107,8 @@ typedef struct shim_comm {
     net_invitation_t invitation;      /* where ranks of several nodes meet, also children's */
     net_key_t place;                  /* this node (net_place) */
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
-    atomic_uint asked, declined;      /* bits by piece */
-    atomic_bool empty;                /* suspended, memory given back */
+    atomic_uint asked, declined;      /* bit n: piece n */
+    atomic_bool empty;                /* suspended, and its memory given back */
     const void *emptied_by;           /* thread that suspended it */
     bool grows;                       /* in grow.c's list */
     struct shim_comm *grows_next;
@@ -145,7 +145,8 @@ void shim_comm_retain(shim_comm_t *comm);
 /* NULL is allowed. The last release only lists the state for shim_comm_collect, because driver callbacks release states
  * too and must not call CUDA. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: take all states without references, linked by `next`; make one of them available again. */
+/* For reap.c. _take_released returns all states without references, linked by `next`; _recycle makes one available
+ * again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
 /* Whether the device was reset. Scratch and CUDA handles are then gone and must not be queried. Takes some µs. */

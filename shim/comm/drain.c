@@ -25,7 +25,7 @@ static bool nap(uint64_t *naps, uint32_t limit_ms)
     return true;
 }
 
-/* With a limit: a launch may hold the lock while it waits for a kernel that this thread aborts next. */
+/* Waits with a limit: a launch may hold the lock while it waits for a kernel that this thread aborts next. */
 static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)

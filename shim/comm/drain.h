@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drain.h - the end of a communicator's kernels, before its scratch is freed. */
+/* drain.h - waits for a communicator's kernels before its scratch is freed. */
 #ifndef SHUNT_SHIM_DRAIN_H
 #define SHUNT_SHIM_DRAIN_H
 

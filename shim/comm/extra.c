@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extra.c - one list for all communicators' extra scratches, since few have any. */
+/* extra.c - one list for all communicators' extra scratches, since few communicators have one. */
 #include "shim/comm/extra.h"
 
 #include <stdlib.h>

@@ -17,18 +17,18 @@ typedef struct shim_extra {
     struct shim_extra *next;
 } shim_extra_t;
 
-/* Takes scratch and record, unless it returns NULL (no memory). */
+/* Owns scratch and record from now on, unless it returns NULL (no memory). */
 shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record);
 /* No further call begins. On GPUs kernels may still run: the scratch stays until shim_extra_forget; on the CPU
  * device it is freed here. */
 void shim_extra_end(shim_extra_t *extra);
-/* Release ended groups' scratches: the communicator is freed, or all ranks have come to its next group. */
+/* Release ended groups' scratches. Call when the communicator is freed, or all ranks have come to its next group. */
 void shim_extra_forget(const shim_comm_t *comm);
-/* Whether the communicator has any; no event tells when their kernels end. */
+/* Whether the communicator has extra scratches; no event tells when their kernels end. */
 bool shim_extra_any(const shim_comm_t *comm);
-/* shim_record_mismatched of any. */
+/* Whether shim_record_mismatched reports any group's record. */
 bool shim_extra_mismatched(const shim_comm_t *comm);
-/* Set the abort word in all. */
+/* Set the abort words of all groups. */
 void shim_extra_stop(const shim_comm_t *comm);
 /* CPU mode. _running: whether calls are in progress. _tell: tell their kernels which ranks (bits) are gone. */
 bool shim_extra_running(const shim_comm_t *comm);

@@ -5,7 +5,7 @@
 
 #include "shim/comm/comm.h"
 
-/* All later calls return `result`. The first failure counts. */
+/* All later calls return the first failure's `result`. */
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
 /* The same with ncclRemoteError, after a kernel has ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);

@@ -3,8 +3,8 @@
  * grow.c - further pieces of a communicator's scratch.
  *
  * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
- * does the rest, so no peer's program has to call. The thread never waits for a kernel, nor one communicator's piece
- * for another's.
+ * does the rest, so no peer's program has to make a call. The thread never waits for a kernel. One communicator's piece
+ * never waits for another's.
  *
  * The ranks meet as in a set-up, under a key of communicator and piece. When all ranks have posted a record, each acts:
  *
@@ -20,8 +20,8 @@
  * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own
  * verdict, and once a second, for peers that cannot ring.
  *
- * In a suspend each rank gives back its memory alone: a peer's late stores go to memory that the peer still maps. In a
- * resume a rank joins only after its own program has resumed.
+ * In a suspend each rank gives back its memory without the others: a peer's late stores go to memory that the peer
+ * still maps. In a resume a rank joins only after its own program has resumed.
  */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
@@ -53,10 +53,10 @@ typedef struct job {
     uint32_t what;     /* a piece, or ALL */
     uint32_t pieces;   /* bits of pieces not begun yet */
     uint32_t piece;
-    uint32_t round; /* pieces made before it */
+    uint32_t round; /* number of pieces made before `piece` */
     net_rendezvous_t *rendezvous;
     uint32_t stage; /* the last one of `piece` that this rank has posted */
-    bool making;    /* memory is being armed; MADE is not posted yet */
+    bool making;    /* the thread is arming memory and has not posted MADE yet */
     uint8_t offer[NET_OFFER_BYTES];
     uint64_t deadline_ns, watch_ns;
 } job_t;
@@ -75,7 +75,7 @@ static bool g_running;
 static job_t *g_jobs;             /* only the thread changes it, under the lock */
 static _Thread_local char g_self; /* its address identifies the thread */
 
-/* A rank's state, copied under the lock. Pieces are bits. */
+/* A rank's state, copied under the lock. Sets of pieces are bit masks. */
 typedef struct member {
     shim_comm_t *comm; /* NULL: the rank has left */
     ncclComm_t handle;
@@ -155,7 +155,6 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* Each rank's record begins with an error number. Returns the first that is not 0. Fills in `offers`, unless NULL. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -355,7 +354,6 @@ static bool has_any_job(const shim_comm_t *comm)
     return any;
 }
 
-/* Ranks of one process share a bell. */
 static void ring_peers(const shim_comm_t *comm)
 {
     for (uint32_t r = 0; r < comm->nranks; r++)
@@ -583,8 +581,8 @@ int shim_grow_start(net_bell_t *place)
     return error;
 }
 
-/* The thread is late, perhaps blocked in the driver, so decline, unless the peers have attached already. Under the
- * lock. */
+/* The thread is late, perhaps blocked in the driver. So the waiting call declines, unless the peers have attached the
+ * piece already. Under the lock. */
 static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
@@ -643,8 +641,8 @@ void shim_grow_suspend(shim_comm_t *comm)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
         return;
     }
-    /* Wait for jobs in progress: a peer may use its piece before this rank's job has seen the verdict. All ranks must
-     * know the same pieces, and nothing may be mapped later. */
+    /* Wait for jobs in progress: a peer may use a job's piece before the job has seen the verdict. All ranks must know
+     * the same pieces, and nothing may be mapped later. */
     pthread_mutex_lock(&g_lock);
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));

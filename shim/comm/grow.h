@@ -7,7 +7,7 @@
 
 enum { SHIM_GROW_LIMIT_MS = 60000 }; /* a call's longest wait for a piece */
 
-/* Start this process's thread; sets `place`, where peers wake it. 0 or a negative errno. */
+/* Start this process's thread; sets *place to the bell by which peers wake it. 0 or a negative errno. */
 int shim_grow_start(net_bell_t *place);
 /* From now on the thread answers peers for this rank. comm->bell is set. */
 void shim_grow_attached(shim_comm_t *comm);

@@ -18,7 +18,7 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-/* Relaxed: a creation must not break another thread's global-mode capture. */
+/* Uses relaxed mode: a creation must not break another thread's global-mode capture. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -109,7 +109,7 @@ static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
     order->recorded = true;
-    order->last_stream_id = SHIM_STREAM_UNKNOWN; /* until a call records */
+    order->last_stream_id = SHIM_STREAM_UNKNOWN; /* until a call records the event */
 }
 
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
@@ -136,7 +136,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     comm->order.pending_capture = capture->id;
     atomic_store(&comm->order.pending, pending ? ++comm->order.pendings : 0);
     if (pending)
-        return 0; /* others must still wait for the earlier recording */
+        return 0; /* calls on other streams must still wait for the earlier recording */
     if (capture->id != 0)
         return shim_captured_leave(comm, stream, capture);
     comm->order.last_stream_id = capture->stream_id;

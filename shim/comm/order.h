@@ -3,8 +3,8 @@
  * order.h - keeps a communicator's calls, taken or forwarded, in order over several streams: NCCL does so, and Shunt's
  * kernels share one scratch.
  *
- * Unless stated, functions return a cudaError_t, and those that take a communicator need its lock. Its device is
- * current (net_device_enter). Without CUDA they do nothing.
+ * Unless stated, functions return a cudaError_t, and those with a communicator need its lock, and its device current
+ * (net_device_enter). Without CUDA they do nothing.
  */
 #ifndef SHUNT_SHIM_ORDER_H
 #define SHUNT_SHIM_ORDER_H
@@ -37,8 +37,8 @@ typedef struct shim_branch {
 
 /* Branch off at `stream`'s present end. The caller frees branch->nodes.node. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
-/* From here on work on branch->stream belongs to the branch; in a capture until pause. Begin and pause may
- * alternate. */
+/* From here on work on branch->stream belongs to the branch; in a capture only until shim_branch_pause. Begin and pause
+ * may alternate. */
 int shim_branch_begin(shim_branch_t *branch);
 int shim_branch_pause(shim_branch_t *branch);
 /* `stream` waits for the branch. */

@@ -4,8 +4,8 @@
  *
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
  * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
- * while a living communicator's kernel runs, or while a kernel may run that Shunt cannot see: of a graph, or of the
- * real NCCL on a forwarded communicator. The next init, destroy or abort tries again.
+ * while a living communicator's kernel runs, or while a kernel may run that Shunt cannot see: a graph's, or the real
+ * NCCL's on a forwarded communicator. The next init, destroy or abort tries again.
  *
  * If more than RETIRED_MOST scratches wait, unseen kernels are ignored, and running calls get PATIENCE_MS to end. An
  * abort does not do so: it allocates nothing, and the program may abort the unseen kernel's communicator next.
@@ -52,7 +52,7 @@ static void release_drained(void)
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
-        if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only shim_drain is false */
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only the second is false */
             shim_comm_release(comm);
         else
             shim_comm_release_later(comm);
@@ -73,7 +73,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Whether calls go to the real NCCL; also after shim_comm_stop, for a shrink or an abort in its family. */
+/* Whether calls go to the real NCCL. They also do after shim_comm_stop, for a shrink or an abort in the family. */
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
@@ -92,8 +92,8 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* The table, this visit and each group of experts that is being made hold one reference; a further one may be a
-     * graph's. A group whose making begins or ends meanwhile is not counted. */
+    /* The table, this visit and each group of experts that is being made hold one reference each; a further one may be
+     * a graph's. A group whose making begins or ends meanwhile is not counted. */
     const uint32_t begun = atomic_load(&comm->extras_begun), references = atomic_load(&comm->references);
     const uint32_t still = atomic_load(&comm->extras_begun), known = 1u + in_table + (begun < still ? begun : still);
     sight->unseen = sight->unseen || references > known || shim_extra_any(comm);
@@ -121,12 +121,12 @@ static void free_scratch(bool bounded)
 
 static void comm_free(shim_comm_t *comm)
 {
-    shim_record_end(comm->record); /* first: it reads the scratch's control words */
+    shim_record_end(comm->record); /* first: the record's watcher reads the scratch's control words */
     shim_share_release(comm);      /* before the event is destroyed */
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
-    alg_relay_destroy(comm->relay); /* uses the control words */
+    alg_relay_destroy(comm->relay); /* before the scratch, whose control words it uses */
     alg_nodes_destroy(comm->nodes);
     shim_extra_forget(comm);
     if (comm->scratch) {

@@ -8,11 +8,11 @@
 /* Free released states; their scratch is pooled, or waits for shim_comm_reap. Waits for no kernel, so an init may begin
  * with it while other ranks wait for this one. */
 void shim_comm_collect(void);
-/* Also free scratch, and wait for kernels: for blocking inits and destroy. */
+/* The same, but also wait for kernels and free scratch. For blocking inits and destroys. */
 void shim_comm_reap(void);
-/* The same, but frees no scratch where it would wait for a kernel: for an abort, a poll or a first call. */
+/* Like shim_comm_reap, but free no scratch where that would wait for a kernel. For an abort, a poll or a first call. */
 void shim_comm_reap_idle(void);
-/* Takes the reference, and drops it once the stopped kernels have ended. */
+/* Takes over the reference, and drops it once the stopped kernels have ended. */
 void shim_comm_release_later(shim_comm_t *comm);
 
 #endif

@@ -47,7 +47,7 @@ static entry_t *entry_of(table_t *table, ncclRedOp_t op)
     return NULL;
 }
 
-/* May grow the table; NULL without memory. Under the lock. */
+/* Under the lock. */
 static entry_t *entry_free(table_t *table)
 {
     entry_t *entry = entry_of(table, FREE_OP);

@@ -16,11 +16,10 @@ typedef struct shim_redop {
     uint64_t scalar_bits;       /* without a pointer: the element's bytes, little-endian */
 } shim_redop_t;
 
-/* Replaces a reused handle's meaning. False without memory. */
+/* Stores the operator's meaning, in place of an older one with this handle. False without memory. */
 bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
-/* False if the operator is unknown. */
+/* This and shim_redop_find: false if the operator is unknown. */
 bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
-/* False unless `op` is an operator of the program on this communicator. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
 void shim_redop_forget(shim_comm_t *comm);
 

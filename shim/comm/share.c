@@ -2,20 +2,20 @@
 /*
  * share.c - see share.h. Reasons and measurements: docs/lab/proofs.md; a model: calls_share.
  *
- * A kernel of Shunt waits for its peers, so all its blocks must find places on every GPU, beside waiting kernels of
- * other communicators. Places are counted as room, in registers (alg_algorithm_t.block_room). A block's room is a power
- * of two, so blocks fill a multiprocessor without gaps: the smallest always find a place, and larger ones when those
- * have ended.
+ * A kernel of Shunt waits for its peers, so all its blocks must fit on every GPU, beside waiting kernels of other
+ * communicators. What they need is counted as room, in registers (alg_algorithm_t.block_room). A block's room is a
+ * power of two, so blocks fill a multiprocessor without gaps: the smallest blocks always fit, and larger ones once
+ * those have ended.
  *
  * On each GPU one communicator at a time holds the large part, a quarter; seven more have a small part each, an equal
  * share of the rest. A call that needs more than a small part gets the large one if nobody holds it, or if all work of
- * its holder has ended and none is in a graph, whose replays make no calls. While no other communicator of the process
- * uses the GPU, the large part is the whole GPU.
+ * its holder has ended and no graph contains such work, since replays make no calls. While no other communicator of the
+ * process uses the GPU, the large part is the whole GPU.
  *
  * A call that does not fit gets a smaller grid, never another algorithm, because ranks need not agree on parts.
  *
  * A kernel may let its successor start early, beside it, so both must fit. In a capture only the rows decide this: the
- * first call may start early, and a later one if its row takes no more room than the row before.
+ * first call may start early, and a later call if its row's grid needs no more room than that of the row before.
  */
 #include "shim/comm/share.h"
 
@@ -25,9 +25,10 @@
 enum {
     DEVICES = 64,
     SHARERS = 8,
-    LARGE_LEAST = 33 * ALG_ROOM, /* minimum of the large part, up to half of the GPU: 64 blocks of 512 threads */
-    SLIM_THREADS = 128,          /* smallest blocks measured with large grids */
-    LONG_BYTES = 4 << 20         /* from here on an early start saves at most 2% of a call between two H100 */
+    /* The large part's minimum, but at most half of the GPU: 64 blocks of 512 threads. */
+    LARGE_LEAST = 33 * ALG_ROOM,
+    SLIM_THREADS = 128,  /* smallest blocks measured with large grids */
+    LONG_BYTES = 4 << 20 /* from here on an early start saves at most 2% of a call between two H100 */
 };
 
 static struct gpu {
@@ -57,7 +58,7 @@ static struct gpu *gpu_of(const shim_comm_t *comm)
     return &g_gpu[(unsigned)comm->device % DEVICES];
 }
 
-/* Returns it locked. */
+/* Returns the communicator's GPU, locked. */
 static struct gpu *take_gpu(const shim_comm_t *comm)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -171,7 +172,7 @@ uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *cal
     return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
-/* Small blocks with as many lanes, which are faster; fewer lanes if these do not fit. */
+/* Uses small blocks with as many lanes in all, which are faster. If they do not fit, uses fewer. */
 static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
 {
     const uint32_t threads = least(call->threads, SLIM_THREADS);
@@ -185,7 +186,7 @@ static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
     return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
 }
 
-/* Fit the grid to the room; returns what it takes. */
+/* Fits the grid to `room`; returns the room that the grid needs. */
 static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t room)
 {
     const uint32_t nranks = comm->nranks, wanted = shim_share_room(algorithm, call, nranks);
@@ -203,8 +204,8 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
     return blocks * unit;
 }
 
-/* The room that the grid may take: half of `room`, to leave the successor a place, if the call then loses at most a
- * quarter of its grid. A concurrent call gets its proportional share. */
+/* The grid's limit: half of `room`, so that the successor fits beside it, if the call then loses at most a quarter of
+ * its grid. A call with a concurrent one gets its proportional share. */
 static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
 {
     if (ask->beside > 0)
@@ -226,8 +227,8 @@ static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_as
     return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
 }
 
-/* Room of the kernel ahead if that lets this call start early, else 0. An eager kernel does so only when all before it
- * have ended. */
+/* Room of the kernel ahead if it lets this call start early, else 0. An eager kernel does so only once all kernels
+ * before it have ended. */
 static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 {
     return ask->ahead ? ask->ahead->early : comm->share.early;
@@ -242,7 +243,8 @@ static uint64_t all_bytes(const alg_call_t *call, uint32_t nranks)
 }
 
 /* A long call that is captured while its communicator is alone may be replayed beside others, and graphs keep their
- * grids (docs/limits.md). True if this call and a successor that starts early leave the others a small part. */
+ * grids (docs/limits.md). True if this call and a successor that starts early leave the other communicators a small
+ * part. */
 static bool leaves_a_part(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t taken)
 {
     if (!ask->ahead || !shim_share_is_lone(comm) || all_bytes(call, comm->nranks) < LONG_BYTES)

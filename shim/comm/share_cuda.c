@@ -76,7 +76,7 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-/* Relaxed, so a query does not break another thread's global-mode capture. */
+/* In relaxed mode a query does not break another thread's global-mode capture. */
 static enum cudaStreamCaptureMode relaxed_mode(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

@@ -3,8 +3,8 @@
  * shrink.c - the number of each shrink, for the key of its child.
  *
  * Each rank computes the key alone. Excluded ranks do not call, so ranks may have seen different shrinks of the parent.
- * But all of a child's ranks have seen those with the same excluded ranks. So each set of excluded ranks has its own
- * count.
+ * But all of a child's ranks have seen every shrink with the same excluded ranks. So each set of excluded ranks has its
+ * own count.
  *
  * The parent's list only grows. It has no lock, since another thread may hold one while it waits in a call.
  */

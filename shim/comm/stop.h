@@ -11,8 +11,8 @@ enum { SHIM_ABORT_DRAIN_MS = 2000 };
 void shim_comm_stop(shim_comm_t *comm);
 /* Take no more calls. Waits for a launch in progress, not for its kernel. */
 void shim_comm_close(shim_comm_t *comm);
-/* Wait for the stopped kernels if the call blocks. As in NCCL, none runs when it returns, so the program may free
- * buffers. */
+/* Wait for the stopped kernels if the call blocks. As in NCCL, none of them runs when the call returns, so the program
+ * may free buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
 /* Prepare for the exit of a process with GPUs (docs/lab/proofs.md): no further call begins, launches in progress end,
  * and a second later Shunt's kernels are stopped. */

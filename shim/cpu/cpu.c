@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu.c - set-up is as on GPUs (attach.c), but its failure is an error of the call. Handles are looked up, never
- * dereferenced, since they may be destroyed.
+ * cpu.c - makes and ends communicators. A set-up is as on GPUs (attach.c), but its failure is an error of the call.
+ * Handles are looked up, never dereferenced, since they may be destroyed.
  */
 #include "shim/cpu/cpu.h"
 
@@ -31,7 +31,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
-    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* the end is the invitation's */
+    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* the invitation follows */
     if (getrandom(id->internal + sizeof(id_magic), size, 0) != (ssize_t)size) {
         shim_set_last_error("ncclGetUniqueId: the system gives no random bytes: %s", strerror(errno));
         return ncclSystemError;
@@ -48,7 +48,7 @@ static bool is_address(const char *text)
     return port > 0 && port <= UINT16_MAX && *end == '\0';
 }
 
-/* From NCCL_COMM_ID, so equal on all ranks. */
+/* Makes the id from NCCL_COMM_ID, so it is equal on all ranks. */
 static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 {
     const net_key_t key = net_key_hash(address, strlen(address));
@@ -66,7 +66,7 @@ static atomic_bool is_rank; /* this process has begun a communicator */
 
 /* Whether the real NCCL made the id. It does if this process hides its GPUs and is no rank: it may be a controller
  * whose workers have GPUs. Ranks of the CPU device make their own ids, because the real NCCL keeps a thread for each id
- * until its ranks join. If all ranks make the same id (by_all), the real NCCL makes theirs, too. */
+ * until its ranks join. If all ranks make the same id (by_all), the real NCCL makes it on ranks, too. */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
@@ -263,7 +263,7 @@ ncclResult_t shim_cpu_split(ncclComm_t comm, int color, int key, ncclComm_t *new
     return result;
 }
 
-/* The new rank among the *nranks that remain. -1 if this one is excluded or the list is invalid. */
+/* The new rank among the *nranks that remain. -1 if this rank is excluded or the list is invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};

@@ -140,7 +140,7 @@ static ncclResult_t deregister_buffer(const ncclComm_t comm, void *handle)
     return shim_group_check(result);
 }
 
-/* ---- Suspending: done in the entry points ---------------------------- */
+/* ---- Suspending (api/suspend.c) ---------------------------- */
 
 static ncclResult_t suspend(ncclComm_t handle, int flags)
 {
@@ -153,9 +153,9 @@ static ncclResult_t resume(ncclComm_t handle)
     return shim_cpu_check_comm(handle, "ncclCommResume");
 }
 
-/* ---- Operators: their meaning is recorded in the entry points --------- */
+/* ---- Operators (api/operators.c) --------- */
 
-/* Numbers repeat only when they wrap, so an operator is not taken for another communicator's or a destroyed one. */
+/* Numbers repeat only when they wrap, so an operator is not mistaken for another communicator's or a destroyed one. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;

@@ -7,7 +7,7 @@
 #include "shim/ep/descriptor.h"
 #include "shim/ep/log.h"
 
-/* Every structure begins so. */
+/* Every structure begins with these fields. */
 typedef struct head {
     unsigned int size, magic;
 } head_t;
@@ -39,7 +39,7 @@ static bool all_valid(const char *name, ncclEpTensor_t *const *tensor, size_t co
     return true;
 }
 
-/* has_valid_X: whether the tensors in X are valid; true without any. */
+/* has_valid_X: whether the tensors in X are valid; true if X has none. */
 static bool has_valid_LayoutInfo(const ncclEpLayoutInfo_t *s)
 {
     ncclEpTensor_t *const tensor[] = {s->expert_counters, s->src_rank_counters, s->expert_offsets,

@@ -30,13 +30,14 @@ struct ncclEpHandle {
     ncclEpHandle_t real; /* NVIDIA's */
 };
 
-/* All 0 but the magic word and a group's `holders`, 1. A handle holds its group. NULL: no memory. */
+/* Make an object, 0 except for the magic word and a group's `holders` (1). A handle holds its group. NULL: no
+ * memory. */
 ncclEpGroup_t shim_ep_group_make(void);
 ncclEpHandle_t shim_ep_handle_make(ncclEpGroup_t group);
 /* False: NULL, a foreign pointer or a destroyed object. */
 bool shim_ep_group_is_valid(ncclEpGroup_t group);
 bool shim_ep_handle_is_valid(ncclEpHandle_t handle);
-/* Make the object invalid. The group's last holder destroys the service's or NVIDIA's group, with its result. */
+/* Make the object invalid. The group's last holder destroys the service's or NVIDIA's group and returns that result. */
 ncclResult_t shim_ep_group_end(ncclEpGroup_t group);
 ncclResult_t shim_ep_handle_end(ncclEpHandle_t handle);
 

@@ -37,7 +37,7 @@ static ncclResult_t lacks(const char *name, atomic_bool *said)
     return ncclInvalidUsage;
 }
 
-/* They ignore their arguments, so one signature serves all. */
+/* lacks_<name> ignores its arguments, so one signature serves all. */
 #define SHIM_EP_NAME(name)                   \
     static ncclResult_t lacks_##name(void)   \
     {                                        \
@@ -53,7 +53,7 @@ static struct link_map *map_of(void *address)
     return address && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
 }
 
-/* The symbol if this object itself defines it; dlsym also searches dependencies. */
+/* The symbol if the object of `map` itself defines it: dlsym also searches dependencies. */
 static void *symbol(void *handle, const struct link_map *map, const char *name)
 {
     void *address = dlsym(handle, name);

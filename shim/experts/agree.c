@@ -42,7 +42,7 @@ typedef struct identity {
 } identity_t;
 
 typedef struct offer {
-    int32_t error; /* begins every record after IDENTITY */
+    int32_t error; /* every record after IDENTITY begins with it */
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
@@ -55,7 +55,7 @@ typedef struct meeting {
     net_rendezvous_t *rendezvous;
     alg_scratch_t *scratch;
     uint64_t id;
-    uint32_t stage; /* last one posted */
+    uint32_t stage; /* the last stage that this rank posted */
     uint64_t limit_ns, deadline_ns, look_ns;
     char why[WHY_BYTES]; /* this rank's finding, equal on all ranks; empty: the verdict has the reason */
 } meeting_t;
@@ -97,8 +97,8 @@ static int first_error(const meeting_t *meeting, uint32_t *rank)
     return 0;
 }
 
-/* Frees what destroyed groups left, before memory is made, unless another group lives or calls run: the driver's free
- * waits for every kernel of the device, and here the ranks wait for each other. A peer may close its mapping only in
+/* Before memory is made, frees what destroyed groups left, unless another group lives or calls run: the driver's free
+ * waits for all kernels of the device, and here the ranks wait for each other. A peer may close its mapping only in
  * this stage, so at most two such memories remain beside a living group's (docs/lab/experts.md, "Ends"). */
 static void free_ended(const shim_comm_t *comm)
 {
@@ -110,7 +110,7 @@ static void make(meeting_t *meeting)
 {
     const shim_comm_t *comm = meeting->comm;
     const alg_device_t device = atomic_load(&comm->cpu) ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
-    const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* no pooled scratch has it */
+    const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* no pooled scratch has this key */
     alg_map_t map;
     offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
     free_ended(comm);
@@ -185,7 +185,7 @@ static void step_memory(meeting_t *meeting)
     post(meeting, meeting->stage + 1, &error, sizeof(error));
 }
 
-/* All ranks have posted the stage. */
+/* Runs once all ranks have posted the stage. */
 static void act(meeting_t *meeting)
 {
     static const char *const failed[STAGES] = {
@@ -256,7 +256,7 @@ static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
     shim_record_offer(meeting->record, &identity.record);
     if (getrandom(&identity.id, sizeof(identity.id), 0) != (ssize_t)sizeof(identity.id))
         identity.id = shim_now_ns();
-    identity.id |= 1; /* not 0 */
+    identity.id |= 1;
     snprintf(identity.refusal, sizeof(identity.refusal), "%s", refusal ? refusal : "");
     int error = net_join(&key, &meeting->rendezvous);
     if (!error)

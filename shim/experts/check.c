@@ -9,7 +9,7 @@
 
 enum {
     ALIGNMENT = 16,
-    HIDDEN_UNIT = 16,     /* an unquantized row has a multiple of this */
+    HIDDEN_UNIT = 16,     /* elements: an unquantized row has a multiple of these */
     QUANTIZED_UNIT = 512, /* so has a row of DS_FP8E3M4, whose scales are then a multiple of 16 bytes */
     COMBINED_UNIT = 128,  /* so has a combined row */
     TEXT_BYTES = 120
@@ -26,8 +26,6 @@ size_t shim_experts_type_bytes(ncclDataType_t type)
 {
     return (int)type == NCCL_EP_FLOAT4X2 ? 1 : alg_type_bytes((alg_type_t)type);
 }
-
-/* ---- Tensors -------------------------------------------------------------------------- */
 
 static void write_sizes(char *text, size_t capacity, unsigned int ndim, const size_t *sizes)
 {
@@ -100,7 +98,6 @@ static ncclResult_t check_absent(const ncclEpTensor_t *tensor, const char *name,
     return shim_experts_refuse(ncclInvalidArgument, "%s must be NULL %s", name, where);
 }
 
-/* A received tensor of `hidden` elements a row. */
 static shim_experts_want_t received(const shim_experts_handle_t *handle, const char *name, ncclDataType_t type,
                                     size_t hidden)
 {
@@ -166,8 +163,6 @@ static ncclResult_t check_bytes(const shim_experts_handle_t *handle, const char 
     return shim_experts_refuse(ncclInvalidArgument, "%s: a token has %llu bytes, not 1 to max_token_bytes, %u", name,
                                (unsigned long long)bytes, handle->group->shape.row_bytes);
 }
-
-/* ---- Dispatch ------------------------------------------------------------------------- */
 
 static const char dispatch[] = "ncclEpDispatch";
 
@@ -346,8 +341,6 @@ ncclResult_t shim_experts_check_dispatch(const shim_experts_handle_t *handle, co
     return handle->rank_major ? check_rank_major(handle, inputs, outputs, layout, call)
                               : check_expert_major(handle, inputs, outputs, layout, call);
 }
-
-/* ---- Combine -------------------------------------------------------------------------- */
 
 static const char combine[] = "ncclEpCombine";
 

@@ -16,7 +16,7 @@ typedef struct shim_experts_want {
     size_t alignment;
 } shim_experts_want_t;
 
-/* *data is NULL only without elements. The real NCCL finds the address of a tensor in a window. */
+/* *data is NULL only for a tensor without elements. The real NCCL finds the address of a tensor in a window. */
 ncclResult_t shim_experts_tensor(const shim_experts_group_t *group, const ncclEpTensor_t *tensor,
                                  const shim_experts_want_t *want, void **data);
 /* Bytes of an element; 0: unknown. */

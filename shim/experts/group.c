@@ -48,8 +48,6 @@ const char *shim_experts_keep(const char *text)
     return kept ? kept->text : "no memory";
 }
 
-/* ---- What is served ------------------------------------------------------------------- */
-
 /* Why the communicator cannot have groups, equal on all ranks; or NULL. */
 static const char *comm_refusal(shim_comm_t *comm)
 {
@@ -83,7 +81,8 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-/* Most scratch of a group whose fp32 sums have NVIDIA's bits. 128 tokens, 8 choices, rows of 7168 fp32: 94 MiB. */
+/* A group whose scratch would exceed this has no fp32 sums with NVIDIA's bits. 128 tokens, 8 choices, 7168 fp32: 94
+ * MiB. */
 enum { EXACT_FP32_BYTES = 96 << 20 };
 
 static alg_experts_exact_t exact_of(alg_experts_shape_t shape, bool deterministic)
@@ -111,8 +110,6 @@ static alg_experts_shape_t shape_of(const ncclEpGroupConfig_t *config, const shi
 
 /* Default limit of a wait, as in NVIDIA's library. */
 static const uint64_t TIMEOUT_NS = UINT64_C(100000000000);
-
-/* ---- Creation ------------------------------------------------------------------------- */
 
 static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record,
                                   const ncclEpGroupConfig_t *config, const alg_experts_shape_t *shape)
@@ -185,8 +182,6 @@ ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *con
     shim_comm_release(state);
     return result;
 }
-
-/* ---- The end -------------------------------------------------------------------------- */
 
 void shim_experts_release(shim_experts_group_t *group)
 {

@@ -19,7 +19,7 @@ struct shim_experts_group {
     atomic_uint references; /* the program's and each handle's */
     pthread_mutex_t lock;   /* held by a call; guards the fields below, and handles' open calls */
     ncclResult_t failure;   /* of an earlier call */
-    uint32_t staged;        /* rooms for staged calls */
+    uint32_t staged;        /* number of rooms for staged calls */
     uint32_t taken;         /* bits: the rooms of open calls */
     uint64_t sends;         /* staged calls so far */
     bool lost;              /* a handle was destroyed with its call open */
@@ -41,7 +41,7 @@ struct shim_experts_handle {
     bool dispatched; /* the routes are those of dispatched_tokens tokens */
     uint32_t dispatched_tokens;
     bool is_open;            /* a call was sent and is not received */
-    uint32_t room;           /* its staged room */
+    uint32_t room;           /* the open call's staged room */
     int32_t captured;        /* whether the last noted call was captured: 1, 0; -1: unknown */
     alg_experts_call_t open; /* the call that was sent */
 };
@@ -49,7 +49,6 @@ struct shim_experts_handle {
 /* One log line, also ncclGetLastError's text; then `result`. */
 ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* group.c */
 ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
                                  const char **why);
 ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
@@ -63,7 +62,6 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
 /* A copy that is never freed: the program may keep it. There are few texts. */
 const char *shim_experts_keep(const char *text);
 
-/* handle.c */
 ncclResult_t shim_experts_handle_bytes(shim_experts_group_t *group, int top_k, size_t *bytes);
 ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayout_t layout, int top_k,
                                         const ncclEpTensor_t *memory, shim_experts_handle_t **handle);
@@ -77,13 +75,12 @@ static inline uint64_t shim_experts_bytes(const alg_experts_call_t *call)
 }
 
 /* note.c: the account of calls, under the group's lock. Counts and records a call before its launch, unless it only
- * receives; returns its id. It counts even if its launch fails. CUDA: in the stream's context. */
+ * receives; returns its id. A call counts even if its launch fails. CUDA: in the stream's context. */
 uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call_t *call, const void *stream);
 /* The trace's event of a call that began at start_ns (not 0). `tokens`: its input; NULL: ncclEpComplete. */
 void shim_experts_trace(const shim_experts_handle_t *handle, const char *function, const ncclEpTensor_t *tokens,
                         const void *stream, uint64_t start_ns, ncclResult_t result);
 
-/* call.c */
 ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
                                    const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,
                                    const ncclEpDispatchConfig_t *config, cudaStream_t stream);

@@ -14,7 +14,7 @@ enum { ROUTES_ALIGNMENT = 256 };
 
 static size_t bytes_of(const shim_experts_group_t *group, uint32_t top_k)
 {
-    return alg_experts_routes_bytes(&group->shape, top_k) + ROUTES_ALIGNMENT - 1; /* of any alignment */
+    return alg_experts_routes_bytes(&group->shape, top_k) + ROUTES_ALIGNMENT - 1; /* for memory of any alignment */
 }
 
 static ncclResult_t check_top_k(const shim_experts_group_t *group, int top_k)
@@ -32,8 +32,6 @@ ncclResult_t shim_experts_handle_bytes(shim_experts_group_t *group, int top_k, s
         *bytes = bytes_of(group, (uint32_t)top_k);
     return result;
 }
-
-/* ---- Memory --------------------------------------------------------------------------- */
 
 static int device_alloc(const shim_experts_group_t *group, void **memory, size_t bytes)
 {
@@ -79,7 +77,7 @@ static int visit(const shim_experts_group_t *group, void **memory, size_t bytes)
     net_capture_restore(mode);
 #if SHUNT_HAS_CUDA
     if (error)
-        (void)cudaGetLastError(); /* the program's next query must not see it */
+        (void)cudaGetLastError();
 #endif
     net_device_leave(&visit);
     return error;
@@ -120,8 +118,6 @@ static ncclResult_t take_memory(shim_experts_handle_t *handle, const ncclEpTenso
     handle->routes = (void *)((at + ROUTES_ALIGNMENT - 1) & ~(uintptr_t)(ROUTES_ALIGNMENT - 1));
     return ncclSuccess;
 }
-
-/* ---- Handles -------------------------------------------------------------------------- */
 
 ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayout_t layout, int top_k,
                                         const ncclEpTensor_t *memory, shim_experts_handle_t **handle)
@@ -185,7 +181,7 @@ ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
 {
     shim_experts_group_t *group = handle->group;
     pthread_mutex_lock(&group->lock);
-    /* Its room stays taken: peers' data may still arrive, and rooms are taken in turn. */
+    /* The open call's room stays taken: peers' data may still arrive, and rooms are taken in turn. */
     const bool loses = handle->is_open;
     group->lost = group->lost || loses;
     const bool failed = group->failure != ncclSuccess;

@@ -22,7 +22,7 @@ enum {
 
 typedef enum ncclEpAlgorithm { NCCL_EP_ALGO_LOW_LATENCY = 0, NCCL_EP_ALGO_HIGH_THROUGHPUT = 1 } ncclEpAlgorithm_t;
 
-/* High throughput: tokens beyond max_recv_tokens_per_rank. */
+/* High throughput: what happens to tokens beyond max_recv_tokens_per_rank. */
 typedef enum ncclEpOverflowPolicy {
     NCCL_EP_OVERFLOW_AUTO = 0, /* TRAP */
     NCCL_EP_OVERFLOW_TRAP = 1,
@@ -50,7 +50,7 @@ typedef enum ncclEpZeroCopyMode {
     NCCL_EP_ZERO_COPY_ON = 2
 } ncclEpZeroCopyMode_t;
 
-/* How received indices number experts; those of other ranks are -1. */
+/* How received indices number experts; an expert of another rank is -1. */
 typedef enum ncclEpExpertIdKind {
     NCCL_EP_EXPERT_ID_AUTO = 0, /* LOCAL */
     NCCL_EP_EXPERT_ID_LOCAL = 1,
@@ -115,7 +115,7 @@ typedef struct ncclEpGroupConfig {
     /* Version 2: */
     ncclEpZeroCopyMode_t zero_copy;
     ncclEpOverflowPolicy_t overflow_policy;
-    unsigned int num_topk; /* most of any handle; 0: any */
+    unsigned int num_topk; /* most top_k of a handle; 0: any */
     unsigned char padding_v2[4];
 } ncclEpGroupConfig_t;
 
@@ -145,7 +145,7 @@ typedef struct ncclEpDispatchOutputs {
     unsigned int magic;
     ncclEpTensor_t *tokens;       /* in the handle's layout */
     ncclEpTensor_t *topk_weights; /* may be NULL */
-    ncclEpTensor_t *scales;       /* of recipes that have some, else NULL */
+    ncclEpTensor_t *scales;       /* for recipes with scales, else NULL */
     ncclEpTensor_t *topk_idx;     /* may be NULL */
 } ncclEpDispatchOutputs_t;
 
@@ -216,7 +216,7 @@ enum {
 #define NCCL_EP_ENDS(type, field, bytes) \
     static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == (bytes), #type " up to " #field)
 #define NCCL_EP_SIZE(type, bytes) static_assert(sizeof(type) == (bytes), #type)
-NCCL_EP_SIZE(ncclEpAlgorithm_t, 4); /* and so all enumerations */
+NCCL_EP_SIZE(ncclEpAlgorithm_t, 4); /* all enumerations have 4 bytes */
 NCCL_EP_SIZE(ncclEpLayout_t, 4);
 NCCL_EP_AT(ncclEpTensor_t, magic, 4);
 NCCL_EP_AT(ncclEpTensor_t, ndim, 8);
@@ -328,7 +328,7 @@ ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispatchInputs_t 
 ncclResult_t ncclEpCombine(ncclEpHandle_t handle, const ncclEpCombineInputs_t *inputs,
                            const ncclEpCombineOutputs_t *outputs, const ncclEpCombineConfig_t *config,
                            cudaStream_t stream);
-/* Second phase of the handle's last call, if that was send_only. */
+/* The second phase of the handle's last call, if that was send_only. */
 ncclResult_t ncclEpComplete(ncclEpHandle_t handle, const ncclEpCompleteConfig_t *config, cudaStream_t stream);
 /* These five need enable_mask. A mask has an int per rank: 1 active, 0 left out. */
 ncclResult_t ncclEpMaskQuery(ncclEpGroup_t group, int *device_mask, cudaStream_t stream);

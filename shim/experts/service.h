@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* service.h - the experts' calls that libnccl.so.2 serves for libnccl_ep.so.0 (docs/lab/experts.md), of the same
  * version. Functions return what NCCL's function of that name returns, and log one line for each error. The caller has
- * checked sizes and magic words: structures are whole, with defaults where the program gave none. */
+ * checked sizes and magic words: structures are complete, with defaults where the program set nothing. */
 #ifndef SHUNT_SHIM_EXPERTS_SERVICE_H
 #define SHUNT_SHIM_EXPERTS_SERVICE_H
 

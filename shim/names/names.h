@@ -16,7 +16,7 @@
 SHIM_DECLARE(CommRevoke, ncclComm_t comm, int revokeFlags);
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
-typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* passed on only, like the configurations below */
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only passed on, like the configurations below */
 SHIM_DECLARE(PutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
              size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
 SHIM_DECLARE(Signal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);

@@ -39,7 +39,8 @@
     .set forward_index, forward_index + 1
     .endm
 
-    /* In: %r11d, the index. %rax counts the vector registers of variadic calls, %r10 is a static chain. */
+    /* Input: %r11d is the name's index. %rax is the number of vector registers of a variadic call, %r10 a static
+     * chain. */
     .type forward_slow, @function
     .p2align 4
 forward_slow:
@@ -116,7 +117,7 @@ forward_slow:
     .set forward_index, forward_index + 1
     .endm
 
-    /* In: w17, the index. x8 is the address of a returned struct. */
+    /* Input: w17 is the name's index. x8 is the address of a returned struct. */
     .type forward_slow, %function
     .p2align 4
 forward_slow:

@@ -21,7 +21,7 @@ enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
 __attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
 __attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
 
-/* For missing names. Harmless also where the result is no ncclResult_t (an int, a small struct, nothing). */
+/* Replaces functions that the real NCCL lacks, also those that return an int, a small struct or nothing. */
 static ncclResult_t forward_missing(void)
 {
     return ncclInvalidUsage;
@@ -36,7 +36,7 @@ void *shim_forward_resolve(uint32_t index)
         atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);
         return target;
     }
-    /* A constructor of the NCCL being opened has called: the answer is not final, and not stored. */
+    /* A constructor of the NCCL being opened called this: the answer is not final, so it is not stored. */
     if (!real && !shim_cpu_mode() && shim_real_failure()[0] == '\0')
         return (void *)forward_missing;
     void *empty = NULL;

@@ -32,7 +32,7 @@ static pthread_once_t real_fork_once = PTHREAD_ONCE_INIT;
 static bool real_searching;
 static shim_real_t real;
 static char real_path[PATH_MAX];
-static char real_why[PATH_MAX + 512];     /* shim_real_failure */
+static char real_why[PATH_MAX + 512];     /* shim_real_failure's text */
 static char real_refused[PATH_MAX + 256]; /* first file found and refused */
 
 void shim_real_log_missing(const char *name)
@@ -52,8 +52,8 @@ void shim_real_log_missing(const char *name)
         shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
-/* For treated functions that the library lacks. They ignore their arguments: one signature serves all. The two that
- * return text are required of every library. */
+/* missing_<name> replaces a treated function that the library lacks. It ignores its arguments: one signature serves
+ * all. Every library must have the two functions that return text (real_version). */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
@@ -101,7 +101,7 @@ static bool real_is_self(const char *path)
            stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* 0 and the reason if the library is unusable. */
+/* Returns the library's version; 0 and a reason: it is unusable. */
 static int real_version(void *handle, char *why, size_t capacity)
 {
     static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
@@ -125,7 +125,7 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
-/* NULL: none, or the linker returned Shunt. */
+/* NULL: no handle, or the linker returned Shunt. */
 static struct link_map *real_map(void *handle)
 {
     struct link_map *map = NULL;
@@ -135,8 +135,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* An audit library may have redirected this path to Shunt, and the linker does not ask it again: open the file by an
- * equivalent path that nobody uses. */
+/* An audit library may have redirected this path to Shunt, and the linker does not ask that library again. So the file
+ * is opened by an equivalent path that nobody uses. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -271,7 +271,7 @@ static void real_after_fork(void)
     pthread_mutex_unlock(&real_lock);
 }
 
-/* Only the holder can unlock, and the child's thread has another number. */
+/* Makes the lock anew: only the holder can unlock, and the child's thread has another id. */
 static void real_in_child(void)
 {
     real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

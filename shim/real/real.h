@@ -14,14 +14,13 @@
 typedef struct shim_real {
     void *handle;     /* of dlopen */
     const char *path; /* absolute, without links */
-    int version;      /* as of ncclGetVersion: 22809 */
+    int version;      /* as ncclGetVersion returns it: 22809 */
 /* Never NULL: a function that the library lacks logs one line and returns ncclInvalidUsage. */
 #define SHIM_TREATED(name) __typeof__(&name) name;
 #include "shim/names/names.def"
 } shim_real_t;
 
-/* The real NCCL; NULL: there is none, and there will be none. The first call opens hundreds of MB, in up to a second.
- */
+/* The real NCCL; NULL: there is none, and never will be. The first call opens hundreds of MB, in up to a second. */
 const shim_real_t *shim_real(void);
 /* After shim_real returned NULL: one line with cause and remedy; else "". */
 const char *shim_real_failure(void);
@@ -37,7 +36,7 @@ ncclResult_t shim_real_answer(ncclResult_t result);
 /* Fills the table with functions that log one line and return ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
 void shim_real_log_missing(const char *name);
-/* A function that the library itself defines; NULL: none, or a table without a library. */
+/* Address of a function that the library itself defines. NULL: it does not, or `real` has no library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False, after one log line, if the process has another real NCCL. */

@@ -19,7 +19,7 @@ void shim_child_find(const char *path, const struct link_map *library)
         ras_pipe = (const void *)(library->l_addr + address);
 }
 
-/* The write end; -1 before the first communicator, or if the program uses the descriptors for other files. */
+/* The pipe's write end; -1 before the first communicator, or if the program uses the descriptors for other files. */
 static int end_of_pipe(void)
 {
     int end[2];

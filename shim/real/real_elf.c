@@ -26,9 +26,9 @@
 #endif
 
 enum {
-    ELF_MAX_HEADERS = 256,     /* program headers; linkers write some ten */
-    ELF_MAX_DYNAMIC = 4096,    /* dynamic entries; some forty */
-    ELF_MAX_SECTIONS = 4096,   /* some forty */
+    ELF_MAX_HEADERS = 256,     /* program headers; typically 10 */
+    ELF_MAX_DYNAMIC = 4096,    /* dynamic entries; typically 40 */
+    ELF_MAX_SECTIONS = 4096,   /* sections; typically 40 */
     ELF_MAX_STRINGS = 64 << 20 /* bytes of a string table; NCCL's have 7 KB (dynamic) and 2 MB */
 };
 
@@ -81,7 +81,6 @@ static const char *elf_read_headers(elf_file_t *file)
     return NULL;
 }
 
-/* The offset in the file of `bytes` bytes at `address`. */
 static bool elf_offset(const elf_file_t *file, uint64_t address, uint64_t bytes, uint64_t *offset)
 {
     for (size_t i = 0; i < file->headers; i++) {
@@ -127,7 +126,7 @@ static char *elf_strings(const elf_file_t *file, size_t *bytes)
     return strings;
 }
 
-/* Also finds a longer name's tail: linkers share tails. */
+/* Also finds `name` as a longer name's tail: linkers share tails. */
 static bool elf_knows(const char *strings, size_t bytes, const char *name)
 {
     return memmem(strings, bytes, name, strlen(name) + 1) != NULL;
@@ -148,7 +147,7 @@ static const char *elf_check_names(const elf_file_t *file)
     return fault;
 }
 
-/* NULL, or the fault. Call elf_close in either case. */
+/* Returns NULL, or the fault. Call elf_close in either case. */
 static const char *elf_open(elf_file_t *file, const char *path)
 {
     struct stat status;
@@ -198,7 +197,7 @@ bool shim_elf_has_name(const char *path, const char *name)
     return has;
 }
 
-/* Malloc'd, or NULL. */
+/* The section headers, malloc'd; or NULL. */
 static ElfW(Shdr) * elf_sections(const elf_file_t *file, size_t *count)
 {
     ElfW(Ehdr) elf;

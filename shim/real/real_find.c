@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* real_find.c - the folders in which to look for the real NCCL. Shunt, loaded under NCCL's SONAME, replaces the search
- * of the dynamic linker, or of Python, and searches the same places in their order: beside an NCCL already opened by
- * path, DT_RPATH, the running Python's wheels, Shunt's own folder (where a replaced NCCL often has a longer name),
- * LD_LIBRARY_PATH, DT_RUNPATH, the linker's cache, the system's folders, CUDA's; last, unless
- * the program is Python, the wheels of the Python in PATH. The list owns its strings. */
+ * of the dynamic linker, or of Python. So shim_find_folders lists the folders that these search, in their order. The
+ * list owns its strings. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -23,13 +21,13 @@
 
 #if defined(__x86_64__)
 #define FIND_MACHINE "x86_64"
-#define FIND_CACHE_FLAGS 0x0303 /* of an ld.so.cache entry: glibc 2, this ABI */
+#define FIND_CACHE_FLAGS 0x0303 /* flags of an ld.so.cache entry: glibc 2, this ABI */
 #else
 #define FIND_MACHINE "aarch64"
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Nothing if the folder is listed, its path too long or memory short. */
+/* Adds nothing if the folder is listed already, its path is too long or memory is short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -83,13 +81,13 @@ typedef struct find_objects {
     int64_t tag;
 } find_objects_t;
 
-/* A set-user-id program: the caller chooses its path. */
+/* In a set-user-id program the unprivileged caller chooses the executed path. */
 static bool find_is_secure(void)
 {
     return getauxval(AT_SECURE) != 0;
 }
 
-/* $ORIGIN is at an entry's start or absent, in practice. */
+/* In practice $ORIGIN stands only at an entry's start. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
     static const char *const origin[] = {"$ORIGIN", "${ORIGIN}"};
@@ -106,7 +104,7 @@ static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t
         find_add(folders, "%.*s", (int)length, entry);
 }
 
-/* A list like LD_LIBRARY_PATH; $ORIGIN means `object`. */
+/* Adds a list like LD_LIBRARY_PATH. $ORIGIN is the folder of `object`. */
 static void find_add_list(shim_folders_t *folders, const char *list, const char *object)
 {
     while (list && *list) {
@@ -123,7 +121,7 @@ static const char *find_dynamic_text(const struct dl_phdr_info *info, const ElfW
     ElfW(Xword) offset = 0;
     for (const ElfW(Dyn) *entry = dynamic; entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_STRTAB) {
-            /* glibc makes it an address, except in the vDSO. */
+            /* glibc has made the offset an address, except in the vDSO. */
             ElfW(Addr) table = entry->d_un.d_ptr;
             strings = (const char *)(table < info->dlpi_addr ? info->dlpi_addr + table : table);
         }
@@ -158,7 +156,7 @@ static int find_run_paths(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* The folder of an NCCL opened by path, since a second one would have its own state. */
+/* Adds the folder of an NCCL opened by path, since a second NCCL would have its own state. */
 static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -169,7 +167,7 @@ static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* From an extension module in site-packages, beside NVIDIA's wheels. */
+/* A loaded extension module in site-packages lies beside NVIDIA's wheels. */
 static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data)
 {
     static const char *const marks[] = {"/site-packages/", "/dist-packages/"};
@@ -187,7 +185,7 @@ static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data
     return 0;
 }
 
-/* <prefix>/lib/python3.N/site-packages, Debian's <prefix>/lib/python3/dist-packages; lib64 on other systems. */
+/* Adds <prefix>/lib/python3.N/site-packages, Debian's <prefix>/lib/python3/dist-packages, and both in lib64. */
 static void find_add_prefix(shim_folders_t *folders, const char *prefix)
 {
     static const char *const library[] = {"lib", "lib64"};
@@ -213,7 +211,7 @@ static void find_add_prefix(shim_folders_t *folders, const char *prefix)
         find_add(folders, "%s/lib", prefix);
 }
 
-/* <prefix> of <prefix>/bin/python3. */
+/* `file`: <prefix>/bin/python3. */
 static void find_add_python_file(shim_folders_t *folders, const char *file)
 {
     size_t length = find_folder_length(file);
@@ -260,7 +258,7 @@ static void find_add_python(shim_folders_t *folders, const char *executed, const
         find_add_python_file(folders, program);
 }
 
-/* A virtual environment, and the Python to which it links. */
+/* Adds a virtual environment, and the Python to which it links. */
 static void find_add_python_link(shim_folders_t *folders, const char *file)
 {
     char real[PATH_MAX];
@@ -269,7 +267,7 @@ static void find_add_python_link(shim_folders_t *folders, const char *file)
         find_add_python_file(folders, real);
 }
 
-/* For other programs: the user's Python, and the system's. */
+/* For programs other than Python: adds the user's and the system's Python. */
 static void find_add_usual_python(shim_folders_t *folders)
 {
     const char *path = secure_getenv("PATH");
@@ -287,7 +285,7 @@ static void find_add_usual_python(shim_folders_t *folders)
     find_add_python_link(folders, "/usr/bin/python3");
 }
 
-enum { FIND_CACHE_BYTES = 32 << 20 }; /* limit; 200 KB on a large system */
+enum { FIND_CACHE_BYTES = 32 << 20 }; /* limit; a large system's cache has 200 KB */
 
 /* glibc's format: header, entries, strings at offsets from the header. */
 typedef struct find_cache_header {
@@ -331,7 +329,6 @@ close_file:
     return text;
 }
 
-/* The string at an offset; NULL: not within the file. */
 static const char *find_cache_text(const char *base, size_t bytes, uint32_t offset)
 {
     return offset < bytes && memchr(base + offset, '\0', bytes - offset) ? base + offset : NULL;
@@ -344,7 +341,7 @@ static void find_add_cache(shim_folders_t *folders, const char *file)
     char *text = find_read_file(file, &bytes);
     if (!text)
         return;
-    /* Until glibc 2.32 a table of an older format precedes it. */
+    /* Until glibc 2.32 the file begins with a table of an older format. */
     const char *base = memmem(text, bytes, magic, sizeof magic - 1);
     find_cache_header_t header;
     if (!base || bytes - (size_t)(base - text) < sizeof header)

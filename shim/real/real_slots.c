@@ -88,7 +88,7 @@ static int slots_find_relro(struct dl_phdr_info *info, size_t size, void *data)
     if (!found)
         return 0;
     if (relro) {
-        /* The dynamic linker protects whole pages: a last part stays writable. */
+        /* The dynamic linker protects whole pages: the last part stays writable. */
         slots->relro = (info->dlpi_addr + relro->p_vaddr) & ~(slots->page - 1);
         slots->relro_end = (info->dlpi_addr + relro->p_vaddr + relro->p_memsz) & ~(slots->page - 1);
     }
@@ -103,7 +103,7 @@ static bool slots_store(const slots_t *slots, uintptr_t *slot, uintptr_t target)
     bool read_only = page >= slots->relro && page < slots->relro_end;
     if (read_only && mprotect((void *)page, slots->page, PROT_READ | PROT_WRITE) != 0)
         return false;
-    /* The program may use the library already (opened by path): concurrent calls see the old or the new target. */
+    /* The program may already use the library, opened by path: concurrent calls see the old or the new target. */
     __atomic_store_n(slot, target, __ATOMIC_RELEASE);
     if (read_only)
         mprotect((void *)page, slots->page, PROT_READ);

@@ -21,7 +21,7 @@
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;
-    int64_t pid, descriptor; /* to open it again */
+    int64_t pid, descriptor; /* with these it opens the file again */
     record_mapped_t mapped;
 } seen_t;
 
@@ -195,7 +195,7 @@ static shim_record_t *free_record(void)
     return record;
 }
 
-/* A reused slot gets a new life, which readers of the old one notice. */
+/* A reused slot gets a new `life`: readers that still expect its earlier communicator notice. */
 static void begin_slot(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -253,7 +253,7 @@ void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
             .descriptor = g_file, .mark = g_mark, .life = load(&record->slot->life), .slot = record->number};
 }
 
-/* Checks the link first: a wrong number must not open a device or a pipe. */
+/* Checks the link first: a wrong descriptor number must not open a device or a pipe. */
 static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
 {
     static const char name[] = "/memfd:" RECORD_FILE;

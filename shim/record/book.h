@@ -6,16 +6,16 @@
 #include "shim/record/judge.h"
 #include "shim/record/record.h"
 
-/* A wait that the watcher has noticed; times by its clock. */
+/* A wait that the watcher has noticed; times are by the watcher's clock. */
 typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;
     bool reported;
-    uint32_t seen_since_left;        /* looks that saw it after a rank that it needs had left */
+    uint32_t seen_since_left;        /* looks that saw the wait after an awaited rank had left */
     uint32_t arrived;                /* ranks (bits) seen in the call, ... */
     uint64_t late_ns[ALG_MAX_RANKS]; /* ... and how long each was absent since the wait began (waits.c) */
 } record_wait_t;
-/* In collectives, in concurrent messages, and for peers that have not made a forwarded call. */
+/* A rank waits in a collective, in a message beside it, or for peers that have not made a forwarded call. */
 enum { RECORD_WAIT_COLLECTIVE, RECORD_WAIT_MESSAGE, RECORD_WAIT_FORWARDED, RECORD_WAITS };
 
 struct shim_record {
@@ -30,7 +30,7 @@ struct shim_record {
     record_wait_t wait[RECORD_WAITS];
     uint64_t entries;
     uint64_t compared[ALG_MAX_RANKS]; /* collectives compared with each rank */
-    uint64_t differs_ns;              /* when differing calls were found; 0: not */
+    uint64_t differs_ns;              /* when differing calls were found; 0: none were */
     atomic_bool mismatched;
 };
 
@@ -48,9 +48,8 @@ void record_watch_forget(void);
 /* Updates which ranks are late, if this round saw the wait. clock_ns: the watcher's clock; now_ns: net_now_ns. Under
  * the lock. */
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
-/* Whether a wait for a rank that has left is real; ask once a look. A rank leaves after its last call: its data is
- * there, and this rank may not have run since. So the wait must be seen in three looks: what a kernel publishes before
- * the second may have been on its way, what it publishes later follows a look for the data. Under the lock. */
+/* Whether a wait for a rank that has left is real: three looks must have seen it (docs/lab/proofs.md). Ask once a look.
+ * Under the lock. */
 bool record_waits_for_left(record_wait_t *wait, uint64_t clock_ns);
 /* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);

@@ -91,7 +91,7 @@ static bool is_rooted(uint32_t collective)
     return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
 }
 
-/* Forwarded calls of the group may lie between. Calls of rising roots share an epoch (device/series.h). */
+/* Forwarded calls may lie between a list's calls. Calls with rising roots share an epoch (device/series.h). */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
     record_waiting_t waiting = {
@@ -137,7 +137,7 @@ static bool may_be_sorted(const record_made_t *made)
     return (made->flags & RECORD_FORWARDED) && (made->flags & RECORD_GROUPED);
 }
 
-/* Moved data may have different types on two ranks, with the same total bytes. */
+/* In a collective that only moves data, two ranks may name different types with equal total bytes. */
 bool record_agree(const record_made_t *one, const record_made_t *other)
 {
     const record_sign_t *a = &one->sign, *b = &other->sign;
@@ -196,7 +196,7 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* Whether the process has other ranks of this communicator, to which its other ones may belong. */
+/* Whether the process has more ranks of this communicator: its other communicators may belong to those. */
 static bool has_other_ranks(const record_view_t *view)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -221,15 +221,16 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;
 }
 
-/* Whether the other rank's wait `other` is over, unnoticed by its watcher: a whole kernel lies between it and this
- * rank's. This rank has ended that kernel, so the other has begun it. Count 0: this rank's kernel is not known. */
+/* Whether another rank's wait `other` is over, although its watcher has not noticed: a kernel lies between `other` and
+ * this rank's wait. This rank has ended that kernel, so the other rank has begun it. Count 0: this rank's kernel is
+ * unknown. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
     return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&
            other->epoch + waiting->epochs < waiting->epoch;
 }
 
-/* Finds another call in which the rank waits: on this communicator, else the longest wait on others. */
+/* Finds another call in which the rank waits: on this communicator, else its longest wait on another one. */
 static void find_wait(const record_waiting_t *waiting, const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -261,7 +262,7 @@ static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t 
     rank->ended_ago_ns = since(now_ns, load(&slot->ended_ns));
 }
 
-/* For graphs the epochs decide, since replays make no calls. */
+/* For captured calls the epochs decide, since replays make no calls. */
 static bool have_in_common(const record_waiting_t *one, const record_waiting_t *other)
 {
     if (one->sign.kind == RECORD_CAPTURED || other->sign.kind == RECORD_CAPTURED)
@@ -299,7 +300,7 @@ bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot
             (find_waiting(slot, &other) && other.sign.kind == RECORD_COLLECTIVE && other.sign.number > waiting->last));
 }
 
-/* The message's entry, if still in the ring, names the peer; its group may have other messages. */
+/* The message's entry, if still in the ring, names its peer. A grouped message's kernel may also wait for others. */
 static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
                                     const record_slot_t *slot, uint32_t rank)
 {
@@ -327,7 +328,7 @@ static bool find_other(const record_waiting_t *waiting, const record_slot_t *wai
     return true;
 }
 
-/* First call that the rank lacks; 0: none. */
+/* Number of the wait's first call that the rank has not made; 0: none. */
 static uint64_t find_missing(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     const uint64_t made = load(&slot->made[RECORD_COLLECTIVE]), first = waiting->sign.number;

@@ -19,12 +19,12 @@ const record_book_t *record_book_map(int fd, uint32_t *slots);
 uint32_t record_book_slots(int fd);
 
 typedef struct record_view {
-    const record_mapped_t *mapped; /* NULL: not readable */
-    const record_slot_t *slot;     /* NULL: not readable */
-    uint64_t life;                 /* of the slot, when the ranks met */
-    int64_t pid;                   /* 0: unknown */
-    uint64_t start_ticks;          /* 0: unknown */
-    bool seen;                     /* its process is in the same pid namespace */
+    const record_mapped_t *mapped; /* NULL, like `slot`: not readable */
+    const record_slot_t *slot;
+    uint64_t life; /* of the slot, when the ranks met */
+    int64_t pid;   /* 0, like start_ticks: unknown */
+    uint64_t start_ticks;
+    bool seen; /* the rank's process is in this pid namespace */
 } record_view_t;
 
 typedef struct record_made {
@@ -44,18 +44,18 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
 
 /* A rank's wait: in one call, or in a list (calls of a group in one kernel, which other ranks may make one by one). */
 typedef struct record_waiting {
-    record_sign_t sign; /* first call; count 0: unknown */
+    record_sign_t sign; /* the first call; its count 0: unknown */
     uint64_t last;
     uint64_t epoch;  /* last epoch of the kernel ... */
-    uint32_t epochs; /* ... and its number of epochs */
+    uint32_t epochs; /* ... and the number of its epochs */
     bool forwarded;  /* served by the real NCCL; inferred, since another rank has not made the call */
     bool staged;     /* RECORD_STAGED: later calls may end before it */
 } record_waiting_t;
 
-/* The wait whose id (of a list: its last call's) a kernel of this rank published. Omits calls no longer in the ring. */
+/* Finds the wait that a kernel published by `id`: of a list, its last call's id. Omits calls no longer in the ring. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch);
 
-/* Whether two ranks' collectives with one number can be the same call: equal in all that NCCL requires. */
+/* Whether two ranks' collectives of equal number can be the same call: equal in all that NCCL requires. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
 /* Whether equal numbers on two ranks mean the same collective: no call has failed, and both captured the same calls. */
@@ -69,7 +69,7 @@ typedef enum record_cause {
     RECORD_DEAD,
     RECORD_LEFT,       /* it has ended or aborted the communicator */
     RECORD_HELD,       /* its process is stopped: SIGSTOP or a debugger */
-    RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in the list */
+    RECORD_OTHER_CALL, /* it has made another call instead of this one, or of one in this list */
     RECORD_NOT_CALLED,
     RECORD_NO_MESSAGE, /* the call is a message, and the rank waits in none */
     RECORD_NOT_BEGUN,  /* it has made the call, but its device may not have begun it */
@@ -86,15 +86,15 @@ typedef struct record_rank {
     int64_t pid;
     int32_t device;
     bool unread;   /* its calls on this communicator cannot be read */
-    bool has_last; /* its last call on it */
+    bool has_last; /* `last`: its last call on this communicator */
     record_made_t last;
     uint64_t last_ago_ns;
     bool ended; /* CPU device: the last call has ended */
     uint64_t ended_ago_ns;
-    bool has_other; /* RECORD_OTHER_CALL: the call made instead */
+    bool has_other; /* RECORD_OTHER_CALL: `other` is the call made instead */
     record_made_t other;
-    bool elsewhere; /* it waits in another call, as follows */
-    bool same_comm; /* on this communicator */
+    bool elsewhere; /* it waits in another call, `waits` */
+    bool same_comm; /* `waits` is on this communicator */
     record_sign_t waits;
     uint32_t waits_ranks;
     uint64_t waits_ns;
@@ -102,8 +102,8 @@ typedef struct record_rank {
 
 /* Whether the slot's rank waits in the same call, or in a list with one in common; perhaps still true after its end. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
-/* The same for the last wait that the slot's rank has reported. False for messages: ranks do not share their
- * numbers. */
+/* Whether the wait that the slot's rank reported last has a call in common. False for messages: each rank numbers its
+ * own. */
 bool record_has_reported(const record_waiting_t *waiting, const record_slot_t *slot);
 /* Whether the rank has ended the whole wait. On GPUs known only while it waits in a later call. */
 bool record_has_ended(const record_waiting_t *waiting, const record_slot_t *slot);
@@ -114,14 +114,14 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
 
 /* Order of blame: by cause, then by call. Ranks that wait themselves sort after those that may be the reason. */
 bool record_blamed_before(const record_rank_t *one, const record_rank_t *other);
-/* The call of a list that the blamed rank lacks. `blamed` NULL: none. */
+/* The awaited call; in a list, the one that the blamed rank has not made. `blamed` NULL: no rank. */
 record_sign_t record_awaited(const record_slot_t *waiter, const record_waiting_t *waiting, const record_rank_t *blamed);
 
 /* ---- Texts (text.c); each returns the length written, at most what fits ---- */
 
 /* "all-reduce #1,234 of 4,194,304 bf16". */
 size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity);
-/* The same with operator, and root or peer, for comparisons. */
+/* The same text with operator, and root or peer, to compare two calls. */
 size_t record_made_text(const record_made_t *made, char *text, size_t capacity);
 /* "rank 3 (pid 4711, GPU 3)". */
 size_t record_who_text(const record_rank_t *rank, char *text, size_t capacity);

@@ -17,7 +17,7 @@
 #define RECORD_FILE "shunt-record"
 #define RECORD_MAGIC UINT64_C(0x53484e5452454331)
 enum {
-    RECORD_VERSION = 2, /* 2: with experts' calls, which readers of 1 take for messages */
+    RECORD_VERSION = 2, /* 2 has experts' calls, which readers of 1 mistake for messages */
     RECORD_CALLS = 256, /* entries of a ring; a power of two */
     RECORD_PAGE = 4096, /* bytes before the first slot and each slot's ring */
     RECORD_MOST_SLOTS = 1024,
@@ -34,8 +34,8 @@ typedef enum record_kind {
     RECORD_KINDS
 } record_kind_t;
 
-/* RECORD_LISTED: in one kernel with the taken call before it. RECORD_STAGED: the call only sends; a later kernel, which
- * is no call, receives. */
+/* RECORD_LISTED: the call runs in one kernel with the taken call before it. RECORD_STAGED: the call only sends; a later
+ * kernel, which is no call, receives. */
 enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4, RECORD_LISTED = 8, RECORD_STAGED = 16 };
 
 /* Continues alg_collective_t. The last two are calls of a group of experts, which has a slot of its own. Their counts
@@ -44,9 +44,9 @@ enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV, RECORD_DISPATCH, RECORD_
 
 /* A call: 64 bytes, so a write takes one cache line. */
 typedef struct record_entry {
-    _Atomic uint64_t sequence; /* number in the ring, from 1; 0 while being written */
+    _Atomic uint64_t sequence; /* number among the slot's entries, from 1; 0 while being written */
     _Atomic uint64_t id;       /* record_id */
-    _Atomic uint64_t number;   /* of its kind */
+    _Atomic uint64_t number;   /* among calls of its kind */
     _Atomic uint64_t count;
     _Atomic uint64_t place; /* low half: root or peer; high half: flags */
     _Atomic uint64_t stream;
@@ -56,7 +56,7 @@ typedef struct record_entry {
 
 /* Where `shunt watch` finds a peer. */
 typedef struct record_peer {
-    _Atomic int64_t pid; /* as in its /proc; 0: unknown */
+    _Atomic int64_t pid; /* 0: unknown, or in another pid namespace */
     _Atomic uint64_t start_ticks;
     _Atomic uint32_t slot;
     _Atomic uint32_t reserved;
@@ -77,13 +77,13 @@ typedef struct record_slot {
     _Atomic uint64_t made[RECORD_KINDS];
     _Atomic uint64_t captured_hash; /* of the captured calls' signatures, in order */
     _Atomic uint64_t doubts;        /* failed calls: if any, numbers may differ from the peers' */
-    /* CPU device: the last ended collective. */
+    /* CPU device: number and time of the last ended collective. */
     _Atomic uint64_t ended, ended_ns;
     /* Written by the watcher. */
     _Alignas(64) _Atomic uint64_t wait_id; /* call in which kernels wait; 0: none known */
     _Atomic uint64_t wait_epoch; /* bits above RECORD_EPOCH_BITS number the calls (algorithms/device/epoch.h) */
-    _Atomic uint64_t wait_ns;    /* duration, except while the process was stopped */
-    _Atomic uint64_t mismatch;   /* differing calls were reported */
+    _Atomic uint64_t wait_ns;    /* how long, without times when the process was stopped */
+    _Atomic uint64_t mismatch;   /* not 0: this rank noted differing calls */
     _Atomic uint64_t reported_id, reported_epoch; /* the last wait that this rank has reported; 0: none */
 } record_slot_t;
 
@@ -129,7 +129,7 @@ static inline record_entry_t *record_ring(const record_slot_t *slot)
     return (record_entry_t *)((uintptr_t)slot + RECORD_PAGE);
 }
 
-/* Index of a call's entry, or a later one: exact if all later calls are of this kind. */
+/* Guesses the index of a call's entry: exact if all later calls are of this kind, else a later index. */
 static inline uint64_t record_guess(const record_slot_t *slot, record_kind_t kind, uint64_t number)
 {
     return atomic_load_explicit(&slot->entries, memory_order_relaxed) -
@@ -144,7 +144,7 @@ enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
 
 typedef struct record_sign {
-    uint32_t collective; /* alg_collective_t, or one of those behind it */
+    uint32_t collective; /* alg_collective_t, or RECORD_SEND to RECORD_COMBINE */
     uint32_t type, op;   /* op: ALG_SUM if the call has none */
     record_kind_t kind;
     uint64_t count, number;
@@ -172,7 +172,7 @@ static inline uint64_t record_id(const record_sign_t *sign)
            (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << ALG_LIMIT_BITS;
 }
 
-/* `made`: calls of each kind so far; completes the number. */
+/* `made`: how many calls of each kind exist; gives the upper bits of the number. */
 static inline record_sign_t record_unpack(uint64_t id, const _Atomic uint64_t made[RECORD_KINDS])
 {
     const uint64_t most = UINT64_C(1) << RECORD_NUMBER_BITS;

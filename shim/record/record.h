@@ -34,7 +34,7 @@ typedef struct shim_record_about {
     int living;                   /* ... and its value while calls are taken */
 } shim_record_about_t;
 
-/* Takes a slot of the book; NULL: records are off, or no slot is free. */
+/* Reserves a slot of the book; NULL: records are off, or no slot is free. */
 shim_record_t *shim_record_new(void);
 void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer);
 /* Maps a rank's record, also this one's. A process that is not visible stays unknown. */

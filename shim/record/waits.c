@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* waits.c - for which ranks calls waited, and how long: a part of the statistics, collected if SHUNT_STATS is set.
- * A waiting kernel publishes its call, but not for whom it waits. So in each round of the watcher a rank is late for a
- * call in which this one waits
- * - while its record shows that it has not made the call;
+ * A waiting kernel publishes its call, but not for whom it waits. So in each round of the watcher another rank is late
+ * for a call in which this rank waits
+ * - while the late rank's record shows that it has not made the call;
  * - up to its own watcher's last round, if none of its kernels had published a wait in the call by then.
  * A rank that arrives last never waits, so it is late until the wait ends. A rank whose watcher runs rarely does not
  * count as late. Once a rank has been seen in the call, it is no longer late. Times below LEAST_MS are noise: kernels
@@ -17,8 +17,8 @@
 #define MS_NS UINT64_C(1000000)
 enum {
     LEAST_MS = 1,
-    LENGTHS = 16,     /* of waits: from 2^i to 2^(i + 1) ms; the last: all longer */
-    MOST_COMMS = 1024 /* with sums; waits of later ones are not counted */
+    LENGTHS = 16,     /* classes: waits from 2^i to 2^(i + 1) ms; the last: all longer */
+    MOST_COMMS = 1024 /* communicators with sums; later ones have none */
 };
 
 typedef struct late {
@@ -42,8 +42,6 @@ void record_waits_forget(void)
     g_sums = NULL;
     g_comms = 0;
 }
-
-/* ---- Who is late ------------------------------------------------------------------------- */
 
 /* Ranks (bits) that a call may wait for. */
 typedef struct awaited {
@@ -73,7 +71,7 @@ static awaited_t awaited_by(const shim_record_t *record, const record_waiting_t 
 
 typedef enum presence { NOT_KNOWN, NOT_IN_IT, IN_IT } presence_t;
 
-/* For a rank that has made the call. Waiting in a message and a collective, it publishes only one of them. */
+/* For a rank that has made the call. If it waits in a message and in a collective, it publishes only one wait. */
 static presence_t look_at_device(const record_waiting_t *waiting, const record_slot_t *peer)
 {
     const uint64_t id = atomic_load(&peer->wait_id), epoch = atomic_load(&peer->wait_epoch);
@@ -91,7 +89,7 @@ static presence_t look_at_rank(const shim_record_t *record, const record_waiting
     if (!view->slot || !record_view_lives(view))
         return NOT_KNOWN;
     const record_slot_t *peer = view->slot;
-    const uint64_t beat_ns = atomic_load(&view->mapped->book->beat_ns); /* stored after the wait, so read first */
+    const uint64_t beat_ns = atomic_load(&view->mapped->book->beat_ns); /* the peer stores it last, so read it first */
     const bool numbered = waiting->sign.kind == RECORD_COLLECTIVE;
     if (numbered && !record_comparable(record->slot, peer))
         return NOT_KNOWN;
@@ -120,8 +118,6 @@ void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_
             wait->late_ns[r] = waited_ns - ago_ns;
     }
 }
-
-/* ---- Sums -------------------------------------------------------------------------------- */
 
 static sums_t *sums_of(const shim_record_t *record)
 {
@@ -162,14 +158,12 @@ void record_waits_end(const shim_record_t *record, record_wait_t *wait)
         sums->late[r].lengths[length_of(wait->late_ns[r])]++;
     }
     memset(wait->late_ns, 0, sizeof wait->late_ns);
-    wait->arrived = UINT32_MAX; /* later sightings of this wait do not count */
+    wait->arrived = UINT32_MAX; /* ignore later sightings */
 }
-
-/* ---- Text -------------------------------------------------------------------------------- */
 
 typedef struct row {
     const sums_t *sums;
-    uint64_t most_ns; /* most waited_ns of a rank of the communicator */
+    uint64_t most_ns; /* highest waited_ns of the communicator's ranks */
     uint32_t rank;
 } row_t;
 
@@ -211,7 +205,7 @@ static void end_all(void)
             record_waits_end(record_number(i), &record_number(i)->wait[w]);
 }
 
-/* Under the lock. The number of rows, at most ALG_MAX_RANKS per communicator. */
+/* Under the lock. Returns the number of rows, at most ALG_MAX_RANKS per communicator. */
 static uint32_t fill_rows(row_t *rows)
 {
     uint32_t count = 0;

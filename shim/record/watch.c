@@ -18,9 +18,9 @@
 
 #define MS_NS UINT64_C(1000000)
 enum {
-    PERIOD_MS = 200,   /* while calls are made or wait */
-    IDLE_MS = 500,     /* otherwise; needed, since replays make no calls */
-    ACTIVE_MS = 2000,  /* after the last call */
+    PERIOD_MS = 200,   /* between rounds while calls are made or wait */
+    IDLE_MS = 500,     /* between other rounds: replays make no calls */
+    ACTIVE_MS = 2000,  /* for so long after a call PERIOD_MS applies */
     SAMPLE_US = 500,   /* SHUNT_STATS: between samples of kernels' waits */
     STALE_MS = 1500,   /* a wait that no kernel repeated for so long is over */
     WATCHER_MS = 5000, /* a watcher silent for so long does not report */
@@ -54,7 +54,7 @@ void record_watch_forget(void)
     g_running = false;
 }
 
-/* False: too many; the next round tries again. */
+/* False: too many reports; the next round tries again. */
 static bool new_report(report_t *report)
 {
     if (g_reports == REPORTS)
@@ -166,7 +166,7 @@ static const record_slot_t *readable(const record_view_t *view)
     return view->slot && record_view_lives(view) ? view->slot : NULL;
 }
 
-/* First collective that a rank lacks; 0: none, or unknown. */
+/* Number of the first collective that some rank has not made; 0: none, or unknown. */
 static uint64_t first_missing(const shim_record_t *record)
 {
     uint64_t least = atomic_load(&record->slot->made[RECORD_COLLECTIVE]);
@@ -196,7 +196,6 @@ static void look_at_forwarded(shim_record_t *record)
     note_wait(record, &record->wait[RECORD_WAIT_FORWARDED], record_id(&made.sign), 0);
 }
 
-/* Publishes the longest wait for peers and `shunt watch`. */
 static void publish(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -213,8 +212,8 @@ static void publish(shim_record_t *record)
         atomic_store(&slot->state, RECORD_ENDED);
 }
 
-/* False if a lower rank with a running watcher waits in the same call, or has reported it: its wait may be over before
- * this rank sees the end of its own. */
+/* False if a lower rank with a running watcher waits in the same call, or has reported it: that rank's wait may end
+ * before this rank sees its own end. */
 static bool is_reporter(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns)
 {
     for (uint32_t r = 0; r < record->about.rank; r++) {
@@ -337,7 +336,6 @@ static uint32_t reference_of(const shim_record_t *record)
     return r;
 }
 
-/* False: no difference so far. */
 static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t rank, record_made_t *one,
                             record_made_t *other)
 {
@@ -390,9 +388,9 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* The reference, the lowest rank with a readable record, reports. Its calls fail only then, so it can still find the
- * difference. Others wait for its report, unless its process does not run or is silent for WATCHER_MS, perhaps unable
- * to read the other record. */
+/* The reference rank, the lowest one with a readable record, reports. Its calls fail only then, so it can still find
+ * the difference. The other rank waits for that report, unless the reference's process does not run or has been silent
+ * for WATCHER_MS: it may be unable to read the other record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {
@@ -419,7 +417,7 @@ static void compare(shim_record_t *record)
     }
 }
 
-/* True if the communicator must newly fail, perhaps by a peer's report. */
+/* True once: the communicator must fail from now on, perhaps by a peer's report. */
 static bool has_failed(shim_record_t *record)
 {
     bool any = false;

@@ -10,7 +10,7 @@
 void shim_setup_begin_nodes(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
-    const bool asked = request->rank < 0; /* a child on GPUs: rank from NCCL */
+    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL knows its rank */
     const uint64_t limit_ms = shim_setup_limit_ms(setup);
     const shim_nodes_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
@@ -101,7 +101,7 @@ bool shim_setup_step_agreement(shim_setup_t *setup)
         setup->postpone |= shim_setup_waits_too_long(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return false;
-        shim_why_write(&why, SHIM_WHY(NODE_AWAY)); /* leaving ends the meeting for all */
+        shim_why_write(&why, SHIM_WHY(NODE_AWAY)); /* leaving ends the meeting for all ranks */
     }
     if (why.reason != SEL_TAKEN)
         shim_setup_decline(setup, why.reason, "%s", why.text);

@@ -28,7 +28,7 @@ static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
 static _Thread_local char g_self;             /* its address identifies the thread */
-static _Thread_local shim_comm_t *g_deferred; /* destroyed in a group; linked by `next` */
+static _Thread_local shim_comm_t *g_deferred; /* states destroyed in this thread's group, linked by `next` */
 
 static void forget_in_child(void)
 {
@@ -45,7 +45,7 @@ static void prepare(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* As in NCCL, an init publishes the handle at once, a split at its end. */
+/* As in NCCL, an init sets the program's handle at once, a split when it ends. */
 static bool is_early(const shim_setup_t *setup)
 {
     return !setup->request.regroup;
@@ -93,7 +93,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     const net_key_t key = shim_nodes_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
-    if (setup->rendezvous) /* away: its set-up does not follow the real init at once */
+    if (setup->rendezvous) /* a rank is away if its set-up does not directly follow the real init */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
@@ -101,7 +101,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     g_setups = setup;
     atomic_fetch_add(&g_count, 1);
     pthread_mutex_unlock(&g_lock);
-    if (request->cpu) /* last: from here on another thread may abort, and must find the set-up */
+    if (request->cpu) /* comes last, since another thread may then abort the handle and must find the set-up */
         __atomic_store_n(request->newcomm, is_early(setup) ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
     return setup;
 
@@ -113,8 +113,8 @@ free_setup:
 }
 
 typedef struct filter {
-    uint64_t batch;        /* one member is set */
-    shim_finisher_t least; /* set-ups with this finisher or a later one: POLLS or LATER */
+    uint64_t batch;        /* exactly one of the four members is set */
+    shim_finisher_t least; /* FINISHER_POLLS or _LATER: this finisher or a later one */
     const shim_comm_t *comm;
     ncclComm_t handle;
 } filter_t;
@@ -149,7 +149,7 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.cpu && setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS) {
-        /* A failed non-blocking set-up leaves a broken communicator, which the program aborts. */
+        /* Only a non-blocking set-up leaves a broken communicator, which the program aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -178,7 +178,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* A finished set-up is kept while its call is being forwarded or its group is open, and until its thread has the
+/* A finished set-up stays while its call is being forwarded, while its group is open, and until its thread has the
  * result. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
@@ -186,7 +186,7 @@ static bool frees(const filter_t *filter, const shim_setup_t *setup)
            (setup->finisher == FINISHER_CALL && filter->batch != 0 && setup->batch == filter->batch);
 }
 
-/* Also frees finished set-ups. Returns how many that pass the filter are left, busy ones included. */
+/* Ends the claim and frees finished set-ups. Returns how many that pass the filter are left, busy ones included. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -221,7 +221,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any) /* polls, first calls and aborts must not wait for kernels */
+    if (any)
         shim_comm_reap_idle();
     return left;
 }
@@ -234,8 +234,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Steps what passes the filter until none is left; also set-ups reported ready, since a peer may wait for this rank in
- * one. */
+/* Steps the set-ups that pass the filter until none is left. Also steps those of FINISHER_LATER, since a peer may wait
+ * for this rank in one. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t later = {.least = FINISHER_LATER};
@@ -269,12 +269,12 @@ static void discard(shim_setup_t *setup)
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.cpu)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.cpu = false; /* the program has an error already */
+    setup->request.cpu = false; /* reports no second error */
     atomic_store(&setup->cancel, true);
 }
 
-/* Leaves the set-up to polls (linger) or to the call that finishes its batch. With polls it is ready when the real NCCL
- * is. */
+/* Leaves the set-up to polls (linger) or to the call that finishes its batch. One left to polls is ready once the real
+ * NCCL is (CPU mode: at once). */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;
@@ -282,7 +282,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.cpu);
 }
 
-/* Returns the new batch's size; other set-ups are left to polls. */
+/* Makes a batch of this thread's set-ups in the group, or leaves them to polls. Returns the batch's size. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -347,7 +347,7 @@ static void release_deferred(void)
         if (ended)
             shim_comm_release(comm);
         else
-            shim_comm_release_later(comm); /* kernels may still run */
+            shim_comm_release_later(comm);
         comm = next;
     }
     if (aborts)

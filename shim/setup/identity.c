@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* identity.c - what a rank tells the others (identity, settings), and what follows from all ranks' identities, with the
- * same result on each. */
+/* identity.c - what a rank tells the others (identity, settings), and what each rank concludes alike from all
+ * identities. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -62,7 +62,7 @@ static bool is_loaded(const char *library)
     return handle;
 }
 
-/* A variable that only NCCL obeys, other than those of pins.h. */
+/* The set variable that only NCCL obeys, or NULL. pins.h has further ones. */
 static const char *refused_variable(void)
 {
     static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
@@ -72,7 +72,7 @@ static const char *refused_variable(void)
     }
     if (variable_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
         return "NCCL_LAUNCH_ORDER_IMPLICIT";
-    /* NCCL then refuses pointers at which a kernel would fault. */
+    /* With it NCCL refuses pointers at which Shunt's kernel would fault. */
     if (variable_is_on("NCCL_CHECK_POINTERS"))
         return "NCCL_CHECK_POINTERS";
     const char *mode = shim_nccl_env("NCCL_CHECK_MODE");
@@ -117,7 +117,7 @@ static bool has_rdma(void)
     return any;
 }
 
-/* "allreduce:exchange", but not "^exchange". */
+/* True for "allreduce:exchange", false for "^exchange". */
 static bool wants_exchange(void)
 {
     const char *algo = shim_settings()->algo, *name = strstr(algo, "exchange");
@@ -167,7 +167,7 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* low bits: for the try's number */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* the two low bits are for the try's number */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
@@ -213,7 +213,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* Compares with rank 0's identity; GPUs with those of all lower ranks. */
+/* Compares the rank's identity with rank 0's, and its GPU with those of all lower ranks. */
 static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
@@ -242,7 +242,8 @@ bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why)
     return mismatches;
 }
 
-/* The names that users know; max_blocks also comes from maxCTAs and NCCL_MAX_NCHANNELS. */
+/* sel_settings_t's fields, by the variables that users know. max_blocks also comes from maxCTAs and
+ * NCCL_MAX_NCHANNELS. */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)
@@ -255,7 +256,6 @@ static const struct compared {
     size_t offset, size;
 } compared[] = {COMPARED(COMPARED_ROW)};
 
-/* Lists the ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
 static uint32_t differing_ranks(const shim_setup_t *setup, const struct compared *setting, char *list, size_t capacity)
 {
     const char *first = (const char *)&setup->identity[0].settings + setting->offset;

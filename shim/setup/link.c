@@ -31,7 +31,6 @@ static bool nvlink_by_cuda(int device, const char *to)
            atomics;
 }
 
-/* *machine is read when first needed. */
 static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const char *to)
 {
     if (!*machine) {

@@ -4,8 +4,8 @@
  *
  * Each rank posts its record, reads those of all ranks, connects, and posts the result. Then each node's ranks set up
  * their team (stages.c) and report to a second meeting, which they joined before. So all ranks reach the same outcome,
- * unless a rank dies at the very end; then its peers see their connections close. All this blocks, so each set-up has a
- * thread for it.
+ * unless a rank dies at the very end; then its peers see their connections close. Meetings block, so each set-up has a
+ * thread for them.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,13 +27,12 @@ enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 /* A rank's first record, without padding. */
 typedef struct record {
     uint32_t version, layout;
-    net_key_t node, nccl_node;  /* the node, to Shunt and to NCCL */
+    net_key_t node, nccl_node;  /* the node as Shunt and as NCCL identify it */
     net_address_t relay, every; /* where peers connect (sockets_t) */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
 
-/* A rank's record in the second meeting. */
 typedef struct ready {
     net_key_t plan;
 } ready_t;
@@ -66,11 +65,11 @@ struct shim_nodes {
     uint32_t stop; /* atomic; set by shim_nodes_end */
     atomic_bool met, agreed;
     pthread_t thread;
-    shim_why_t *failed; /* &outcome.failure, later &refusal */
+    shim_why_t *failed; /* where a failure is written: &outcome.failure, once `met` &refusal */
     shim_why_t refusal;
     shim_nodes_outcome_t outcome;
     net_meeting_t *last; /* the second meeting, if any */
-    ready_t ready;       /* valid with `is_ready` */
+    ready_t ready;       /* this rank's report, valid if is_ready */
     pthread_mutex_t lock;
     pthread_cond_t told;
     bool is_ready;
@@ -202,7 +201,7 @@ static int open_sockets(const shim_nodes_request_t *request, sockets_t *sockets,
 /* The ranks of one colour, in the split's order. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[NET_NETWORK_RANKS]; /* numbers in the meeting */
+    uint32_t rank[NET_NETWORK_RANKS]; /* the members' numbers in the meeting */
     bool one_node, blocking;
     uint32_t node[NET_NETWORK_RANKS], node_rank[NET_NETWORK_RANKS];
     uint32_t nodes, node_ranks;
@@ -247,7 +246,7 @@ static members_t find_members(const shim_nodes_request_t *request, const record_
     }
     while (members.rank[members.own] != request->rank)
         members.own++;
-    if (!number_nodes(&members, records)) { /* each rank then counts as a node */
+    if (!number_nodes(&members, records)) { /* if not, treat each rank as a node */
         members.nodes = members.count;
         members.node_ranks = 1;
         for (uint32_t m = 0; m < members.count; m++) {
@@ -263,7 +262,7 @@ static net_key_t key_of_members(const shim_nodes_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-/* Connects ranks of the same number on all nodes. */
+/* Connects this rank with ranks of the same number on the other nodes. */
 static int connect_relay(shim_nodes_t *nodes, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -314,7 +313,8 @@ static int connect_every(shim_nodes_t *nodes, const members_t *members, const re
     return 0;
 }
 
-/* Later set-ups then do not wait for other nodes. The first rank to time out leaves, which the others see as -ESRCH. */
+/* After a time-out later set-ups do not wait for other nodes. The first rank to time out leaves, which the others see
+ * as -ESRCH. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
@@ -336,7 +336,8 @@ static void settle(shim_nodes_t *nodes, net_meeting_t *meeting, int32_t own, con
         meeting_failed(nodes, error);
 }
 
-/* Joins the second meeting, which has only the members. After its first round members notice if one dies. */
+/* Joins the second meeting, which has only the members. After its first round the members notice when one of them
+ * dies. */
 static int join_last(shim_nodes_t *nodes, const members_t *members, const net_limit_t *limit)
 {
     const struct {
@@ -350,7 +351,7 @@ static int join_last(shim_nodes_t *nodes, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(nodes->last, &here, sizeof(here), all, limit);
 }
 
-/* Whether two of Shunt's nodes are one to NCCL (containers), which may have faster paths there. */
+/* Whether NCCL sees one node where Shunt sees two (containers): NCCL may have faster paths there. */
 static bool one_node_to_nccl(const shim_nodes_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {

@@ -18,9 +18,8 @@ bool shim_nodes_encrypted(void);
 net_invitation_t shim_nodes_invitation(const ncclUniqueId *ids, int count);
 /* True after ranks of other nodes were absent or unreachable: later set-ups do not wait for them. */
 bool shim_nodes_alone(void);
-/* The key under which ranks of one node (by NCCL_HOSTID) meet. */
+/* Keys under which ranks of one node (by NCCL_HOSTID) meet; _team_key: ranks of node `node`, after the meeting. */
 net_key_t shim_nodes_local_key(const net_key_t *key);
-/* The key under which ranks of node `node` meet after the meeting. */
 net_key_t shim_nodes_team_key(const net_key_t *key, uint32_t node);
 
 typedef struct shim_nodes_request {
@@ -28,7 +27,7 @@ typedef struct shim_nodes_request {
     net_key_t key, place; /* place: identifies this node */
     uint32_t rank, nranks;
     uint64_t deadline_ns;
-    uint32_t limit_ms; /* of the wait that deadline_ns ends */
+    uint32_t limit_ms; /* length of the wait that deadline_ns ends */
     bool blocking;
     bool cpu;
     int device;
@@ -41,9 +40,9 @@ typedef struct shim_nodes_outcome {
     net_key_t key;
     uint32_t rank, nranks; /* nranks 0: a split without a colour */
     bool blocking;
-    bool one_node; /* all ranks are here and meet under `key` */
+    bool one_node; /* all ranks are on this node and meet under `key` */
     uint32_t node, nodes;
-    uint32_t node_rank, node_ranks; /* this rank's number on its node; ranks a node */
+    uint32_t node_rank, node_ranks; /* this rank's number on its node; ranks per node */
     alg_relay_t *relay;             /* owned by the caller, as is `every` */
     alg_nodes_t *every;             /* CPU device */
 } shim_nodes_outcome_t;

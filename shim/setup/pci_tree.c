@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pci_tree.c - reads the file in which providers of virtual machines describe the PCI tree that these hide. NCCL and
- * Shunt prefer it to /sys. The drivers still report which devices exist.
+ * pci_tree.c - reads the file that describes the PCI tree which a virtual machine hides. NCCL and Shunt prefer the file
+ * to /sys. The drivers still report which devices exist.
  */
 #include "shim/setup/pci_tree.h"
 

@@ -27,7 +27,6 @@ static int number(const char *name, int otherwise)
     return errno ? otherwise : (int)value;
 }
 
-/* The GPU's index in `machine`; -1: unknown. */
 static int32_t add_gpu(sel_machine_t *machine, int device)
 {
 #if SHUNT_HAS_CUDA

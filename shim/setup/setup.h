@@ -11,17 +11,18 @@ enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* limit of a state in which a rank is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* longest wait of a call for the verdict */
     SHIM_AWAY_MS = 200,           /* longest wait of an init for a rank that is away (docs/design.md) */
-    SHIM_POLLS_MS = 5000, /* the same for polls: the other program may poll seldom, or only after this one is ready */
-    SHIM_NODES_MS = 100,  /* CPU mode: wait for this node's ranks before other nodes are tried */
+    /* Longest wait of polls for a rank that is away. Its program may poll seldom, or only after this one is ready. */
+    SHIM_POLLS_MS = 5000,
+    SHIM_NODES_MS = 100,       /* CPU mode: wait for this node's ranks before other nodes are tried */
     SHIM_NODES_LIMIT_MS = 3000 /* on GPUs: wait for other nodes, which may not run Shunt */
 };
 
-/* Numbers of the ranks' records. */
+/* Numbers of a rank's records. */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
     STAGE_FIRST_TRY,  /* TRY_STAGES records for each kind of memory */
-    STAGE_REGROUP = 0 /* in a segment of its own */
+    STAGE_REGROUP = 0 /* in the segment of the parent's ranks */
 };
 
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
@@ -45,17 +46,17 @@ typedef enum shim_state {
 
 /* Which thread steps the set-up. */
 typedef enum shim_finisher {
-    FINISHER_NONE,  /* none: its call is being forwarded */
-    FINISHER_GROUP, /* none until shim_attach_after_group */
-    FINISHER_CALL,  /* the one that waits in an init or a group's end */
-    FINISHER_POLLS, /* any in shim_attach_poll; from here on no thread waits */
-    FINISHER_LATER  /* later inits, polls and calls; the program was told that it is ready */
+    FINISHER_NONE,  /* no thread: the set-up's call is being forwarded */
+    FINISHER_GROUP, /* no thread until shim_attach_after_group */
+    FINISHER_CALL,  /* the thread that waits in an init or a group's end */
+    FINISHER_POLLS, /* any thread in shim_attach_poll; from here on none waits */
+    FINISHER_LATER  /* later inits, polls and calls, after the program was told of success */
 } shim_finisher_t;
 
 /* A rank's first record, without padding; other processes' fields are checked before use. */
 typedef struct shim_identity {
     uint32_t layout;  /* version of these records */
-    uint32_t version; /* of Shunt; another version may have another table */
+    uint32_t version; /* of Shunt; versions may have different tables */
     net_process_t process;
     net_key_t boot;    /* hash of the kernel's boot id */
     net_key_t node_id; /* hash of NCCL_HOSTID */
@@ -71,37 +72,38 @@ typedef struct shim_identity {
 } shim_identity_t;
 
 struct shim_setup {
-    shim_setup_t *next;         /* in attach.c's list */
-    shim_setup_t *claimed_next; /* of the set-ups in one claim */
+    shim_setup_t *next;         /* next in attach.c's list */
+    shim_setup_t *claimed_next; /* next set-up of the same claim */
     shim_setup_request_t request;
     shim_comm_t *comm; /* a reference */
 
-    /* Guarded by attach.c's lock, except in steps, which use the atomic members and `postpone` alone. */
-    const void *owner; /* the thread that began it */
+    /* attach.c's lock guards these. A step, which does not hold it, uses only the atomic ones and `postpone`. */
+    const void *owner; /* the thread that began the set-up */
     _Atomic shim_finisher_t finisher;
     uint64_t batch;             /* FINISHER_CALL: identifies the set-ups that one call finishes; else 0 */
-    bool busy;                  /* being stepped */
-    bool postpone;              /* set by a step: becomes FINISHER_LATER */
+    bool busy;                  /* a thread is stepping the set-up */
+    bool postpone;              /* a step asks for FINISHER_LATER */
     atomic_bool ready;          /* the real call has succeeded */
-    atomic_bool cancel;         /* decline at the next step */
+    atomic_bool cancel;         /* the next step declines */
     _Atomic uint64_t needed_ns; /* since when a call waits for the set-up; 0: none */
 
     shim_state_t state;
-    uint64_t since_ns; /* when this state was entered; in MEET and EITHER: when the one before was */
+    uint64_t since_ns; /* when this state was entered; in MEET and EITHER: when the state before was */
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents; /* a split in CPU mode: segment of the parent's ranks, until the new ranks have met */
     shim_nodes_t *nodes;
-    shim_nodes_outcome_t *across; /* several nodes: comm->rank and nranks count this node's ranks until the attach */
-    int join_error;               /* if not 0, no other rank sees this one */
-    shim_identity_t *identity;    /* of every rank */
+    /* Outcome of the nodes' meeting; NULL: one node. Until the attach comm->rank and nranks count this node's ranks. */
+    shim_nodes_outcome_t *across;
+    int join_error;            /* errno of the join; if not 0, no other rank sees this one */
+    shim_identity_t *identity; /* one of each rank */
     alg_set_t set;
-    uint64_t pooled;   /* id of the idle scratch to take; 0: none */
-    uint64_t offered;  /* `pooled`, until this rank takes the scratch or leaves it */
+    uint64_t pooled;   /* id of the idle scratch to use; 0: none */
+    uint64_t offered;  /* `pooled`, until this rank uses the scratch or leaves it to others */
     sel_reach_t reach; /* worst over all ranks */
     bool sees_peers;   /* no rank is denied access to a peer */
     bool pinned_first; /* pinned memory is better than peer access */
     alg_memory_t memory;
-    net_memory_kind_t pooled_kind;  /* of the idle scratch; the plain kind stands for its _SENT kind, too */
+    net_memory_kind_t pooled_kind;  /* the idle scratch's; a plain kind also means its _SENT kind */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
     uint32_t attempt;               /* number of the kind of memory being tried */
     alg_scratch_t *scratch;
@@ -111,13 +113,12 @@ struct shim_setup {
 
 /* ---- stages.c ---- */
 
-/* Waits for no other rank; true if there was progress. own: this thread began the set-up. */
+/* Do one step, without waiting for another rank. True if there was progress. own: this thread began the set-up. */
 bool shim_setup_step(shim_setup_t *setup, bool own);
-/* Enter a state: act, and post this rank's record. */
 void shim_setup_enter(shim_setup_t *setup, shim_state_t state);
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
-/* Whether to set `postpone`: the wait is too long for a rank that goes on only when its program calls, since that
- * program may wait for this rank. */
+/* Whether a step must set `postpone`: it has waited too long for a rank that is away, whose program may in turn wait
+ * for this rank. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
 /* The kind of memory, for the log; "" for the usual one. */
 const char *shim_setup_memory_text(const shim_setup_t *setup);
@@ -128,20 +129,20 @@ const char *shim_setup_memory_text(const shim_setup_t *setup);
 bool shim_setup_begin(shim_setup_t *setup, bool own);
 /* Store the program's handle in setup->comm, and setup->comm in the table of communicators. */
 void shim_setup_adopt(shim_setup_t *setup);
-/* CPU mode: the key of a split's ranks of one colour. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* Join this node's ranks under `key`; comm->rank and nranks are set. False: declined. */
+/* Join this node's ranks under `key`. The caller has set comm->rank and nranks. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 /* CPU mode: the child's ranks have met, so the parent's count stays. The reference also stays until the set-up ends:
  * the parent's address is its handle, which must not be reused. */
 void shim_setup_keep_count(shim_setup_t *setup);
 void shim_setup_post_color(shim_setup_t *setup);
-/* Compute the new ranks from all colours, and join them. False: no colour, or declined. */
+/* Compute the new ranks from all colours, and join those of this colour. False: this rank has no colour, or
+ * declined. */
 bool shim_setup_take_colors(shim_setup_t *setup);
 void shim_setup_post_identity(shim_setup_t *setup);
 /* Whether all ranks of this colour still live, as the parent's segment shows. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
-/* 0 or a negative errno. */
+/* Read a record of exactly `size` bytes. 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
 /* ---- across.c ---- */
@@ -157,7 +158,6 @@ void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
 
-/* Send the other nodes the plan's hash. */
 void shim_setup_post_plan(shim_setup_t *setup);
 void shim_setup_attach(shim_setup_t *setup);
 bool shim_setup_apply_verdict(shim_setup_t *setup);
@@ -165,7 +165,6 @@ bool shim_setup_apply_verdict(shim_setup_t *setup);
  * verdict logs it. */
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Leave the reserved idle scratch to other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
 /* ---- identity.c. Call the first three after the real init, which copies NCCL's files into the environment. ---- */
@@ -174,14 +173,12 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 bool shim_identity_refuses(shim_why_t *why);
 /* Log, once a process, what does not work with plugins that NCCL has opened by default. */
 void shim_identity_tell_plugins(void);
-/* Whether Shunt takes communicators of several nodes (docs/nodes.md): not beside RDMA, which is not measured, or a
- * plugin that may be faster. */
+/* Whether Shunt takes communicators of several nodes (docs/nodes.md). It does not where NCCL may use RDMA, which is not
+ * measured, or a plugin that may be faster. */
 bool shim_identity_takes_nodes(void);
-/* Identifies the node as NCCL does. */
 net_key_t shim_identity_nccl_node(void);
-/* 0, or a negative errno if the GPU does not answer. */
+/* 0 or a negative errno. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
-/* Whether these ranks cannot form a team. */
 bool shim_identity_mismatches(const shim_setup_t *setup, shim_why_t *why);
 /* Rank 0, whose settings apply to all, warns once of variables that differ. */
 void shim_identity_log_differences(const shim_setup_t *setup);

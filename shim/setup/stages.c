@@ -48,7 +48,7 @@ typedef struct offer {
     net_bell_t bell; /* of this process, for a scratch that comes in pieces */
 } offer_t;
 
-/* In the order of the tries, unless pinned_first. */
+/* In the order of the tries, unless pinned_first is set. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -153,7 +153,7 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
-        if (setup->across && nranks == 1) /* alone on its node: needs a control page only */
+        if (setup->across && nranks == 1) /* a rank alone on its node needs only a control page */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
@@ -263,7 +263,7 @@ enum { LOADED_DEVICES = 64 };
 
 static struct {
     uint64_t life;
-    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* by memory: bit n: kernels for n ranks */
+    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* index: memory; bit n: kernels for n ranks are loaded */
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
@@ -349,7 +349,6 @@ static void post_offer(shim_setup_t *setup)
     post(setup, &record, sizeof(record));
 }
 
-/* Whether NCCL's variables allow peer access between all pairs. */
 static bool allowed_peers(const shim_setup_t *setup)
 {
     const sel_reach_t *reach = &setup->reach;
@@ -365,8 +364,8 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Whether this kind of memory may be tried. Not pinned memory over NVLink if peer access is allowed but failed: NCCL
- * may have it. */
+/* Whether this kind of memory may be tried. Pinned memory is not tried over NVLink if peer access is allowed but
+ * failed, since NCCL's may work. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -426,7 +425,7 @@ static bool prefers_pinned(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
 }
 
-/* The kind of the idle scratch, since the kinds before it failed when it was made; else the first. */
+/* The idle scratch's kind, since the earlier kinds failed when that scratch was made; without one, the first kind. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -528,7 +527,7 @@ static void post_proof(shim_setup_t *setup)
     post(setup, &error, sizeof(error));
 }
 
-/* False, because the verdict sets the next state. */
+/* Returns false, because the verdict sets the next state. */
 static bool take_proofs(shim_setup_t *setup)
 {
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -541,7 +540,7 @@ typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_NODES, FOR_RANKS_OR_NO
 typedef enum limit {
     LIMIT_NONE,
     LIMIT_MEETING,
-    LIMIT_JOIN, /* ranks may not have joined; a shorter limit of the user holds */
+    LIMIT_JOIN, /* ranks may not have joined yet; a user's shorter limit applies */
     LIMIT_STAGE /* a dead rank is noticed at once; a living one may be slow, as in arming memory */
 } limit_t;
 
@@ -549,8 +548,8 @@ typedef struct state {
     wait_t wait;
     limit_t limit;
     void (*post)(shim_setup_t *); /* on entry */
-    bool (*take)(shim_setup_t *); /* when all have posted; false: `next` does not follow; NULL: like true */
-    shim_state_t next;            /* FOR_RANKS only */
+    bool (*take)(shim_setup_t *); /* when all ranks have posted; true, or NULL: enter `next` */
+    shim_state_t next;            /* used with FOR_RANKS only */
     const char *failure;          /* what a rank that posts an error could not do; NULL: records have no error */
 } state_t;
 
@@ -631,8 +630,8 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
-/* Whether the wait for a rank ends this state (docs/design.md, "How ranks find each other"). Instead it may set
- * `postpone`, so that no thread waits for a rank that is away. */
+/* Whether this state has waited too long for a rank (docs/design.md, "How ranks find each other"). For a rank that is
+ * away it sets `postpone` instead, so that no thread waits. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -675,8 +674,8 @@ static bool step_ranks(shim_setup_t *setup)
     return true;
 }
 
-/* A verdict of this node's ranks ends these states at any time. Not REGROUP, where all ranks of the parent share the
- * segment. */
+/* In these states a verdict of this node's ranks ends the set-up at any time. REGROUP is excluded, because all ranks of
+ * the parent share its segment. */
 static bool follows_verdict(const shim_setup_t *setup)
 {
     return setup->rendezvous && setup->state >= STATE_MEET && setup->state <= STATE_PROOF;

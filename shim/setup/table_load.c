@@ -27,8 +27,8 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since load() logs, which takes one */
-static _Thread_local uint64_t asked;            /* machine, for load() */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since load() logs, and the log needs a lock */
+static _Thread_local uint64_t asked;            /* the machine whose table load() reads */
 static char *text;                              /* NULL: no table */
 static size_t text_bytes;
 static char path[TABLE_PATH_BYTES];
@@ -58,7 +58,6 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
     return true;
 }
 
-/* 0 or a negative errno. */
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
@@ -183,7 +182,7 @@ static void load(void)
     }
 }
 
-/* The loaded NCCL's; 0: none. */
+/* The loaded NCCL's version; 0: none. */
 static uint32_t nccl_version(void)
 {
     const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
@@ -198,7 +197,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Notes which classes were measured with the loaded NCCL. A class's last line counts. */
+/* Notes which classes were measured with the loaded NCCL. Of a class's lines the last holds. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -244,7 +243,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* Makes the path's last two folders, as `shunt tune` does. SHUNT_CACHE_DIR must exist. */
+/* Makes the path's last two folders, as `shunt tune` does. Never makes the folder that SHUNT_CACHE_DIR names. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];
@@ -288,7 +287,7 @@ static bool may_leave_note(const sel_topology_t *topology)
            (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_cpu(topology->link));
 }
 
-/* Not with SHUNT_CACHE_DIR: a user who sets it wants files there. */
+/* False with SHUNT_CACHE_DIR: a user who sets it wants files there. */
 static bool is_of_another_user(const sel_topology_t *topology)
 {
     char table[TABLE_PATH_BYTES];
@@ -298,7 +297,7 @@ static bool is_of_another_user(const sel_topology_t *topology)
 
 void shim_table_note(const sel_plan_t *plan)
 {
-    static atomic_uint noted; /* bit n: n ranks */
+    static atomic_uint noted; /* bit n: noted for n ranks */
     const shim_settings_t *settings = shim_settings();
     const sel_topology_t *topology = &plan->topology;
     const sel_measurement_t measurement = sel_plan_measurement(plan);

@@ -9,7 +9,7 @@
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
 /* If the plan's class was not measured here with this NCCL: log it, and under `shunt run` leave a note, so that the
- * next one measures it. Once a process and number of ranks. */
+ * next `shunt run` measures it. Acts once per process and number of ranks. */
 void shim_table_note(const sel_plan_t *plan);
 
 /* Fill in rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table; without one

@@ -23,7 +23,7 @@
 
 enum { TEXT_BYTES = 192 };
 
-/* Each process logs one line, by its lowest rank. */
+/* In each process only the lowest rank logs. */
 static bool logs_for_process(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -85,7 +85,7 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
-/* Maps the peers' records; on several nodes this rank's own alone. */
+/* Maps the peers' records; on several nodes only this rank's own. */
 static void meet_records(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -153,7 +153,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* Each source once, as far as they fit. */
+/* Lists the sources of the plan's rules, each once, as far as they fit. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -195,7 +195,7 @@ static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *to
     memset(&settings->tuned, 0, sizeof(settings->tuned));
 }
 
-/* The plan for all nodes' ranks. The scratch stays. */
+/* Remakes the plan for all nodes' ranks. The scratch stays. */
 static void plan_for_nodes(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
@@ -304,7 +304,7 @@ void shim_setup_attach(shim_setup_t *setup)
     leave_rendezvous(setup);
 }
 
-/* told: "rank 2: CODE why", or without the rank. Codes are words, since versions number them differently. */
+/* told: "rank 2: CODE why", or "CODE why". Codes are words, since versions number them differently. */
 static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell)
 {
     char code[SEL_CODE_BYTES], why[TEXT_BYTES];
@@ -318,7 +318,7 @@ static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell
     conclude_forward(setup, length > 0 ? code : "UNKNOWN", why, tell);
 }
 
-/* Whether this rank has posted its proof. If not, an attached verdict is a broken rank's. */
+/* Whether this rank has posted its proof. If not, a broken rank has set an attached verdict. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && setup->state == STATE_PROOF;

@@ -34,7 +34,7 @@ static void watch_forks(void)
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {
-    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this node's ranks; other nodes' close connections */
+    const alg_team_t *team = alg_scratch_team(comm->scratch); /* this node's; dead ranks elsewhere close connections */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
         if (r != team->rank && net_rank_gone(comm->rendezvous, r))

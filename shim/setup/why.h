@@ -12,13 +12,13 @@ typedef struct shim_why {
     char text[160];
 } shim_why_t;
 
-/* Constants, so that the compiler checks the arguments. */
+/* The texts are constants, so that the compiler checks their arguments. */
 #define SEL_REASON(code, level, text, advice) static const char shim_text_##code[] __attribute__((unused)) = text;
 #include "selector/reasons.def"
 #undef SEL_REASON
 #define SHIM_WHY(code) SEL_FORWARD_##code, shim_text_##code
 
-/* As in shim_why_write(&why, SHIM_WHY(VERSION), rank, 0u). */
+/* Example: shim_why_write(&why, SHIM_WHY(VERSION), rank, 0u). */
 void shim_why_write(shim_why_t *why, sel_reason_t reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Faults are logged as warnings. */

@@ -45,7 +45,7 @@ void tool_folder_remove(const char *folder)
     (void)rmdir(folder);
 }
 
-/* malloc'd text of a file; NULL: unreadable. */
+/* A file's text, malloc'd; NULL: unreadable. */
 static char *text_of(const char *path)
 {
     struct stat info;

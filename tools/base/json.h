@@ -17,7 +17,7 @@ typedef struct tool_json {
     bool filled; /* the innermost object or list has a member */
 } tool_json_t;
 
-/* `name`: of an object's member; NULL for a list's, or the document. */
+/* `name`: an object member's name; NULL: a list's member, or the document. */
 
 /* Begin an object with `{` or a list with `[`; end it with the closing bracket. The last end adds a line break. */
 void tool_json_begin(tool_json_t *json, const char *name, char bracket);
@@ -26,7 +26,7 @@ void tool_json_end(tool_json_t *json, char bracket);
 void tool_json_text(tool_json_t *json, const char *name, const char *text);
 /* As tool_json_text, but an empty text becomes null too. */
 void tool_json_word(tool_json_t *json, const char *name, const char *text);
-/* A number, true, false or null, formatted as by printf. */
+/* Write a number, true, false or null, formatted as by printf. */
 void tool_json_value(tool_json_t *json, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void tool_json_bool(tool_json_t *json, const char *name, bool value);

@@ -12,7 +12,7 @@
 typedef struct tool_progress {
     bool terminal;       /* stderr is a terminal */
     double start;        /* seconds of the monotonic clock */
-    double weight, done; /* total weight of all cases, in units of a small one */
+    double weight, done; /* weights of all cases and of finished ones; a small case weighs 1 */
     double within;       /* completed part of the running case's weight */
     double limit;        /* time limit in seconds; 0: none */
 } tool_progress_t;

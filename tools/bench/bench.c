@@ -9,8 +9,6 @@
 #include "tools/base/progress.h"
 #include "tools/bench/bench.h"
 
-/* ---- Defaults that depend on the machine ---- */
-
 static int settle_cpu(bench_options_t *options)
 {
     const char *needy = options->graph       ? "--graph (-G)"
@@ -108,8 +106,6 @@ static double weigh_cases(const bench_options_t *options, const bench_machine_t 
     }
     return weight;
 }
-
-/* ---- The ranks ---- */
 
 static volatile sig_atomic_t interrupted; /* signal number; 0: none */
 

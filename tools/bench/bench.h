@@ -6,7 +6,7 @@
  *   bench_family.c   forks the ranks, watches them, collects rows
  *   bench_options.c  the command line
  *   bench_rank.c     one rank: communicators, the loop over cases
- *   bench_collective.c  what each collective takes and gives
+ *   bench_collective.c  inputs and outputs of each collective
  *   bench_check.c    inputs, expected outputs, comparison
  *   bench_time.c     rounds, ours and NCCL's in turn
  *   bench_calls.c    what a call costs the host (--host-time)
@@ -161,7 +161,7 @@ typedef struct bench_beside {
 typedef struct bench_row {
     alg_collective_t collective;
     uint64_t bytes; /* size of a rank's larger buffer */
-    uint64_t count; /* the call's argument */
+    uint64_t count; /* the call's count argument */
     int32_t type;
     int32_t op;
     bool in_place;
@@ -170,7 +170,7 @@ typedef struct bench_row {
     double nccl_seconds;   /* 0: not measured */
     uint64_t wrong;        /* wrong elements of all ranks; UINT64_MAX: not checked */
     bench_calls_t calls;   /* with --host-time */
-    double choice;         /* with --choose: seconds of the choice */
+    double choice;         /* --choose: seconds to choose an algorithm */
     bench_beside_t beside; /* with --beside */
 } bench_row_t;
 
@@ -358,7 +358,7 @@ bool bench_run_open(bench_rank_t *rank, const bench_case_t *one, const bench_sid
                     bench_run_t *run);
 bool bench_run_start(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run);
 void bench_run_close(bench_rank_t *rank, bench_run_t *run);
-/* Shunt and NCCL alternately; sets the row's times on every rank. */
+/* Time Shunt and NCCL alternately; sets the row's times on every rank. */
 bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, uint64_t *wrong);
 /* Time one run: seconds of a call on the slowest rank, by the stream's clock. */
 bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
@@ -373,7 +373,7 @@ bool bench_beside_open(bench_rank_t *rank);
 uint32_t bench_beside_calls(double products, double seconds);
 /* Seconds until a run and the products have ended, on the slowest rank. A run of 0 calls times the products alone. */
 bool bench_beside_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
-/* Shunt and NCCL alternately; the row has the calls' times without products. */
+/* Time Shunt and NCCL alternately beside products; the row has the calls' times without products. */
 bool bench_beside(bench_rank_t *rank, const bench_case_t *one, const bench_row_t *row, bench_beside_t *beside);
 /* Seconds that the library takes to choose for messages of up to this size. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds);

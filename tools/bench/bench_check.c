@@ -2,7 +2,7 @@
 /*
  * bench_check.c - checks the output.
  *
- * Moved data is arbitrary bits, with runs of ones. Reductions are checked with two kinds:
+ * Collectives that only move data get arbitrary bits, with runs of ones. Reductions are checked with two kinds of data:
  *
  * Exact data: numbers so small that every order of additions is exact in the type (integers: any bits, as they wrap),
  * so the output must equal the expected one bit by bit for every algorithm. Rounded data (all-reduce of floats): any
@@ -153,7 +153,7 @@ typedef struct pattern {
 
 typedef enum what { INPUT, ROUNDED, REDUCED } what_t;
 
-/* The pattern is rank `of`'s input. */
+/* Make the pattern of rank `of`'s input. */
 static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, pattern_t *pattern)
 {
     size_t bytes = one->type->bytes;

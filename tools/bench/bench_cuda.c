@@ -142,7 +142,7 @@ static bool cuda_capture_end(bench_rank_t *rank, void **graph)
     if (!ok(rank, cudaStreamEndCapture(state->stream, &captured), "cudaStreamEndCapture")) {
         return false;
     }
-    /* As in PyTorch: else kernels have the replaying stream's priority, not their own. */
+    /* As PyTorch does: else kernels have the replaying stream's priority, not their own. */
     cudaError_t status = cudaGraphInstantiateWithFlags(&made, captured, cudaGraphInstantiateFlagUseNodePriority);
     (void)cudaGraphDestroy(captured);
     if (!ok(rank, status, "cudaGraphInstantiateWithFlags")) {

@@ -18,8 +18,6 @@
 
 enum { STALL_SECONDS = 60, POLL_MS = 100, APART_SECONDS = 60, MOST_ROW_BYTES = 1024 };
 
-/* ---- A separate process ---- */
-
 static void look_around(void *argument)
 {
     bench_machine_t *machine = argument;
@@ -123,8 +121,6 @@ bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor)
     }
     return true;
 }
-
-/* ---- The ranks ---- */
 
 static double now(void)
 {

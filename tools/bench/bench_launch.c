@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_launch.c - ranks of `shunt bench` that a launcher started, on one node or several.
- * Each process has one rank. Forked ranks share bench_shared_t in memory; launched ranks exchange it at every barrier:
- * each sends its part to rank 0, which sends the whole to all. Rank 0 listens at MASTER_ADDR, at the port after
- * MASTER_PORT, which torchrun itself uses (bench_meet.c). */
+/* bench_launch.c - ranks of `shunt bench` that a launcher started, on one node or several. Each process has one rank.
+ * Forked ranks share bench_shared_t in memory; launched ranks exchange it at every barrier: each sends its part to rank
+ * 0, which sends all parts to every rank. Rank 0 listens at MASTER_ADDR, at the port after MASTER_PORT, which torchrun
+ * itself uses (bench_meet.c). */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -27,10 +27,8 @@ typedef struct all_parts {
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
     ncclUniqueId id[2];
-    uint64_t window_bytes; /* the bytes follow */
+    uint64_t window_bytes; /* size of the window, which follows */
 } all_parts_t;
-
-/* ---- Who starts ranks ---- */
 
 static bool number_of(const char *name, uint32_t most, uint32_t *value)
 {
@@ -70,8 +68,6 @@ int bench_launch_find(bench_launch_t *launch)
     }
     return tool_usage("bench", "--launched: no variables of torchrun, mpirun or srun say which rank this is");
 }
-
-/* ---- Sockets ---- */
 
 static bool move_all(int socket, void *bytes, size_t size, bool out)
 {
@@ -171,8 +167,6 @@ bool bench_launch_open(bench_rank_t *rank)
     close(listener);
     return done;
 }
-
-/* ---- A barrier ---- */
 
 static bool tell_first(bench_rank_t *rank)
 {

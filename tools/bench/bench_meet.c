@@ -47,8 +47,6 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* ---- Trust ---- */
-
 int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES])
 {
     struct stat info;
@@ -70,7 +68,7 @@ int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES])
     return TOOL_OK;
 }
 
-/* In constant time, which tells nothing about a guess. */
+/* Compare in constant time, which tells nothing about a guess. */
 static bool is_secret(const uint8_t *secret, const uint8_t *shown)
 {
     uint8_t differs = 0;
@@ -121,8 +119,6 @@ static bool is_own(int connection)
     }
     return found && uid == geteuid();
 }
-
-/* ---- Rank 0 ---- */
 
 static bool is_rank(meeting_t *meeting, const caller_t *caller)
 {
@@ -213,8 +209,6 @@ bool bench_meet_ranks(bench_rank_t *rank, int listener)
            bench_fail(rank, "%u of %u ranks have not come within %d s%s", meeting.missing, rank->nranks, MEET_MS / 1000,
                       meeting.refused ? "; a rank of another node or user needs the same --secret FILE" : "");
 }
-
-/* ---- The others ---- */
 
 bool bench_meet_first(bench_rank_t *rank, int connection)
 {

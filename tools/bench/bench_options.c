@@ -113,7 +113,7 @@ static const struct option long_options[] = {
     {ALIAS("average", 'a')},
     {ALIAS("parallel_init", 'p')},
     {ALIAS("output_file", 'F')},
-    {ALIAS("timeout", 'T')}, /* from here on without a meaning: see instead_of */
+    {ALIAS("timeout", 'T')}, /* from here on options without a meaning here: see instead_of */
     {ALIAS("report_cputime", 'C')},
     {ALIAS("stream_null", 'y')},
     {ALIAS("local_register", 'R')},
@@ -463,8 +463,6 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     }
     return fault == TOOL_OK ? settle_together(options) : fault;
 }
-
-/* ---- The cases ---- */
 
 uint64_t bench_next_size(const bench_options_t *options, uint64_t bytes)
 {

@@ -89,8 +89,6 @@ void bench_begin(bench_rank_t *rank, const bench_case_t *one)
     bench_place(rank, one);
 }
 
-/* ---- Operators ---- */
-
 static bool op_open(bench_rank_t *rank, bench_side_t *side, const bench_case_t *one)
 {
     side->op = one->op->op;
@@ -109,8 +107,6 @@ static bool op_close(bench_rank_t *rank, bench_side_t *side, const bench_case_t 
     return !one->op->premul || nccl_ok(rank, side->nccl, side->comm, side->nccl->ncclRedOpDestroy(side->op, side->comm),
                                        "ncclRedOpDestroy");
 }
-
-/* ---- Cases ---- */
 
 static uint64_t sum_wrong(bench_rank_t *rank, uint64_t own)
 {
@@ -167,7 +163,7 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_ki
     for (uint32_t side = 0; done && side < rank->sides; side++) {
         done = op_close(rank, &rank->side[side], one);
     }
-    bench_tell_part(rank, 0, 0, 1); /* progress: from here the finished row counts, not its part */
+    bench_tell_part(rank, 0, 0, 1); /* progress: the finished row follows, so its part is 0 again */
     if (done && rank->rank == 0 && write(rows, &row, sizeof row) != (ssize_t)sizeof row) {
         return bench_fail(rank, "the parent is gone");
     }
@@ -211,8 +207,6 @@ static bool run_cases(bench_rank_t *rank, int rows)
     }
     return true;
 }
-
-/* ---- Set-up ---- */
 
 static bool open_libraries(bench_rank_t *rank)
 {

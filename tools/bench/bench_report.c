@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON. If one of these goes to stdout (`-`), the
- * table goes to stderr. A JSON file is whole after every row, so an interrupted run leaves a valid one.
+ * table goes to stderr. A JSON file is complete after every row, so an interrupted run leaves a valid one.
  *
  * CSV: first lines "# name: value": hardware (GPU name and count, or CPU device), driver, cuda, nccl, multicast
  * (whether NVLink multicast is on among all GPUs; NCCL_NVLS_ENABLE), shunt, date (UTC), command, no_ratio (why nccl_us
  * and ratio are empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of
- * column names and one line a row: ranks        number of ranks, each a process mode         graph or eager; blocking:
- * eager, with a wait after each call (-z) place        in or out; in+1 and out+1 with --skew bytes        size of a
- * rank's larger buffer count        the call's argument type,op      as given to -d and -o; op is none where nothing is
- * reduced algorithm    Shunt's choice; nccl: forwarded us           microseconds of one call algbw,busbw  GB/s (1e9)
+ * column names and one line a row:
+ *   ranks        number of ranks, each a process
+ *   mode         graph or eager; blocking: eager, with a wait after each call (-z)
+ *   place        in or out; in+1 and out+1 with --skew
+ *   bytes        size of a rank's larger buffer
+ *   count        the call's argument
+ *   type,op      as given to -d and -o; op is none where nothing is reduced
+ *   algorithm    Shunt's choice; nccl: forwarded
+ *   us           microseconds of one call
+ *   algbw,busbw  GB/s (1e9)
  *   wrong        wrong elements of all ranks; empty: not checked
  *   nccl_us      the real NCCL's time in the same run; empty: not measured
  *   ratio        nccl_us / us; empty: not measured
@@ -180,8 +186,6 @@ static void comment(FILE *file, const fact_t *fact)
     fputc('\n', file);
 }
 
-/* ---- Columns ---- */
-
 typedef enum group { ALWAYS, PLACE, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE, WITH_BESIDE } group_t;
 
 typedef struct column {
@@ -249,7 +253,7 @@ static bool shown(const bench_options_t *options, uint32_t column)
     }
 }
 
-/* A single place is named in the head. */
+/* If only in-place or only out-of-place calls are measured, the head says so, not a column. */
 static void table_cell(const bench_report_t *report, uint32_t column, const char *text)
 {
     if (columns[column].width > 0 && (columns[column].group != PLACE || report->options->both_places)) {

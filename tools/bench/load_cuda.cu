@@ -19,7 +19,7 @@
 enum {
     PRODUCTS = 8,
     WIDTH = 8192, /* width of cuBLAS's matrices, bf16 */
-    TILE = 64,    /* of this file's kernel */
+    TILE = 64,    /* width of a tile of this file's kernel */
     STEP = 16,
     TILE_THREADS = 256,
     OWN_WIDTH = 2048, /* fp32: a and b have 2048 x 1024 elements */
@@ -85,7 +85,7 @@ static bool open_cublas(cublas_t *cublas, const char *path)
            cublas->create(&cublas->handle) == 0;
 }
 
-/* Search cuBLAS by the dynamic linker, in the wheels beside NCCL's, and in the toolkit. */
+/* Search for cuBLAS by the dynamic linker, in the wheels beside NCCL's, and in the toolkit. */
 static void find_cublas(cublas_t *cublas, const char *nccl_path)
 {
     const char *end = strrchr(nccl_path, '/');
@@ -118,7 +118,7 @@ static bool ok(cudaError_t status, const char *call, char *error)
 }
 #define OK(call) ok(call, #call, error)
 
-/* So much dynamic shared memory that no second block fits on a multiprocessor. */
+/* Returns so much dynamic shared memory that no second block fits on a multiprocessor. */
 static size_t shared_bytes()
 {
     int device = 0, most = 0;

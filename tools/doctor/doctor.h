@@ -29,11 +29,11 @@ typedef enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_FAULT } doctor_level_
 /* What the library reports about the machine, filled in by a separate process. */
 typedef struct doctor_facts {
     char error[TOOL_ERROR_BYTES]; /* "": the other fields are filled in */
-    shunt_communicator_t all;     /* over all GPUs; ranks 0: fewer than two GPUs */
+    shunt_communicator_t all;     /* the communicator of all GPUs; ranks 0: fewer than two GPUs */
     char table[PATH_MAX];         /* path; "": no folder for it */
     bool named, forced;           /* SHUNT_TABLE is set; SHUNT_TABLE_FORCE=1 */
-    bool tuned;                   /* programs use that file */
-    char fault[TOOL_ERROR_BYTES]; /* why they do not; "": there is none */
+    bool tuned;                   /* programs use `table` */
+    char fault[TOOL_ERROR_BYTES]; /* why programs do not use the table; "": there is none */
     char rules[512];              /* sources of the all-reduce rules, separated by commas */
     char settings[1024];          /* settings that differ from their defaults, separated by commas */
     char refused[1024];           /* variables whose values are not allowed, each with the allowed ones */
@@ -106,7 +106,7 @@ typedef struct doctor_lines {
 } doctor_lines_t;
 
 typedef struct doctor_log {
-    uint32_t attached;        /* one for each process and communicator */
+    uint32_t attached;        /* number, one for each process and communicator */
     doctor_lines_t forwarded; /* why communicators are forwarded */
     doctor_lines_t warnings;  /* all other warnings */
     doctor_lines_t real;      /* paths of the NCCLs that Shunt has opened */

@@ -56,8 +56,6 @@ static void size_text(uint64_t bytes, char text[16])
     snprintf(text, 16, "%.3g %s", size, units[unit]);
 }
 
-/* ---- The run ---- */
-
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
     return bench_rank_run(job, shared, rank, rows);
@@ -104,8 +102,6 @@ static bool measure(const doctor_t *doctor, const subject_t *subject, result_t *
     munmap(shared, sizeof *shared);
     return done && result->there;
 }
-
-/* ---- The sentence ---- */
 
 static void report_why_not(doctor_t *doctor, const subject_t *subject, const char *size)
 {

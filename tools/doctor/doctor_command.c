@@ -37,8 +37,6 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* ---- The run ---- */
-
 static bool set_folder(const doctor_t *doctor, const char *variable, const char *name)
 {
     char pattern[PATH_MAX + 16];
@@ -107,8 +105,6 @@ static bool watch(doctor_t *doctor, watched_t *watched)
     return true;
 }
 
-/* ---- The report ---- */
-
 static bool print_tail(const char *text, void *context)
 {
     const doctor_t *doctor = context;
@@ -149,7 +145,7 @@ static void report_end(doctor_t *doctor, const watched_t *watched)
     (void)tool_folder_each(doctor->folder, "output", print_tail, doctor);
 }
 
-/* Shunt itself may open the real NCCL; forked children inherit it. */
+/* Whether Shunt itself opened this NCCL, perhaps in a parent: forked children inherit it. */
 static bool opened_by_shunt(const doctor_log_t *log, const char *nccl)
 {
     char path[PATH_MAX];

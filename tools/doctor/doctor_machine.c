@@ -24,7 +24,7 @@ static void append(char *list, size_t capacity, const char *words)
     snprintf(list + used, capacity - used, "%s%s", used > 0 ? ", " : "", words);
 }
 
-/* The library takes a value of the environment first, so it has refused one that it does not use. */
+/* The library reads the environment first, so it has refused a value there that it does not use. */
 static void note_refused(const shunt_setting_t *setting, doctor_facts_t *facts)
 {
     char text[512];
@@ -97,8 +97,6 @@ static void query_library(void *argument)
     facts->tuned = tool_table_is_used(facts->table, facts->all.machine, facts->forced, facts->fault);
 }
 
-/* ---- Lines ---- */
-
 static void report_libraries(doctor_t *doctor)
 {
     const bench_machine_t *machine = doctor->machine;
@@ -122,7 +120,7 @@ static void report_gpus(doctor_t *doctor)
     if (doctor->machine->cpu) {
         const bool set = strstr(doctor->facts->settings, "SHUNT_DEVICE=cpu") != NULL ||
                          strstr(doctor->facts->settings, "SHUNT_DEVICE=host") != NULL; /* its older name */
-        const bool built = bench_device_cuda != NULL;                                  /* with CUDA */
+        const bool built = bench_device_cuda != NULL;                                  /* this build has CUDA */
         doctor_print(doctor, DOCTOR_NOTE,
                      set     ? "unset SHUNT_DEVICE to use GPUs"
                      : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"

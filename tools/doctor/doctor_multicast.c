@@ -8,7 +8,7 @@
 
 #include "tools/doctor/doctor.h"
 
-/* The table's limit is MULTICAST_MOST_BYTES of selector/table.c. */
+/* The text's 4 MB are MULTICAST_MOST_BYTES of selector/table.c. */
 bool doctor_multicast_text(const char *class_name, char text[DOCTOR_LINE_BYTES])
 {
     static const char mark[] = "-mc", meaning[] = "all-reduces, reduce-scatters and all-gathers above 4 MB go to NCCL, "

@@ -18,8 +18,6 @@
 
 enum { LOOK_MS = 100, GRACE_S = 5 };
 
-/* ---- Descendants ---- */
-
 typedef struct parent {
     pid_t pid, of; /* pid's parent */
 } parent_t;
@@ -107,8 +105,6 @@ void tool_processes_end(void)
     while (waitpid(-1, NULL, WNOHANG) > 0) {
     }
 }
-
-/* ---- What each process has loaded ---- */
 
 static const char *has_nccl(tool_processes_t *processes, const char *path)
 {

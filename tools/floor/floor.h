@@ -15,8 +15,8 @@
  * sendrecv                     t0 + S / B
  * others                       t0 + (n-1)/n S / B
  *
- * Of two ways the smaller counts. An eager call takes at least as long as this host's launch of an empty kernel. NVLink
- * multicast, which adds inside the switch, has another floor.
+ * Where two ways are listed, the faster one is the floor. An eager call takes at least as long as this host's launch of
+ * an empty kernel. NVLink multicast, which adds inside the switch, has another floor.
  */
 #ifndef SHUNT_TOOL_FLOOR_H
 #define SHUNT_TOOL_FLOOR_H
@@ -35,7 +35,7 @@ enum { TOOL_FLOOR_GPUS = 8, TOOL_FLOOR_ERROR_BYTES = 256 };
 /* All times are in seconds. */
 typedef struct tool_floor {
     double launch_graph; /* an empty kernel in a graph of many */
-    double launch_eager; /* launched one by one */
+    double launch_eager; /* an empty kernel, launched one by one */
     double push;         /* t0 */
     double one_way;
     double bandwidth; /* bytes a second */

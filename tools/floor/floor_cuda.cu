@@ -130,7 +130,7 @@ static bool capture_begin(probe_t *probe, gpu_t *gpu)
     return OK(cudaStreamBeginCapture(gpu->stream[0], cudaStreamCaptureModeThreadLocal));
 }
 
-/* Replays each GPU's graph once to synchronise and once for the clock; seconds of a kernel on the slowest GPU. */
+/* Replays each GPU's graph once to synchronise and once for the clock. *seconds: one kernel on the slowest GPU. */
 static bool replay(probe_t *probe, uint32_t gpus, double *seconds)
 {
     double times[ROUNDS];
@@ -194,7 +194,7 @@ static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *secon
     if (!OK(cudaSetDevice((int)a)) || !OK(cudaMemset(first->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()) ||
         !OK(cudaSetDevice((int)b)) || !OK(cudaMemset(second->flag, 0, sizeof done)) || !OK(cudaDeviceSynchronize()))
         return false;
-    /* The answering kernel comes first, or its launch would count. */
+    /* The answering kernel is launched first, or the time would include its launch. */
     bounce<<<1, 1, 0, second->stream[0]>>>(second->flag, first->flag, false, second->flag + 1);
     if (!OK(cudaGetLastError()) || !OK(cudaSetDevice((int)a)) || !OK(cudaEventRecord(first->mark[0], first->stream[0])))
         return false;
@@ -222,7 +222,7 @@ static bool measure_one_way(probe_t *probe)
 
 /* ---- The bare push ---- */
 
-/* With programmatic dependent launch, as in the library where possible. */
+/* `dependent`: with programmatic dependent launch, as in the library where possible. */
 static bool capture_push(probe_t *probe, gpu_t *gpu, bool dependent)
 {
     cudaLaunchAttribute early = {};
@@ -378,7 +378,7 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
         right = open_gpu(probe, i);
     if (right && measure_launch(probe) && measure_one_way(probe) && measure_push(probe))
         measure_bandwidth(probe);
-    /* If it fails, its figures stay 0; the others remain valid. */
+    /* If this fails, the pinned figures stay 0; the others remain valid. */
     tool_floor_t pinned = {};
     if (tool_floor_pinned(gpus, &pinned)) {
         floor->pinned_one_way = pinned.pinned_one_way;

@@ -12,7 +12,7 @@
 
 enum { AREA_VECTORS = (4 << 20) / 16, PASSES = 32, BLOCKS = 16, THREADS = 512, AT_ONCE = 8 };
 
-/* ---- Kernels: AREA_VECTORS, PASSES times ---- */
+/* ---- Kernels: each goes over AREA_VECTORS vectors PASSES times ---- */
 
 static __global__ void store_all(uint4 *area)
 {

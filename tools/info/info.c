@@ -44,7 +44,7 @@ typedef struct seen {
     shunt_communicator_t facts; /* ranks 0 and an empty class name: no communicator to describe */
 } seen_t;
 
-/* For a communicator of four ranks on the CPU device, or all GPUs. False: none. */
+/* Describe a communicator of all GPUs, or of four ranks on the CPU device. False: none is possible. */
 static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_communicator_t *facts)
 {
     *facts = (shunt_communicator_t){.size = sizeof *facts};
@@ -78,8 +78,6 @@ static bool look(seen_t *seen)
     }
     return true;
 }
-
-/* ---- Text ---- */
 
 static void print_devices(FILE *out, const tool_gpus_t *gpus)
 {
@@ -156,8 +154,6 @@ static void print_text(FILE *out, const seen_t *seen)
         print_tables(out, &seen->shunt, &seen->facts);
     }
 }
-
-/* ---- JSON ---- */
 
 static void json_cuda_version(tool_json_t *json, const char *name, uint32_t code)
 {
@@ -260,8 +256,6 @@ static void write_json(tool_json_t *json, const seen_t *seen)
     tool_json_end(json, '}');
     tool_json_end(json, '}');
 }
-
-/* ---- The command ---- */
 
 static int print_topology(const options_t *options)
 {

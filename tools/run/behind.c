@@ -27,8 +27,6 @@
 
 enum { MOST_INTERPRETERS = 4, LINE_BYTES = 256, MOST_HEADERS = 64 };
 
-/* ---- The program -------------------------------------------------------------------- */
-
 /* Make a path absolute but keep its links: a virtual environment's Python is a link. */
 static bool absolute(const char *name, char path[PATH_MAX])
 {
@@ -80,8 +78,6 @@ static bool interpreter_of(const char *script, char path[PATH_MAX])
     }
     return word != NULL && find_command(word, path);
 }
-
-/* ---- The program's dynamic linker ---------------------------------------------------------- */
 
 /* The dynamic linker that an ELF file for this architecture names; false if it names none. */
 static bool linker_of(const char *program, char path[PATH_MAX])
@@ -163,9 +159,7 @@ static bool query_linker(const char *linker, const char *program, char path[PATH
     return found;
 }
 
-/* ---- The library ------------------------------------------------------------------------- */
-
-/* A real NCCL rather than another Shunt. */
+/* Whether the file is a real NCCL, not another Shunt. */
 static bool is_real(const char *name, char real[PATH_MAX])
 {
     char why[128];

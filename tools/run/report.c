@@ -20,8 +20,6 @@ typedef struct line {
     double saved_us;
 } line_t;
 
-/* ---- Order ---- */
-
 static uint64_t mean_bytes(const tool_count_t *row)
 {
     return row->calls > 0 ? row->bytes / row->calls : 0;
@@ -57,8 +55,6 @@ static bool same_line(const tool_count_t *a, const tool_count_t *b)
            strcmp(a->outcome, b->outcome) == 0;
 }
 
-/* ---- Savings ---- */
-
 static bool saved_each(const tool_times_t *times, const tool_count_t *row, double *us)
 {
     tool_time_t like = {.collective = alg_collective_find(row->collective), .bytes = mean_bytes(row)};
@@ -81,8 +77,6 @@ static void add(line_t *line, const tool_times_t *times, const tool_count_t *row
         line->saved_us += us * (double)row->calls;
     }
 }
-
-/* ---- Text ---- */
 
 static bool is_captured(const tool_count_t *row)
 {
@@ -146,8 +140,6 @@ static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_
     }
 }
 
-/* ---- JSON ---- */
-
 /* Null if no call's saving is known. */
 static void json_saved(tool_json_t *json, const char *name, const line_t *line)
 {
@@ -185,8 +177,6 @@ static void json_sums(tool_json_t *json, const tool_counts_t *counts, const line
     json_saved(json, "saved_us", &sums[0]);
     json_saved(json, "replay_saved_us", &sums[1]);
 }
-
-/* ---- The report ---- */
 
 static void report_lines(FILE *out, tool_json_t *json, const tool_counts_t *counts, const tool_times_t *times,
                          line_t sums[2])

@@ -57,8 +57,8 @@ typedef struct options {
     const char *json; /* file of --json; NULL: none */
 } options_t;
 
-/* Put a library first in LD_PRELOAD or LD_AUDIT, or a folder in LD_LIBRARY_PATH. All are split at colons (the first
- * also at blanks), without quoting. */
+/* Put a library first in LD_PRELOAD or LD_AUDIT, or a folder in LD_LIBRARY_PATH. The loader splits each at colons
+ * (LD_PRELOAD also at blanks), without quoting. */
 static bool put_first(const char *variable, const char *path)
 {
     const char *old = secure_getenv(variable);
@@ -205,8 +205,6 @@ int tool_run_command(char **command, bool audited)
     return errno == ENOENT ? 127 : 126;
 }
 
-/* ---- Report ---- */
-
 /* Block all signals that could end this process before it removes its folder. Faults and the terminal's stop signals
  * stay unblocked. */
 static void block_signals(sigset_t *blocked, sigset_t *old)
@@ -220,13 +218,14 @@ static void block_signals(sigset_t *blocked, sigset_t *old)
     sigprocmask(SIG_BLOCK, blocked, old);
 }
 
-/* The terminal signals the whole foreground group, but a hangup may reach only the session's leader. */
+/* Whether the command has received the signal too: the terminal signals the whole foreground group, but a hangup may
+ * reach only the session's leader. */
 static bool command_has_it(const siginfo_t *signal)
 {
     return signal->si_code > 0 && signal->si_signo != SIGHUP;
 }
 
-/* Passes signals on, such as a scheduler's warning. */
+/* Wait for the command, and pass on signals that it lacks, such as a scheduler's warning. */
 static int wait_for(pid_t pid, const sigset_t *blocked)
 {
     int status = 0;

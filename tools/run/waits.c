@@ -10,8 +10,6 @@
 #include "tools/base/keys.h"
 #include "tools/base/tool.h"
 
-/* ---- Sums ---- */
-
 /* "1:2,64:10" means two waits of 1 to 2 ms and ten of 64 to 128 ms. */
 static void read_lengths(const char *text, uint64_t lengths[TOOL_WAIT_LENGTHS])
 {
@@ -58,8 +56,6 @@ bool tool_waits_add(const char *line, tool_waits_t *waits)
     return true;
 }
 
-/* ---- Order ---- */
-
 static int by_wait(const void *a, const void *b)
 {
     const tool_wait_t *x = a, *y = b;
@@ -75,7 +71,7 @@ static int by_wait(const void *a, const void *b)
     return x->rank < y->rank ? -1 : 1;
 }
 
-/* First by communicator (most_us is 0), then communicators by their longest wait. */
+/* Sort twice: by communicator, while most_us is 0; then communicators by their longest wait. */
 static void sort(tool_waits_t *waits)
 {
     tool_wait_t *row = waits->row;
@@ -89,8 +85,6 @@ static void sort(tool_waits_t *waits)
     }
     qsort(row, waits->count, sizeof *row, by_wait);
 }
-
-/* ---- Text and JSON ---- */
 
 static void length_text(uint32_t length, char text[32])
 {

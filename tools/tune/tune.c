@@ -124,7 +124,7 @@ static void measure_links(tuning_t *tuning)
 typedef struct place {
     uint64_t machine;
     char path[PATH_MAX];  /* "": no folder for tables */
-    bool foreign;         /* another user's, and not requested */
+    bool foreign;         /* another user's folder, not named by SHUNT_CACHE_DIR */
     char named[PATH_MAX]; /* SHUNT_TABLE */
     bool forced;          /* SHUNT_TABLE_FORCE=1 */
 } place_t;
@@ -153,7 +153,7 @@ static void ask_place(void *argument)
     }
 }
 
-/* In a separate process: the library reads its settings once, and the ranks, forked from this process, need others. */
+/* Ask in a separate process: the library reads its settings once, and the ranks forked from here need others. */
 static bool find_place(uint64_t machine, place_t *found)
 {
     place_t *place = mmap(NULL, sizeof *place, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -194,7 +194,8 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     return false;
 }
 
-/* Whether the ranks, which are told of --table, use the table to check. Without any, the built-in one is checked. */
+/* Whether the ranks would use the table to check; this tells them of --table. Without a table, the built-in one is
+ * checked. */
 static bool can_check(const tuning_t *tuning)
 {
     place_t place = {0};
@@ -258,14 +259,14 @@ static bool write_links(const tuning_t *tuning)
     return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
 }
 
-/* Before measuring. All machines' tables lie in one folder. */
+/* Call before measuring. All machines' tables lie in one folder. */
 static bool can_write_table(const tuning_t *tuning)
 {
     char path[PATH_MAX];
     return table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path);
 }
 
-/* Before measuring; the file is written at the end. */
+/* Call before measuring: the file is written at the end. */
 static bool can_write(const char *path)
 {
     FILE *file = path != NULL && !tool_is_stdout(path) ? fopen(path, "ae") : stdout;
@@ -387,7 +388,7 @@ static int by_case(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Summed over all collectives. */
+/* Number of coarse sizes, summed over all collectives. */
 static uint32_t coarse_sizes(const tune_options_t *options)
 {
     return (uint32_t)__builtin_popcount(options->collectives) *

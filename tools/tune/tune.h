@@ -154,13 +154,13 @@ uint32_t tune_points_coarse(uint64_t from_bytes, uint64_t to_bytes);
  * none. */
 uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
 
-/* The ratio by which a choice must be faster; the middle half of its times must also lie below the other's. Below 1: it
- * may be slower. */
+/* The ratios by which one choice must be faster than another; the middle half of its times must also lie below the
+ * other's. Below 1: it may be slower. */
 typedef struct tune_leads {
     double over_nccl, over_builtin; /* gains of a candidate */
     double nccl_over_builtin;       /* gain of NCCL over a built-in choice of Shunt's */
 } tune_leads_t;
-/* `guessed`: the model makes the built-in choice, not a row. Pure. */
+/* `guessed`: the cost model makes the built-in choice, not a row. Pure. */
 tune_leads_t tune_leads(bool quick, bool captured, bool guessed);
 
 /* A choice with gains beside products may be slower alone by this ratio. */
@@ -203,9 +203,9 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 /* Whether a full run's rows of the class exist: a quick run with another NCCL would drop them. */
 bool tune_table_is_others(const char *path, const char *class_name);
 
-/* The same collective, number of ranks and class. */
+/* Whether rows have the same collective, number of ranks and class. */
 bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
-/* The same collective, number of ranks and type; such results are adjacent, by size. */
+/* Whether results have the same collective, number of ranks and type; such results are adjacent, by size. */
 bool tune_same_group(const tune_result_t *a, const tune_result_t *b);
 /* The row for a size and kind of type, with the collective, ranks and class of `like`: the last that matches. NULL: the
  * built-in choice applies. */
@@ -239,7 +239,7 @@ typedef struct tune_end {
 /* Write the results to stdout, --csv and --json. False, after a message, if a file cannot be written. */
 bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
                  uint32_t count, const tune_end_t *end);
-/* Stderr if a file goes to stdout. */
+/* The stream of the text: stderr if a file goes to stdout. */
 FILE *tune_text(const tune_options_t *options);
 /* Write the head lines, "# hardware: " and so on. */
 void tune_report_head(FILE *file, const tune_options_t *options, const bench_machine_t *machine);

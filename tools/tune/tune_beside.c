@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_beside.c - a choice by two prices (--beside): the time of a call alone, and
- * of many calls beside matrix products until both are through.
+ * of many calls beside matrix products until both have ended.
  *
  * A table does not depend on whether a program overlaps calls with computation. So a choice may be slightly slower
  * alone if it is faster beside products.

@@ -55,7 +55,7 @@ static void print_difference(const sel_file_row_t *like, uint32_t kind, uint64_t
            (unsigned long long)from, to, text[0], text[1]);
 }
 
-/* For one place and kind of type. */
+/* Print the differences at one place, for one kind of type. */
 static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, uint32_t kind, const uint64_t *bounds,
                         uint32_t count)
 {
@@ -79,7 +79,7 @@ static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, u
     return differences;
 }
 
-/* The first row of its place in both tables. */
+/* Whether the row is the first of its place in both tables. */
 static bool is_first(const tune_rows_t rows[2], const sel_file_row_t *row)
 {
     for (int side = 0; side < 2; side++) {

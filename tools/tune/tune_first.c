@@ -29,7 +29,7 @@
 #define A_GPU_SECONDS 1.0 /* for each further GPU */
 #define END_SECONDS 0.8
 #define STUCK_SECONDS 1.5
-#define WAIT_SECONDS 3.0 /* more than the time limit of the process that measures */
+#define WAIT_SECONDS 3.0 /* others wait this much longer than the measuring process's time limit */
 enum { STEP_MS = 20 };
 
 /* Shared by the processes. */
@@ -50,8 +50,6 @@ static double limit_of(const tune_note_t *note)
 {
     return TWO_GPUS_SECONDS + A_GPU_SECONDS * (note->ranks - 2);
 }
-
-/* ---- Whether to measure ---- */
 
 /* Whether a setting disables notes; a table would then have no effect. */
 static bool is_off(const shunt_setting_t *setting)
@@ -109,8 +107,6 @@ static bool is_measured(const work_t *work)
     free(rows.row);
     return found;
 }
-
-/* ---- Measuring ---- */
 
 static bool suits(work_t *work)
 {

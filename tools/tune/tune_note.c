@@ -35,7 +35,7 @@ static const uint64_t busy_bytes = UINT64_C(2) << 30; /* more than the driver an
 
 static const char failed[] = "failed\n", never[] = "never\n"; /* the second line */
 
-/* In CUDA_VISIBLE_DEVICES; UINT32_MAX: not set. */
+/* Number of GPUs in CUDA_VISIBLE_DEVICES; UINT32_MAX: not set. */
 static uint32_t visible_gpus(void)
 {
     const char *list = secure_getenv("CUDA_VISIBLE_DEVICES");
@@ -46,7 +46,7 @@ static uint32_t visible_gpus(void)
     return list != NULL ? count : UINT32_MAX;
 }
 
-/* Only this user's own: a note names a library to open. */
+/* Open only this user's own note: it names a library to open. */
 static int open_note(const char *path)
 {
     struct stat facts;

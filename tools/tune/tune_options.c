@@ -226,8 +226,6 @@ int tune_options_parse(tune_options_t *options, int argc, char **argv)
     return fault == TOOL_OK ? rest(options, argc, argv) : fault;
 }
 
-/* ---- The cases ---- */
-
 static void add_size(tune_options_t *options, uint64_t bytes)
 {
     if (bytes >= options->from_bytes && bytes <= options->to_bytes && options->sizes < TUNE_MOST_SIZES) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_plot.c - prints a table as an SVG picture. Each collective, number of ranks, class and kind of type has a lane
- * over the message's size. Each row is a stretch of a lane in its algorithm's colour, labelled with the algorithm's
- * name, or if that does not fit with its number in the legend. Grey is the built-in choice. The axis covers the
- * measured sizes, from the times file beside the table.
+ * (a line of the picture) over the buffer's size. Each row is a stretch of a lane in its algorithm's colour, labelled
+ * with the algorithm's name, or if that does not fit with its number in the legend. Grey is the built-in choice. The
+ * axis covers the measured sizes, from the times file beside the table.
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ enum {
 
 #define BUILTIN_COLOUR "#dddddd"
 
-/* Kinds of type with the same rows at one place. */
+/* A line of the picture: kinds of type with the same rows at one place. */
 typedef struct lane {
     const sel_file_row_t *like;
     uint32_t kind; /* one of the lane's kinds */
@@ -98,8 +98,6 @@ static uint32_t find_lanes(const tune_rows_t *rows, lane_t *lanes)
     return merge(rows, lanes, count);
 }
 
-/* ---- The picture's scale and colours ---- */
-
 typedef struct picture {
     const tune_rows_t *rows;
     const tool_times_t *times;      /* empty: there is no times file */
@@ -153,7 +151,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* By the name's letters, so that an algorithm has one colour in all pictures, if possible. */
+/* Choose by the name's letters, so that an algorithm has one colour in all pictures, if possible. */
 static void choose_colours(picture_t *picture)
 {
     static const char *const colours[] = {"#4878a8", "#d8863a", "#5a9c5a", "#9a6fb0", "#b85450", "#8a7a4a",
@@ -200,8 +198,6 @@ static uint32_t number_of(const picture_t *picture, const char *name)
     }
     return 0;
 }
-
-/* ---- The drawing ---- */
 
 /* Escaped: the table's file may have any name. */
 static void print_name(const char *name)

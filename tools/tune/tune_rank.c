@@ -23,10 +23,10 @@ enum {
 #define RUN_SECONDS 1e-3 /* approximate length of a timed run */
 #define QUICK_SECONDS 4e-4
 
-/* Among equals, prefer the winner of the size before: fewer rows. */
+/* Among candidates within this ratio, prefer the winner of the size before: the table gets fewer rows. */
 #define SAME_SPEED 1.015
 
-/* A heat eliminates candidates slower than the fastest by a factor, and all but the first few. */
+/* A heat eliminates candidates slower than the fastest by the factor `within`, and all but the `stay` fastest. */
 typedef struct heat {
     uint32_t rounds;
     double within;
@@ -434,7 +434,7 @@ static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, ui
     if (!measure(tuner, &one, captured, &result)) {
         return false;
     }
-    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result counts instead */
+    bench_tell_part(&tuner->rank, 0, 0, 1); /* progress: the finished result follows, so its part is 0 again */
     if (tuner->rank.rank == 0 && write(rows, &result, sizeof result) != (ssize_t)sizeof result) {
         return bench_fail(&tuner->rank, "the parent is gone");
     }

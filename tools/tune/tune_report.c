@@ -8,11 +8,11 @@
  *   algorithm               the choice; nccl, or builtin for the built-in one
  *   blocks,threads          of the choice; 0 for nccl
  *   us,spread_percent       of one call, median over rounds; where half of the rounds lie
- *   builtin,builtin_us      what the built-in table takes, and its time
+ *   builtin,builtin_us      the built-in table's choice, and its time
  *   nccl_us                 the real NCCL's; empty: not measured
- *   ratio                   the better of the two over us
+ *   ratio                   the better of builtin_us and nccl_us, over us
  *   collective              as given to --collective
- *   beside_ms,builtin_beside_ms,nccl_beside_ms  beside products, until both are through; empty: not measured
+ *   beside_ms,builtin_beside_ms,nccl_beside_ms  until calls and products beside them have ended; empty: not measured
  */
 #include <math.h>
 #include <stdio.h>
@@ -63,8 +63,6 @@ static const char *why_no_nccl(const bench_machine_t *machine)
                                            : NULL;
 }
 
-/* ---- Rows ---- */
-
 static const char *mode_of(const tune_result_t *result)
 {
     return result->captured ? "captured" : "eager";
@@ -110,8 +108,6 @@ static bool write_file(const tune_options_t *options, const bench_machine_t *mac
     }
     return tool_output_close("tune", options->csv, file);
 }
-
-/* ---- JSON ---- */
 
 /* Write a time; null if it was not measured. */
 static void json_time(tool_json_t *json, const char *name, double time)
@@ -192,8 +188,6 @@ static bool write_json(const tune_options_t *options, const bench_machine_t *mac
     tool_json_end(&json, '}');
     return tool_output_close("tune", options->json, json.file);
 }
-
-/* ---- Text ---- */
 
 static void print_row(FILE *out, const tune_result_t *result)
 {

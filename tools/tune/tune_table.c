@@ -15,8 +15,6 @@
 #include "tools/base/table.h"
 #include "tools/tune/tune.h"
 
-/* ---- Rows ---- */
-
 static void push(tune_rows_t *rows, const sel_file_row_t *row)
 {
     if (rows->count == rows->capacity) {
@@ -141,7 +139,7 @@ static group_t next_group(const tune_result_t *results, uint32_t count)
     return group;
 }
 
-/* The speed of moved data does not depend on its type. */
+/* The speed of a collective that only moves data does not depend on the type. */
 static uint8_t kinds_of(const tune_result_t *result)
 {
     return alg_collective_reduces(result->collective) && !result->quick
@@ -200,8 +198,9 @@ static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
     return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* Push a row for each range of sizes with one choice, except where a built-in row makes the same choice. Where the
- * model makes it, there is a row: with other figures of the links the model may decide otherwise. */
+/* Push a row for each range of sizes with one choice, except where a built-in row makes the same choice. Where the cost
+ * model makes the built-in choice, a row is pushed all the same: with other figures of the links the model may decide
+ * otherwise. */
 static void add(const group_t *group, const char *source, tune_rows_t *rows)
 {
     const uint32_t first = rows->count;
@@ -271,8 +270,6 @@ static int by_place(const void *a, const void *b)
     }
     return (x->from_bytes > y->from_bytes) - (x->from_bytes < y->from_bytes);
 }
-
-/* ---- The file ---- */
 
 /* Warn about rows beyond the number that a communicator uses. */
 static void warn_of_many(const tune_rows_t *rows)

@@ -9,14 +9,14 @@
 #include "tools/base/times.h"
 #include "tools/tune/tune.h"
 
-/* The speed of moved data does not depend on its type. */
+/* The speed of a collective that only moves data does not depend on the type. */
 static void types_of(const tune_result_t *result, char types[SEL_FILE_TYPES_BYTES])
 {
     const uint32_t kind = sel_kind((alg_type_t)bench_types[result->type].type);
     sel_file_types(alg_collective_reduces(result->collective) ? (uint8_t)(1u << kind) : SEL_ANY_KIND, types);
 }
 
-/* The built-in choice first: the table's time replaces one of the same algorithm. */
+/* The built-in choice is first, so that the table's time replaces it if both have the same algorithm. */
 static bool put(tool_times_t *times, const tune_result_t *result)
 {
     const char *const names[] = {result->builtin, result->choice};

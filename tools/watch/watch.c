@@ -40,7 +40,7 @@ typedef struct options {
     bool no_text;     /* --json without a file */
 } options_t;
 
-/* A number behind --json is a process. */
+/* Whether the word is --json's file: a number is a process's id. */
 static bool is_file(const char *word)
 {
     uint64_t pid;

@@ -23,8 +23,6 @@ static unsigned long long seconds(uint64_t ns)
     return (ns + 500000000u) / 1000000000u;
 }
 
-/* ---- Text ---- */
-
 static void print_place(const watch_rank_t *rank, FILE *to)
 {
     fprintf(to, "  rank %u  pid %" PRId64, rank->rank, rank->view.pid);
@@ -88,8 +86,6 @@ void watch_print(const watch_sight_t *sight, const watch_comm_t *comm, int comms
         print_comm(sight, &comm[i], to);
     }
 }
-
-/* ---- JSON ---- */
 
 /* The number, or null. */
 static void json_ms(tool_json_t *json, const char *name, bool known, uint64_t ns)

@@ -14,8 +14,6 @@
 
 enum { WAIT_MS = 1000 }; /* shorter waits are not judged, as other ranks' records may not show their waits yet */
 
-/* ---- Books ---- */
-
 static void close_book(record_mapped_t *mapped)
 {
     if (mapped != NULL) {
@@ -65,8 +63,6 @@ static record_mapped_t *find_book(pid_t pid)
     }
     return mapped;
 }
-
-/* ---- Ranks ---- */
 
 /* False if the slot was reused meanwhile, or has no communicator yet. */
 static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank_t *rank)
@@ -160,8 +156,6 @@ void watch_free(watch_sight_t *sight)
     *sight = (watch_sight_t){0};
 }
 
-/* ---- Judging ---- */
-
 static uint64_t now_ns(void)
 {
     struct timespec now;
@@ -169,7 +163,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A rank that was not found may have died, as its peers' records show. */
+/* A rank without a found record may have died: the waiter's record names its process. */
 static record_view_t view_of(const watch_sight_t *sight, const watch_comm_t *comm, uint32_t rank)
 {
     for (uint32_t i = comm->from; i < comm->to; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connect.c - connects all ranks. Each calls all others, and sends over the connections that it made. Its hello says
- * whether it has an RDMA port, the answer whether both have. Strangers may displace a peer whose hello is under way, so
- * a caller that loses its connection before the answer calls again. */
+/* connect.c - connects all ranks. Each calls all others, and sends over the connections that it made. The caller's
+ * hello says whether it has an RDMA port, the answer whether both ranks have one. Strangers may displace a peer whose
+ * hello is under way, so a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ typedef struct connecting {
     uint32_t calls;
     caller_t caller[MOST_CALLERS];
     uint32_t callers;
-    uint32_t missing; /* connections of both directions */
+    uint32_t missing; /* connections, of both directions, not yet made */
     uint32_t offers;
 } connecting_t;
 

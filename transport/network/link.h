@@ -23,12 +23,12 @@ typedef struct link {
     bool by_verbs;
     put_t put[NET_PUTS]; /* number n is put[n % NET_PUTS] */
     uint32_t given, sent;
-    uint64_t sent_flag; /* of the last put sent */
-    size_t written;     /* bytes of the first unsent put that the socket has taken, head included */
+    uint64_t sent_flag; /* flag of the last put sent */
+    size_t written;     /* bytes that the socket has accepted of the first put not yet sent, head included */
     /* Written by the thread that holds the turn to read: */
     put_head_t head;
     size_t got;
-    atomic_bool ended; /* set by the reader; the other thread closes the connection */
+    atomic_bool ended; /* the reader has seen the end; the other thread closes the connection */
 } link_t;
 
 struct net_network {

@@ -37,15 +37,13 @@ typedef struct listener {
     uint64_t secret[2];
     guest_t guest[MOST_GUESTS];
     uint32_t guests;
-    uint64_t deaf_until_ns; /* deaf until then: no descriptor was left */
+    uint64_t deaf_until_ns; /* accepts nobody until then: no descriptor was left */
 } listener_t;
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static listener_t *g_listener;
-static net_invitation_t g_invitation; /* all ids get it */
-
-/* ---- Guests ---------------------------------------------------------------------- */
+static net_invitation_t g_invitation; /* every id contains it */
 
 static void remove_guest(listener_t *listener, uint32_t index)
 {
@@ -86,7 +84,7 @@ static void guest_left(listener_t *listener, uint32_t index)
         end_group(listener, &left.hello.group, ESRCH);
 }
 
-/* Compares a hello with its group's. An errno; 0: no fault. */
+/* Compares a hello with those of its group. Returns an errno; 0: no fault. */
 static uint32_t check_hello(listener_t *listener, const guest_t *guest)
 {
     const wire_hello_t *hello = &guest->hello;
@@ -146,8 +144,6 @@ static void finish_round(listener_t *listener, const guest_t *last)
             remove_guest(listener, i);
     }
 }
-
-/* ---- A guest's messages ------------------------------------------------------------ */
 
 /* Continues to read a part: `size` bytes at byte `from` of the expected data. 1: complete; 0: not yet; else -errno. */
 static int read_part(guest_t *guest, void *part, size_t from, size_t size)
@@ -210,9 +206,7 @@ static void hear_guest(listener_t *listener, uint32_t index)
         finish_round(listener, guest);
 }
 
-/* ---- The thread -------------------------------------------------------------------- */
-
-/* The ranks of one network always have room. */
+/* At least the ranks of one network have room. */
 static uint32_t most_guests(void)
 {
     struct rlimit files;
@@ -222,7 +216,7 @@ static uint32_t most_guests(void)
     return quarter > NET_NETWORK_RANKS ? (uint32_t)quarter : (uint32_t)NET_NETWORK_RANKS;
 }
 
-/* `guests` if there is none. */
+/* Index of the oldest stranger; `guests`: there is none. */
 static uint32_t oldest_stranger(const listener_t *listener)
 {
     uint32_t oldest = listener->guests;
@@ -274,7 +268,7 @@ static void welcome(listener_t *listener)
     }
 }
 
-/* Closes late strangers. True if others are left. */
+/* Closes strangers whose hello is late. True if other strangers are left. */
 static bool send_strangers_away(listener_t *listener)
 {
     const uint64_t now = wire_now_ns();
@@ -317,8 +311,6 @@ static void *listen_on(void *argument)
     }
     return NULL;
 }
-
-/* ---- Invitations ------------------------------------------------------------------- */
 
 static uint64_t checksum_of(const net_invitation_t *invitation)
 {

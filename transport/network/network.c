@@ -12,7 +12,7 @@
 
 enum {
     LISTEN_NS = 100000, /* between checks for ended connections */
-    SPINS = 50,         /* then naps: no event reports a write to memory */
+    SPINS = 50,         /* polls before naps: no event reports a write to memory */
     NAP_NS = 50000
 };
 
@@ -105,8 +105,6 @@ void link_sent(link_t *link)
 {
     link->sent_flag = link->put[link->sent++ % NET_PUTS].head.flag;
 }
-
-/* ---- The turn to read -------------------------------------------------------------- */
 
 static bool try_turn(net_network_t *network)
 {

@@ -16,7 +16,7 @@ extern "C" {
 
 enum {
     NET_NETWORK_RANKS = NET_MAX_SLOTS,
-    NET_PUTS = 8, /* to one peer at a time */
+    NET_PUTS = 8, /* puts to one peer not yet sent */
     NET_ROUND_BYTES = 256,
     NET_ADDRESS_TEXT = 64,
     NET_WAY_TEXT = 200
@@ -37,8 +37,7 @@ typedef struct net_address {
 
 /* Interfaces, as in NCCL's variables; NULL: not set. */
 typedef struct net_interfaces {
-    const char
-        *names; /* NCCL_SOCKET_IFNAME: prefixes with commas between; "=" before them: whole names; "^": not these */
+    const char *names;  /* NCCL_SOCKET_IFNAME: prefixes, by commas; "=" first: exact names; "^" first: all but these */
     const char *family; /* NCCL_SOCKET_FAMILY: AF_INET or AF_INET6 */
 } net_interfaces_t;
 
@@ -53,7 +52,7 @@ typedef struct net_rdma {
     const char *library; /* file of libibverbs; NULL: libibverbs.so.1 */
     const char *devices; /* NCCL_IB_HCA: prefixes, each with ":port" or without, with commas between; "=" and "^" as
                             above; NULL: any */
-    const net_port_t *nearest; /* best first, before all other ports. Read only by net_network_open */
+    const net_port_t *nearest; /* ports to prefer, best first. Read only by net_network_open */
     uint32_t nearest_count;
     int gid_index; /* RoCE; -1: RoCE v2 over IPv4, else v2 over IPv6, else the first */
     int service_level, traffic_class;
@@ -119,7 +118,7 @@ int net_network_connect(net_network_t *network, const net_invitation_t *invitati
 void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT]);
 /* Puts `bytes` at `offset` of this rank's window at the peer, then `flag`, which must exceed the previous one. Until
  * the put is sent or known to have arrived, its data must not change, nor another put go to its place. -EBUSY: NET_PUTS
- * are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
+ * puts are not sent yet; -ECONNRESET: the connection ended; with RDMA -EINVAL: outside the window. */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
 /* Flag of the last put sent to the peer; 0: none. Puts are sent in order. */

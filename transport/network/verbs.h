@@ -18,7 +18,7 @@ struct put_head;
 /* Opens the best port. way[]: its name, or why there is none. */
 int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]);
 /* Makes queue pairs to the peers that offer RDMA. 0 even if all fail: why[] then says why, and both sides use sockets.
- * Else an error of the connections. */
+ * Otherwise an error of a connection. */
 int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *limit, char why[NET_WAY_TEXT]);
 const char *verbs_way(const verbs_t *verbs);
 /* 0, -EINVAL outside the window, or -ECONNRESET. */

@@ -14,7 +14,7 @@
 enum {
     LEAST_INLINE = 8,
     MOST_INLINE = 256,
-    SEND_ROOM = 2 * NET_PUTS, /* data and flag */
+    SEND_ROOM = 2 * NET_PUTS, /* requests: data and flag of each put */
     RNR_TIMER = 12,
     RNR_ALWAYS = 7,
     HOPS = 255,
@@ -25,7 +25,7 @@ enum {
     SLOW_NAP_NS = 1000000
 };
 
-/* What a peer needs to write here. No padding. */
+/* What a peer needs in order to write here. No padding. */
 typedef struct card {
     uint32_t queue, usable;
     uint16_t lid;
@@ -167,7 +167,7 @@ static card_t prepare(state_t *state, uint32_t peer)
     return card;
 }
 
-/* Whether a global address is needed: on Ethernet and for other subnets. */
+/* Whether a global address is needed: on Ethernet, or to another subnet. */
 static bool needs_address(const verbs_t *verbs, const card_t *peer)
 {
     enum { PREFIX = 8 };

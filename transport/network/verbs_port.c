@@ -70,7 +70,7 @@ static int rank_of_gid(const struct ibv_gid_entry *entry)
     return is_four(&entry->gid) ? 0 : is_link_local(&entry->gid) ? 2 : 1;
 }
 
-/* InfiniBand: the first. RoCE: the user's, else the best. */
+/* Chooses an address: InfiniBand's first; RoCE's by the user, else the best. */
 static int choose_gid(verbs_t *verbs, int wanted)
 {
     struct ibv_gid_entry entry;

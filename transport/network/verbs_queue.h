@@ -36,7 +36,7 @@ typedef struct verbs_queue {
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
     uint64_t seen;
-    /* Where to write: */
+    /* Where this rank writes at the peer: */
     uint64_t to_window, to_flag;
     uint32_t window_key, flag_key;
 } verbs_queue_t;

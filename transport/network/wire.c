@@ -109,7 +109,7 @@ static socklen_t to_system(const net_address_t *address, socket_address_t *syste
     return 0;
 }
 
-/* A failure makes the connection slower, or its end noticed later. */
+/* If an option fails, the connection is slower or its end is noticed later. */
 static void set_options(int connection)
 {
     const struct {

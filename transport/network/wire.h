@@ -32,7 +32,7 @@ typedef struct wire_hello {
 uint64_t wire_now_ns(void);
 /* 0, -ETIMEDOUT or -ECANCELED. */
 int wire_check(const net_limit_t *limit);
-/* In constant time. */
+/* Compares in constant time. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
 /* -1 is allowed. The peer first gets what was written. A forked child closes its copies of all sockets made here, so a
@@ -41,7 +41,7 @@ void wire_close(int socket);
 
 /* Sets the port in `address`. */
 int wire_listen(net_address_t *address, int *listener);
-/* Writable when the connection is made or has failed; wire_connected returns which. */
+/* The connection becomes writable when made or failed; wire_connected returns which. */
 int wire_connect_begin(const net_address_t *address, int *connection);
 int wire_connected(int connection);
 /* Whether the peer has closed the connection, even if data is unread. */
