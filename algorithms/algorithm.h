@@ -125,7 +125,7 @@ typedef struct alg_map {
     alg_span_t piece[ALG_PIECES];
     size_t short_offset;
     size_t short_bytes;
-    uint64_t short_most; /* most bytes of a call in short halves */
+    uint64_t short_most; /* bytes of the largest call that uses the short halves */
     bool rings_first;
 } alg_map_t;
 

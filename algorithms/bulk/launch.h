@@ -90,7 +90,8 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* FULL: what the link carries until a chunk's credit returns (some 10 us): sending never stalls. LEAST: some slots. */
+/* FULL holds what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. LEAST holds a
+ * few slots. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 

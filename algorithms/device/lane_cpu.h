@@ -16,7 +16,7 @@
 #define LANE_UNROLL
 #define LANE_ROLL
 
-/* The sum of two NaN is the first one, the maximum of two zeros the second. */
+/* Order matters: the sum of two NaN is the first one, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
 /* Ranks may outnumber cores: sending vectors one at a time would cost two thread switches each. */

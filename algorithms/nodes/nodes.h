@@ -48,7 +48,7 @@ typedef struct alg_nodes alg_nodes_t;
 int alg_nodes_create(uint32_t rank, uint32_t nranks, alg_nodes_t **nodes);
 net_landing_t alg_nodes_landing(const alg_nodes_t *nodes);
 void alg_nodes_connected(alg_nodes_t *nodes, net_network_t *network);
-/* Serves alg_network's calls on `team`, with its abort and limit. */
+/* Serves alg_network's calls on `team`, whose abort word and time limit end their waits. */
 void alg_nodes_serve(alg_nodes_t *nodes, alg_team_t *team);
 const char *alg_nodes_fault(const alg_nodes_t *nodes);
 /* No call may be in flight; NULL is fine. */

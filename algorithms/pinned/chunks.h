@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chunks.h - longer buffers through pinned memory, in chunks of raw data behind flags. In place is safe: at each
- * position a lane posts before it stores.
+ * position a lane reads the input before it writes the output.
  *
  * A block is a channel. In step c it raises flag c+1 at every peer: chunk c is posted in this rank's outbox, and chunk
  * c-1 of every peer is fetched. It posts chunk c+1 before it waits for the peers' flags c+1. Flags are numbered as in

@@ -10,9 +10,10 @@
 #include "algorithms/sendrecv/messages.h"
 
 enum {
-    PAIRS_FEW = 2 * ALG_MAX_RANKS,                /* one message per list */
-    PAIRS_MANY = 216,                             /* fill 4 KiB of arguments, the most that every driver accepts */
-    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* 15 lists of 8 ranks; 4 ranks have 7 * ALG_PAIR_CHANNELS */
+    PAIRS_FEW = 2 * ALG_MAX_RANKS, /* one message per list */
+    PAIRS_MANY = 216,              /* fill 4 KiB of arguments, the most that every driver accepts */
+    /* 8 ranks have 15 lists of ALG_PAIR_CHANNELS / 2 channels, 4 ranks 7 lists of ALG_PAIR_CHANNELS. */
+    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2
 };
 
 #ifdef __CUDACC__

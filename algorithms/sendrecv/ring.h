@@ -19,7 +19,7 @@ struct item {
     uint32_t list, channel, peer, end; /* end: of the list's messages */
     bool sends;
     uint32_t lane, rows;   /* of the ring */
-    uint8_t *data, *words; /* this lane's, in row 0; NULL: a copy within this rank */
+    uint8_t *data, *words; /* this lane's vector and escape in the ring's row 0; NULL: a copy within this rank */
     uint8_t *count;        /* COUNT_SENT or COUNT_RECEIVED */
     uint8_t *seen;         /* COUNT_SEEN */
     uint8_t *credit;       /* COUNT_CREDIT, in the sender's scratch */

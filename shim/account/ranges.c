@@ -14,7 +14,7 @@
 atomic_bool shim_ranges_off;
 static nvtxDomainHandle_t g_domain;
 
-/* NVTX loads the library that the variable names. In a set-user-ID program secure_getenv hides it: the caller must not
+/* NVTX loads the library that the variable names. secure_getenv hides it in a set-user-ID program, whose user must not
  * choose code. */
 static bool is_wanted(void)
 {

@@ -76,7 +76,7 @@ typedef struct ncclEpTensor {
     void *data;           /* device memory, or NULL with a window */
     ncclWindow_t win_hdl; /* or NULL */
     uint64_t win_offset;  /* bytes from the window's start */
-    size_t *sizes;        /* ndim elements; may be changed, not replaced, in an allocated tensor */
+    size_t *sizes;        /* ndim elements; in an allocated tensor the elements may change, the pointer not */
 } ncclEpTensor_t;
 
 typedef struct ncclEpTensorAllocConfig {

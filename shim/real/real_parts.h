@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* real_parts.h - the steps of finding the real NCCL, also for `shunt run`, which predicts it (tools/run/behind.c). */
+/* real_parts.h - the steps of finding the real NCCL, also for `shunt run`, which looks first (tools/run/behind.c). */
 #ifndef SHUNT_SHIM_REAL_PARTS_H
 #define SHUNT_SHIM_REAL_PARTS_H
 

@@ -11,7 +11,7 @@ typedef struct record_wait {
     uint64_t id, epoch; /* id 0: none */
     uint64_t began_ns, seen_ns;
     bool reported;
-    uint32_t seen_since_left;        /* looks that saw the wait after an awaited rank had left */
+    uint32_t seen_since_left;        /* rounds that saw the wait after an awaited rank left */
     uint32_t arrived;                /* ranks (bits) seen in the call, ... */
     uint64_t late_ns[ALG_MAX_RANKS]; /* ... and how long each was absent since the wait began (waits.c) */
 } record_wait_t;
@@ -48,8 +48,8 @@ void record_watch_forget(void);
 /* Updates which ranks are late, if this round saw the wait. clock_ns: the watcher's clock; now_ns: net_now_ns. Under
  * the lock. */
 void record_waits_look(const shim_record_t *record, record_wait_t *wait, uint64_t clock_ns, uint64_t now_ns);
-/* Whether a wait for a rank that has left is real: three looks must have seen it (docs/lab/proofs.md). Ask once a look.
- * Under the lock. */
+/* Whether a wait for a rank that has left is real: three rounds saw it (docs/lab/proofs.md). Call once a round, under
+ * the lock. */
 bool record_waits_for_left(record_wait_t *wait, uint64_t clock_ns);
 /* Adds an ended wait to the sums. Under the lock. */
 void record_waits_end(const shim_record_t *record, record_wait_t *wait);

@@ -91,7 +91,7 @@ static bool is_rooted(uint32_t collective)
     return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
 }
 
-/* Forwarded calls may lie between a list's calls. Calls with rising roots share an epoch (device/series.h). */
+/* Forwarded calls may lie between a list's calls. A list's rooted calls, of rising roots, share an epoch. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
     record_waiting_t waiting = {

@@ -98,7 +98,7 @@ struct shim_setup {
     shim_identity_t *identity; /* one of each rank */
     alg_set_t set;
     uint64_t pooled;   /* id of the idle scratch to use; 0: none */
-    uint64_t offered;  /* `pooled`, until this rank uses the scratch or leaves it to others */
+    uint64_t offered;  /* `pooled`; 0 once this rank uses the scratch or leaves it */
     sel_reach_t reach; /* worst over all ranks */
     bool sees_peers;   /* no rank is denied access to a peer */
     bool pinned_first; /* pinned memory is better than peer access */
@@ -173,8 +173,8 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 bool shim_identity_refuses(shim_why_t *why);
 /* Log, once a process, what does not work with plugins that NCCL has opened by default. */
 void shim_identity_tell_plugins(void);
-/* Whether Shunt takes communicators of several nodes (docs/nodes.md). It does not where NCCL may use RDMA, which is not
- * measured, or a plugin that may be faster. */
+/* Whether Shunt takes communicators of several nodes (docs/nodes.md): not where NCCL may use RDMA or a plugin, which
+ * may be faster, unless SHUNT_ALGO asks for it. */
 bool shim_identity_takes_nodes(void);
 net_key_t shim_identity_nccl_node(void);
 /* 0 or a negative errno. */
