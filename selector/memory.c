@@ -73,6 +73,6 @@ bool sel_plan_prefers_pinned(const sel_plan_t *plan)
     pinned.memory = ALG_MEMORY_PINNED;
     pinned.peers = true;
     const alg_memory_t asked = asked_memory(plan);
-    const alg_memory_t settled = asked < ALG_MEMORY_COUNT ? asked : tuned_memory(plan, &pinned);
-    return settled < ALG_MEMORY_COUNT ? settled == ALG_MEMORY_PINNED : predicted_faster(plan, &pinned);
+    const alg_memory_t wanted = asked < ALG_MEMORY_COUNT ? asked : tuned_memory(plan, &pinned);
+    return wanted < ALG_MEMORY_COUNT ? wanted == ALG_MEMORY_PINNED : predicted_faster(plan, &pinned);
 }

@@ -3,6 +3,7 @@
 #ifndef SHUNT_SHIM_SLICE_H
 #define SHUNT_SHIM_SLICE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +22,9 @@ typedef struct shim_track_call {
     uint32_t parts; /* calls of the launch */
     uint64_t bytes;
 } shim_track_call_t;
+
+/* Any GPU has stamps. */
+extern atomic_bool shim_stamps_made;
 
 /* A captured launch under way: its GPU's stamps (NULL: none) and the call's number (0: no room). */
 typedef struct shim_stamped {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/account/stamps.h"
 
+#include <stdatomic.h>
+#include <stddef.h>
+
 #if SHUNT_HAS_CUDA
 #include <assert.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -53,7 +54,7 @@ typedef struct captured {
     uint64_t begin_ns; /* when the running replay began it, on the GPU's clock; 0: none runs */
 } captured_t;
 
-atomic_bool shim_stamps_made; /* track.h */
+atomic_bool shim_stamps_made;
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static gpu_t g_gpu[DEVICES];        /* under the lock */
 static captured_t *g_chunk[CHUNKS]; /* by number; under the lock */

@@ -19,8 +19,6 @@ typedef struct shim_timed {
     shim_stamped_t stamped;
 } shim_timed_t;
 
-/* Any GPU has stamps. */
-extern atomic_bool shim_stamps_made;
 /* Whether to time a captured launch though the trace has ended: its graph may update one that was captured before,
  * which must have the same nodes. */
 static inline bool shim_track_goes_on(bool captured)

@@ -51,7 +51,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     }
     shim_comm_t *state = shim_nccl_comm(comm);
     if (state) {
-        shim_order_settle(state, late);
+        shim_order_record_pending(state, late);
         *asyncError = own_error(state);
         if (*asyncError == ncclSuccess && atomic_load(&state->finalized) && !shim_drained(state))
             *asyncError = ncclInProgress;

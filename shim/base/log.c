@@ -32,7 +32,7 @@ static int open_file(const char *pattern, const char **fault)
 }
 
 /* Whether this process has opened the file, or has failed to. */
-static bool is_settled(bool own_file)
+static bool is_opened(bool own_file)
 {
     const net_mark_t mark = {atomic_load(&log_device), atomic_load(&log_inode)};
     const int fd = atomic_load(&log_fd), opener = atomic_load(&log_pid);
@@ -40,7 +40,7 @@ static bool is_settled(bool own_file)
 }
 
 /* The old descriptor stays open, because another thread may be using it. */
-static void settle(const char *pattern, const char **fault)
+static void open_once(const char *pattern, const char **fault)
 {
     const int fd = open_file(pattern, fault);
     const net_mark_t mark = net_mark(fd);
@@ -58,10 +58,10 @@ static int descriptor(const char **fault)
     *fault = NULL;
     if (pattern[0] == '\0')
         return shim_file_stderr();
-    if (!is_settled(own_file)) {
+    if (!is_opened(own_file)) {
         net_lock_take(&lock);
-        if (!is_settled(own_file))
-            settle(pattern, fault);
+        if (!is_opened(own_file))
+            open_once(pattern, fault);
         net_lock_give(&lock);
     }
     const int fd = atomic_load(&log_fd);

@@ -131,7 +131,7 @@ static bool ready(shim_comm_t *comm)
     const unsigned long long pending = shim_order_pending(comm);
     if (shim_real()->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) != ncclSuccess || state != ncclSuccess)
         return false;
-    shim_order_settle(comm, pending);
+    shim_order_record_pending(comm, pending);
     return true;
 }
 

@@ -82,7 +82,7 @@ typedef struct member {
     net_key_t key;
     uint32_t rank, nranks;
     uint32_t asked, declined;
-    uint32_t settled; /* pieces that exist or are being made */
+    uint32_t begun; /* pieces that exist or are being made */
     bool empty;
 } member_t;
 
@@ -446,7 +446,7 @@ static void look_at(const member_t *member)
     for (uint32_t piece = ALG_PIECE_FIRST + 1; piece <= ALL; piece++) {
         const net_key_t key = key_of(&member->key, piece);
         const bool asked = member->asked >> piece & 1;
-        if (member->settled >> piece & 1 || !(asked || net_is_met(&key)))
+        if (member->begun >> piece & 1 || !(asked || net_is_met(&key)))
             continue;
         if (!member->comm || (member->empty && piece != ALL))
             decline_for(member, piece, member->comm ? "a rank is suspended" : "a rank has left");
@@ -470,10 +470,10 @@ static member_t member_of(shim_comm_t *comm)
                        .empty = atomic_load(&comm->empty)};
     for (uint32_t piece = ALG_PIECE_FIRST + 1; piece < ALG_PIECES; piece++)
         if (alg_scratch_has(comm->scratch, piece) || has_job(comm, piece))
-            member.settled |= 1u << piece;
+            member.begun |= 1u << piece;
     member.asked &= ~member.declined;
     if (alive && (has_job(comm, ALL) || !((member.asked | member.declined) >> ALL & 1)))
-        member.settled |= 1u << ALL;
+        member.begun |= 1u << ALL;
     return member;
 }
 
@@ -583,7 +583,7 @@ int shim_grow_start(net_bell_t *place)
 
 /* The thread is late, perhaps blocked in the driver. So the waiting call declines, unless the peers have attached the
  * piece already. Under the lock. */
-static void settle(shim_comm_t *comm, uint32_t what)
+static void end_wait(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
     while (job && (job->comm != comm || job->what != what))
@@ -613,7 +613,7 @@ static bool wait_for(shim_comm_t *comm, uint32_t what)
     while (!is_there(comm, what) && !has_declined(comm, what) && is_alive(comm)) {
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
         if (shim_now_ns() > limit_ns)
-            settle(comm, what);
+            end_wait(comm, what);
     }
     pthread_mutex_unlock(&g_lock);
     return is_there(comm, what);

@@ -145,7 +145,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 
 /* Records the event after the pending call. The stream exists unless the device was reset: the program keeps it until
  * the work is on it. */
-static void settle(shim_comm_t *comm)
+static void record_pending(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
     shim_capture_t capture;
@@ -162,14 +162,14 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
     return atomic_load(&comm->order.pending);
 }
 
-void shim_order_settle(shim_comm_t *comm, unsigned long long number)
+void shim_order_record_pending(shim_comm_t *comm, unsigned long long number)
 {
     net_scope_t scope; /* not cudaSetDevice, which would make a context on GPU 0 in a thread that only polls */
     if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);
     if (atomic_load(&comm->order.pending) == number)
-        settle(comm);
+        record_pending(comm);
     pthread_mutex_unlock(&comm->lock);
     net_scope_leave(&scope);
 }
@@ -267,7 +267,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
     return 0;
 }
 
-void shim_order_settle(shim_comm_t *comm, unsigned long long number)
+void shim_order_record_pending(shim_comm_t *comm, unsigned long long number)
 {
     (void)comm, (void)number;
 }

@@ -19,10 +19,10 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
 /* Number of the pending call; 0: none. Read it before asking the real NCCL for its state. If NCCL then has nothing in
- * progress on the communicator, the call's work is on the call's stream, and shim_order_settle records the event there.
- * Call both without comm->lock; any device may be current. */
+ * progress on the communicator, the call's work is on the call's stream, and shim_order_record_pending records the
+ * event there. Call both without comm->lock; any device may be current. */
 unsigned long long shim_order_pending(shim_comm_t *comm);
-void shim_order_settle(shim_comm_t *comm, unsigned long long number);
+void shim_order_record_pending(shim_comm_t *comm, unsigned long long number);
 
 /* `waiter` waits for the work now on `stream`. Both are in one capture, or neither is captured. */
 int shim_order_join(void *waiter, void *stream);

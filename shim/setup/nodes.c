@@ -322,7 +322,7 @@ static void note_absence(int error)
 }
 
 /* Exchanges the ranks' errors. All ranks report the error of the lowest rank that failed. */
-static void settle(shim_nodes_t *nodes, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
+static void exchange_errors(shim_nodes_t *nodes, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
     int error = net_meeting_exchange(meeting, &own, sizeof(own), all, limit);
@@ -403,7 +403,7 @@ static void met(shim_nodes_t *nodes, net_meeting_t *meeting, const record_t *rec
     int error = across ? connect_relay(nodes, &members, records, sockets, &soon) : 0;
     if (!error && across)
         error = connect_every(nodes, &members, records, sockets, &soon);
-    settle(nodes, meeting, error, limit);
+    exchange_errors(nodes, meeting, error, limit);
     if (!across || outcome->failure.reason != SEL_TAKEN)
         return;
     error = join_last(nodes, &members, limit);

@@ -131,6 +131,59 @@ static const char *const functions[COLLECTIVES] = {
     [ALG_GATHER] = "ncclGather",        [ALG_SCATTER] = "ncclScatter",
 };
 
+static ncclResult_t call_configured(int collective, ncclComm_t comm, const arguments_t *a, const void *config)
+{
+    cudaStream_t stream = fake_stream(a->stream);
+    switch (collective) {
+    case ALG_ALL_REDUCE:
+        return ncclAllReduceConfig(a->send, a->recv, a->count, a->type, a->op, comm, stream, config);
+    case ALG_REDUCE_SCATTER:
+        return ncclReduceScatterConfig(a->send, a->recv, a->count, a->type, a->op, comm, stream, config);
+    case ALG_REDUCE:
+        return ncclReduceConfig(a->send, a->recv, a->count, a->type, a->op, a->root, comm, stream, config);
+    case ALG_ALL_GATHER:
+        return ncclAllGatherConfig(a->send, a->recv, a->count, a->type, comm, stream, config);
+    case ALG_ALL_TO_ALL:
+        return ncclAlltoAllConfig(a->send, a->recv, a->count, a->type, comm, stream, config);
+    case ALG_BROADCAST:
+        return ncclBroadcastConfig(a->send, a->recv, a->count, a->type, a->root, comm, stream, config);
+    case ALG_GATHER:
+        return ncclGatherConfig(a->send, a->recv, a->count, a->type, a->root, comm, stream, config);
+    default:
+        return ncclScatterConfig(a->send, a->recv, a->count, a->type, a->root, comm, stream, config);
+    }
+}
+
+/* Each collective with a configuration: taken with its arguments if that requests nothing, else NCCL's own. */
+static void each_collective_has_a_configured_form(void **state)
+{
+    shim_comm_t *comm = *state;
+    config_t requests = unset_config;
+    requests.max_ctas = 8;
+    for (int c = 0; c < COLLECTIVES; c++) {
+        arguments_t a = plain;
+        float in, out;
+        char name[40];
+        a.send = &in;
+        a.recv = &out;
+        a.op = ncclMax;
+        assert_int_equal(call_configured(c, comm->handle, &a, c % 2 ? NULL : &unset_config), ncclSuccess);
+        const alg_call_t *launched = &fake.launched[c];
+        assert_int_equal(fake.launches, c + 1);
+        assert_int_equal(launched->collective, c);
+        assert_int_equal(launched->root, alg_collective_rooted(c) ? 1 : 0);
+        assert_ptr_equal(launched->input, &in);
+        assert_ptr_equal(launched->output, &out);
+        assert_int_equal(launched->count, SMALL);
+        assert_int_equal(launched->op, alg_collective_reduces(c) ? ALG_MAX : ALG_SUM);
+        assert_int_equal(call_configured(c, comm->handle, &a, &requests), ncclSuccess);
+        snprintf(name, sizeof name, "%sConfig", functions[c]);
+        assert_int_equal(fake.real_calls, c + 1);
+        assert_string_equal(fake.real_call[c], name);
+    }
+    assert_in_order(2 * COLLECTIVES);
+}
+
 /* Each collective is taken and launched with its arguments, in the order of the calls even on different streams. */
 static void each_collective_is_taken(void **state)
 {
@@ -343,6 +396,7 @@ int main(void)
                                        TEST(a_configuration_with_requests_is_forwarded),
                                        TEST(a_possibly_invalid_call_is_forwarded),
                                        TEST(each_collective_is_taken),
+                                       TEST(each_collective_has_a_configured_form),
                                        TEST(each_collective_is_forwarded),
                                        TEST(a_bcast_is_a_broadcast_in_place),
                                        TEST(wrong_arguments_of_each_are_forwarded),

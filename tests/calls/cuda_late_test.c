@@ -53,7 +53,8 @@ static void its_stream_may_be_gone(void **state)
     (void)state;
     shim_comm_t *comm = with_late_work(0);
     const uint32_t sets = fake.devices_set;
-    shim_order_settle(comm, shim_order_pending(comm)); /* ncclCommGetAsyncError, in a thread that may have no context */
+    shim_order_record_pending(
+        comm, shim_order_pending(comm)); /* ncclCommGetAsyncError, in a thread that may have no context */
     assert_int_equal(fake.devices_set, sets);
     fake_stream_destroy(fake_stream(1));
     assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
@@ -76,7 +77,7 @@ static void late_work_of_a_graph_is_recorded(void **state)
 {
     (void)state;
     shim_comm_t *comm = with_late_work(9);
-    shim_order_settle(comm, shim_order_pending(comm));
+    shim_order_record_pending(comm, shim_order_pending(comm));
     assert_int_equal(fake_recorded(9), 2);
     end(comm);
 }
@@ -90,7 +91,7 @@ static void an_answer_may_be_old(void **state)
     fake.forward_result = ncclInProgress;
     assert_int_equal(reduce(comm, LARGE, 3), ncclInProgress);
     fake.forward_result = ncclSuccess;
-    shim_order_settle(comm, asked);
+    shim_order_record_pending(comm, asked);
     fake_work(FAKE_REAL, fake_stream(3), 0);
     assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
     assert_last_is_behind(4, 4);

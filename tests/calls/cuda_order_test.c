@@ -61,6 +61,21 @@ static void configured_calls_share_it_too(void **state)
     assert_int_equal(fake.work[2].kind, FAKE_OURS); /* without one it is the plain call */
 }
 
+static void puts_and_waits_for_signals_share_it_too(void **state)
+{
+    shim_comm_t *comm = *state;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(ncclPutSignal(buffer, SMALL, ncclFloat32, 0, NULL, 0, 0, 0, 0, comm->handle, fake_stream(2)),
+                     ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    assert_int_equal(ncclWaitSignal(0, NULL, comm->handle, fake_stream(2)), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_in_order(5);
+    assert_int_equal(fake.real_calls, 2);
+    assert_string_equal(fake.real_call[0], "ncclPutSignal");
+    assert_string_equal(fake.real_call[1], "ncclWaitSignal");
+}
+
 static void signals_share_it_too(void **state)
 {
     shim_comm_t *comm = *state;
@@ -324,6 +339,7 @@ int main(void)
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(configured_calls_share_it_too),
                                        TEST(signals_share_it_too),
+                                       TEST(puts_and_waits_for_signals_share_it_too),
                                        TEST(a_suspended_communicator_takes_no_call),
                                        TEST(a_call_waits_for_its_memory),
                                        TEST(a_stream_may_be_gone),

@@ -139,6 +139,58 @@ static ncclResult_t real_signal(int peer, int signal, int context, unsigned flag
     return real_call("ncclSignal", comm, stream);
 }
 
+static ncclResult_t real_put_signal(const void *local, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
+                                    size_t offset, int signal, int context, unsigned flags, ncclComm_t comm,
+                                    cudaStream_t stream)
+{
+    (void)local, (void)count, (void)type, (void)peer, (void)window, (void)offset;
+    (void)signal, (void)context, (void)flags;
+    return real_call("ncclPutSignal", comm, stream);
+}
+
+static ncclResult_t real_wait_signal(int count, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)count, (void)signals;
+    return real_call("ncclWaitSignal", comm, stream);
+}
+
+/* The collectives with a configuration, by their parameters. */
+#define REAL_REDUCING(name)                                                                                          \
+    static ncclResult_t real_##name(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, \
+                                    ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)            \
+    {                                                                                                                \
+        (void)send, (void)recv, (void)count, (void)type, (void)op, (void)config;                                     \
+        return real_call(#name, comm, stream);                                                                       \
+    }
+#define REAL_MOVING(name)                                                                                             \
+    static ncclResult_t real_##name(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, \
+                                    cudaStream_t stream, const ncclCollConfig_t *config)                              \
+    {                                                                                                                 \
+        (void)send, (void)recv, (void)count, (void)type, (void)config;                                                \
+        return real_call(#name, comm, stream);                                                                        \
+    }
+#define REAL_ROOTED(name)                                                                                      \
+    static ncclResult_t real_##name(const void *send, void *recv, size_t count, ncclDataType_t type, int root, \
+                                    ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)      \
+    {                                                                                                          \
+        (void)send, (void)recv, (void)count, (void)type, (void)root, (void)config;                             \
+        return real_call(#name, comm, stream);                                                                 \
+    }
+REAL_REDUCING(ncclReduceScatterConfig)
+REAL_MOVING(ncclAllGatherConfig)
+REAL_MOVING(ncclAlltoAllConfig)
+REAL_ROOTED(ncclBroadcastConfig)
+REAL_ROOTED(ncclGatherConfig)
+REAL_ROOTED(ncclScatterConfig)
+
+static ncclResult_t real_ncclReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                          ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                                          const ncclCollConfig_t *config)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)op, (void)root, (void)config;
+    return real_call("ncclReduceConfig", comm, stream);
+}
+
 static ncclResult_t real_suspend(ncclComm_t comm, int flags)
 {
     (void)comm, (void)flags;
@@ -220,9 +272,18 @@ const shim_real_t *shim_real(void)
                                      .ncclGather = real_ncclGather,
                                      .ncclScatter = real_ncclScatter,
                                      .ncclAllReduceConfig = real_ncclAllReduceConfig,
+                                     .ncclReduceScatterConfig = real_ncclReduceScatterConfig,
+                                     .ncclReduceConfig = real_ncclReduceConfig,
+                                     .ncclAllGatherConfig = real_ncclAllGatherConfig,
+                                     .ncclAlltoAllConfig = real_ncclAlltoAllConfig,
+                                     .ncclBroadcastConfig = real_ncclBroadcastConfig,
+                                     .ncclGatherConfig = real_ncclGatherConfig,
+                                     .ncclScatterConfig = real_ncclScatterConfig,
                                      .ncclSend = real_ncclSend,
                                      .ncclRecv = real_ncclRecv,
                                      .ncclSignal = real_signal,
+                                     .ncclPutSignal = real_put_signal,
+                                     .ncclWaitSignal = real_wait_signal,
                                      .ncclCommSuspend = real_suspend,
                                      .ncclCommResume = real_resume,
                                      .ncclGroupStart = real_start,

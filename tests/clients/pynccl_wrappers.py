@@ -121,23 +121,24 @@ def rank_calls(module, library, unique, ranks, rank, good):
     total = ranks * (ranks + 1) / 2
     for count in COUNTS:
         one, many = device.put(mine * count), device.put(mine * (count * ranks))
-        out, wide = device.put((0.0,) * count), device.put((0.0,) * (count * ranks))
+        out, scattered, grouped, cast = (device.put((0.0,) * count) for _ in range(4))
+        wide = device.put((0.0,) * (count * ranks))
         library.ncclAllReduce(address(module, one), address(module, out), count, FLOAT32, SUM, comm, stream)
         good["all-reduce", count, rank] = all(value == total for value in device.get(out, count))
         library.ncclAllGather(address(module, one), address(module, wide), count, FLOAT32, comm, stream)
         gathered = device.get(wide, count * ranks)
         good["all-gather", count, rank] = all(gathered[i * count] == i + 1 == gathered[i * count + count - 1]
                                               for i in range(ranks))
-        library.ncclReduceScatter(address(module, many), address(module, out), count, FLOAT32, SUM, comm, stream)
-        good["reduce-scatter", count, rank] = all(value == total for value in device.get(out, count))
+        library.ncclReduceScatter(address(module, many), address(module, scattered), count, FLOAT32, SUM, comm, stream)
+        good["reduce-scatter", count, rank] = all(value == total for value in device.get(scattered, count))
         library.ncclGroupStart()
-        library.ncclAllReduce(address(module, one), address(module, out), count, FLOAT32, SUM, comm, stream)
+        library.ncclAllReduce(address(module, one), address(module, grouped), count, FLOAT32, SUM, comm, stream)
         library.ncclGroupEnd()
-        good["group", count, rank] = all(value == total for value in device.get(out, count))
+        good["group", count, rank] = all(value == total for value in device.get(grouped, count))
         if hasattr(library, "ncclBroadcast"):
-            library.ncclBroadcast(address(module, one), address(module, out), count, FLOAT32, 0, comm, stream)
-            good["broadcast", count, rank] = all(value == 1 for value in device.get(out, count))
-        for memory in (one, many, out, wide):
+            library.ncclBroadcast(address(module, one), address(module, cast), count, FLOAT32, 0, comm, stream)
+            good["broadcast", count, rank] = all(value == 1 for value in device.get(cast, count))
+        for memory in (one, many, out, scattered, grouped, cast, wide):
             device.free(memory)
     library.ncclCommDestroy(comm)
 

@@ -230,12 +230,18 @@ static void forwarded_body(ranks_t *ranks)
     for (size_t t = 0; t < r->tokens.sizes[0]; t++)
         memcpy((float *)r->scales.t.data + t * SCALES, tokens + t * HIDDEN, SCALES * sizeof(float));
     CHECK_NCCL(experts_dispatch(r));
+    int received = 0;
     for (int source = 0; source < ranks->nranks; source++) {
-        for (int i = 0; i < ((int32_t *)r->counters.t.data)[source]; i++) {
+        const int count = ((int32_t *)r->counters.t.data)[source];
+        CHECK(count >= 0 && count <= EXPERTS_TOKENS);
+        received += count;
+        for (int i = 0; i < count; i++) {
             const size_t slot = (size_t)source * EXPERTS_TOKENS + (size_t)i;
+            CHECK(out[slot * HIDDEN] != out[slot * HIDDEN + HIDDEN - 1]); /* not the poison */
             CHECK(memcmp(out + slot * HIDDEN, out_scales + slot * SCALES, SCALES * sizeof(float)) == 0);
         }
     }
+    CHECK(received > 0);
     end(r);
     CHECK_NCCL(experts_service()->destroy(group));
     CHECK_NCCL(ncclCommDestroy(comm));
@@ -264,14 +270,19 @@ static void quantized_body(ranks_t *ranks)
     CHECK_NCCL(experts_dispatch(r));
     const uint8_t *out = r->out.t.data;
     const float *scales = r->out_scales.t.data;
+    int received = 0;
     for (int e = 0; e < EXPERTS_LOCAL; e++) {
-        for (int i = 0; i < ((int32_t *)r->counters.t.data)[e]; i++) {
+        const int count = ((int32_t *)r->counters.t.data)[e];
+        CHECK(count >= 0 && (size_t)count <= r->out.sizes[1]);
+        received += count;
+        for (int i = 0; i < count; i++) {
             const size_t slot = (size_t)e * r->out.sizes[1] + (size_t)i;
             const int byte = out[slot * EXPERTS_HIDDEN + 5], exponent = byte >> 3;
             const float value = exponent >= 7 ? (float)(1 << (exponent - 7)) : 1.0f / (float)(1 << (7 - exponent));
             CHECK((byte & 7) == 0 && value * scales[slot * 4 + 1] == 1.0f);
         }
     }
+    CHECK(received > 0);
     end(r);
     CHECK_NCCL(experts_service()->destroy(group));
     CHECK_NCCL(ncclCommDestroy(comm));

@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int error = show_cards(&state);
     expect(error != 0 || !has(state.usable, PEER) || led == 2);
     if (!error)
-        (void)settle(&state);
+        (void)exchange_usable(&state);
     expect(memchr(why, 0, sizeof(why)) != NULL);
     for (int i = 0; i < 2; i++) {
         wire_close(heard[i]);

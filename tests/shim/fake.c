@@ -172,6 +172,18 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
     return ncclSuccess;
 }
 
+static ncclResult_t shrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *newcomm, ncclConfig_t *config,
+                           int flags)
+{
+    (void)excluded, (void)count, (void)flags;
+    return split(comm, 0, 0, newcomm, config);
+}
+
+static ncclResult_t set_encryption(const ncclEncryptionConfig_t *config)
+{
+    return config ? ncclSuccess : ncclInvalidArgument;
+}
+
 static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *error)
 {
     atomic_fetch_add(&fake.polls, 1);
@@ -269,6 +281,8 @@ void fake_reset(void)
     nccl.ncclCommInitRankConfig = init;
     nccl.ncclCommInitAll = init_all;
     nccl.ncclCommSplit = split;
+    nccl.ncclCommShrink = shrink;
+    nccl.ncclSetEncryption = set_encryption;
     nccl.ncclCommGetAsyncError = async_error;
     nccl.ncclCommCount = count_of;
     nccl.ncclCommUserRank = rank_of;
@@ -401,7 +415,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
     return 0;
 }
 
-void shim_order_settle(shim_comm_t *comm, unsigned long long number)
+void shim_order_record_pending(shim_comm_t *comm, unsigned long long number)
 {
     (void)comm, (void)number;
 }

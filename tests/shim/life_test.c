@@ -224,6 +224,29 @@ static void abort_stops_kernels(void **state)
     assert_int_equal(fake.pooled, 2);
 }
 
+/* A shrink that aborts its parent returns when the parent's kernels have left: the program may free their buffers. */
+static void a_shrink_with_abort_waits_for_kernels(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], child[2] = {NULL, NULL};
+    int excluded[] = {N - 1};
+    fake_reset();
+    comms_init(comms, N, comms_id());
+    fake.split_nranks[0] = fake.split_nranks[1] = 1;
+    for (int r = 0; r < 2; r++) {
+        shim_comm_t *comm = shim_comm_acquire(comms[r]);
+        const int drains = fake.drains;
+        assert_int_equal(ncclCommShrink(comms[r], excluded, 1, &child[r], NULL, r == 0 ? NCCL_SHRINK_ABORT : 0),
+                         ncclSuccess);
+        assert_int_equal(fake.drains, drains + (r == 0));
+        assert_int_equal(alg_scratch_control(comm->scratch)->abort, r == 0);
+        shim_comm_release(comm);
+        assert_int_equal(ncclCommDestroy(child[r]), ncclSuccess);
+    }
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    comms_destroy(comms + 1, N - 1);
+}
+
 /* If another thread's abort ends the wait of a destroy or a finalize, it frees the handle, which no thread may use
  * afterwards. */
 static void abort_in_a_drain(void **state)
@@ -622,6 +645,7 @@ int main(void)
         cmocka_unit_test(refused_destroy_keeps_state),
         cmocka_unit_test(a_destroy_refused_in_a_group_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
+        cmocka_unit_test(a_shrink_with_abort_waits_for_kernels),
         cmocka_unit_test(abort_in_a_drain),
         cmocka_unit_test(half_an_abort_in_a_drain),
         cmocka_unit_test(aborts_one_after_another),

@@ -19,6 +19,7 @@
 
 #include "fake.h"
 #include "shim/comm/comm.h"
+#include "shim/names/names.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/nodes.h"
 #include "tests/support/fake_relay.h"
@@ -266,8 +267,16 @@ static void without_rdma(int rank)
 /* Make the program require encrypted connections, so that all ranks decline. */
 static void encrypted(int rank)
 {
-    (void)rank;
-    shim_nodes_encrypt();
+    static const char config[64];
+    without_rdma(rank);
+    assert_int_equal(ncclSetEncryption((const void *)config), ncclSuccess);
+}
+
+/* NCCL refuses, so nothing changes. */
+static void not_encrypted(int rank)
+{
+    without_rdma(rank);
+    assert_int_equal(ncclSetEncryption(NULL), ncclInvalidArgument);
 }
 
 static void networks(void **state)
@@ -278,6 +287,7 @@ static void networks(void **state)
     run((trial_t){2, 1, by_rdma_without_exchange, false, 0, 0, false});
     run((trial_t){2, 1, by_a_plugin, false, 0, 0, false});
     run((trial_t){2, 1, without_rdma, true, 2, 1, false});
+    run((trial_t){2, 1, not_encrypted, true, 2, 1, false});
     run((trial_t){2, 1, encrypted, false, 0, 0, false});
 }
 

@@ -151,6 +151,23 @@ static void by_cuda(void **state)
     first_bus = 0x11;
 }
 
+/* A rank lacks access to a peer, either way round; GPUs that this process does not see count as allowed. */
+static void access_to_peers(void **state)
+{
+    (void)state;
+    shim_gpu_t gpu[GPUS];
+    sel_gpu_kind_t kind;
+    for (int i = 0; i < GPUS; i++)
+        assert_int_equal(shim_link_gpu(i, &gpu[i], &kind), 0);
+    for (lonely = -1; lonely < GPUS; lonely++)
+        for (int own = 0; own < GPUS; own++) {
+            assert_int_equal(shim_link_peers(own, gpu, (uint32_t)own, GPUS), lonely == -1);
+            const bool has = lonely != own && lonely != 0;
+            assert_int_equal(shim_link_peers(own, (shim_gpu_t[]){gpu[own], gpu[0]}, 0, 2), has || own == 0);
+        }
+    lonely = -1;
+}
+
 static void by_nvml(void **state)
 {
     (void)state;
@@ -193,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest without_nvml[] = {
         cmocka_unit_test(by_cuda),
+        cmocka_unit_test(access_to_peers),
         cmocka_unit_test(kinds),
         cmocka_unit_test(machine),
     };

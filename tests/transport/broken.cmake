@@ -143,7 +143,7 @@ if(SHUNT_VERBS_INCLUDE_DIR)
   breaks(ports_are_chosen "not: !fake_is_alive")
   add_broken(verbs_memory_first verbs verbs.c "verbs_end(verbs, r)" "(void)r")
   breaks(ports_are_chosen "a first write did not get through")
-  add_broken(verbs_early_write verbs verbs_connect.c "error = error ? error : settle(&state)" "error = error")
+  add_broken(verbs_early_write verbs verbs_connect.c "error = error ? error : exchange_usable(&state)" "error = error")
   breaks(ports_are_chosen "AHEAD_BYTES - step, step. == 0")
   add_broken(verbs_early_sent verbs network.c "return network->link[peer].sent_flag;"
     "return network->link[peer].put[(network->link[peer].given + NET_PUTS - 1) % NET_PUTS].head.flag;")

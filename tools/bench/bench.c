@@ -9,7 +9,7 @@
 #include "tools/base/progress.h"
 #include "tools/bench/bench.h"
 
-static int settle_cpu(bench_options_t *options)
+static int complete_for_cpu(bench_options_t *options)
 {
     const char *needy = options->graph       ? "--graph (-G)"
                         : options->host_time ? "--host-time"
@@ -30,7 +30,7 @@ static int settle_cpu(bench_options_t *options)
     return TOOL_OK;
 }
 
-static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
+static int complete_for_cuda(bench_options_t *options, const bench_machine_t *machine)
 {
     if (bench_device_cuda == NULL || machine->gpus.count == 0) {
         fprintf(stderr, "shunt bench: the library uses CUDA, but no GPU can be used: %s\n", machine->gpus.error);
@@ -63,7 +63,7 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
     return TOOL_OK;
 }
 
-static int settle(bench_options_t *options, const bench_machine_t *machine)
+static int complete(bench_options_t *options, const bench_machine_t *machine)
 {
     if (options->launch.on && options->ranks != 0) {
         return tool_usage("bench", "--launched: the launcher says how many ranks there are, not -g");
@@ -73,7 +73,7 @@ static int settle(bench_options_t *options, const bench_machine_t *machine)
         return fault;
     }
     options->ranks = options->launch.on ? options->launch.ranks : options->ranks;
-    fault = machine->cpu ? settle_cpu(options) : settle_cuda(options, machine);
+    fault = machine->cpu ? complete_for_cpu(options) : complete_for_cuda(options, machine);
     if (fault != TOOL_OK) {
         return fault;
     }
@@ -202,7 +202,7 @@ int tool_bench(int argc, char **argv)
     }
     fault = bench_look("bench", &shared->machine) ? TOOL_OK : TOOL_FAILED;
     if (fault == TOOL_OK) {
-        fault = settle(&options, &shared->machine);
+        fault = complete(&options, &shared->machine);
     }
     if (fault == TOOL_OK && options.floor) {
         fault = bench_floor("bench", options.ranks, &shared->machine.floor) ? TOOL_OK : TOOL_FAILED;

@@ -405,8 +405,8 @@ static int refused(int option, int argc, char **argv)
     return tool_usage("bench", "option %s %s", word, fault);
 }
 
-/* Check and settle options that depend on each other. */
-static int settle_together(bench_options_t *options)
+/* Checks and completes options that depend on each other. */
+static int check_together(bench_options_t *options)
 {
     const alg_collective_t collective = (alg_collective_t)options->collective;
     const bool single = options->blocking || options->grouped > 1;
@@ -461,7 +461,7 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     if (fault == TOOL_OK && optind < argc) {
         fault = tool_usage("bench", "%s is not an option", argv[optind]);
     }
-    return fault == TOOL_OK ? settle_together(options) : fault;
+    return fault == TOOL_OK ? check_together(options) : fault;
 }
 
 uint64_t bench_next_size(const bench_options_t *options, uint64_t bytes)

@@ -501,7 +501,7 @@ int tool_tune(int argc, char **argv)
         return TOOL_FAILED;
     }
     tuning_t tuning = {.options = &options, .machine = machine};
-    fault = bench_look("tune", machine) ? tune_settle(&options, machine) : TOOL_FAILED;
+    fault = bench_look("tune", machine) ? tune_complete(&options, machine) : TOOL_FAILED;
     fault = fault == TOOL_OK ? run(&tuning) : fault;
     munmap(machine, sizeof *machine);
     return fault;

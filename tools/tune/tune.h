@@ -90,7 +90,7 @@ typedef struct tune_options {
     const char *json;    /* JSON file; NULL: none. "-", as for csv: stdout; the text then goes to stderr */
     const char *diff[2]; /* two tables; NULL: no comparison */
     const char *plot;    /* a table; NULL: no picture */
-    uint32_t sizes;      /* filled in by tune_settle */
+    uint32_t sizes;      /* filled in by tune_complete */
     uint64_t size[TUNE_MOST_SIZES];
     char line[512]; /* the command line, for the files */
 } tune_options_t;
@@ -103,7 +103,7 @@ extern const char tune_help[];
  * rows of a full run, which sets `declined`. */
 uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX], bool *declined);
 /* Fill in options that depend on the machine. TOOL_OK; TOOL_USAGE or TOOL_FAILED after a message. */
-int tune_settle(tune_options_t *options, const bench_machine_t *machine);
+int tune_complete(tune_options_t *options, const bench_machine_t *machine);
 
 /* ---- One case, measured ----------------------------------------------------------------- */
 

@@ -140,7 +140,7 @@ static bool measure(work_t *work)
     options.types = 1u << bench_type_find("bfloat16");
     options.to_given = true;
     options.to_bytes = UINT64_C(1) << (work->machine.cpu ? 18 : 26); /* the CPU device is slow */
-    if (tune_settle(&options, &work->machine) != TOOL_OK) {
+    if (tune_complete(&options, &work->machine) != TOOL_OK) {
         return false;
     }
     dprintf(work->tell, "shunt run: measuring %u GPUs once, %.0f s at most (--no-tune: not)\n", note->ranks,

@@ -263,7 +263,7 @@ uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collecti
     return type;
 }
 
-int tune_settle(tune_options_t *options, const bench_machine_t *machine)
+int tune_complete(tune_options_t *options, const bench_machine_t *machine)
 {
     if (machine->cpu) {
         if (options->beside || (options->mode_given && !options->eager)) {

@@ -70,7 +70,7 @@ static void told_of_failure(state_t *state, uint32_t peer)
     snprintf(state->why, NET_WAY_TEXT, "RDMA failed at rank %u", peer);
 }
 
-static int settle(state_t *state)
+static int exchange_usable(state_t *state)
 {
     uint32_t own[NET_NETWORK_RANKS], all[NET_NETWORK_RANKS];
     for (uint32_t r = 0; r < NET_NETWORK_RANKS; r++)
@@ -266,7 +266,7 @@ int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *li
     verbs_t *verbs = network->verbs;
     state_t state = {.network = network, .verbs = verbs, .peers = offers, .usable = offers, .limit = limit, .why = why};
     int error = show_cards(&state);
-    error = error ? error : settle(&state);
+    error = error ? error : exchange_usable(&state);
     if (!error)
         try_writes(&state);
     /* A late first write must not arrive in memory that a socket fills. */
@@ -275,7 +275,7 @@ int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *li
             verbs_end(verbs, r);
     }
     if (!error)
-        error = settle(&state);
+        error = exchange_usable(&state);
     for (uint32_t r = 0; r < network->nranks && !error; r++) {
         network->link[r].by_verbs = has(state.usable, r);
         if (!has(state.usable, r)) {
