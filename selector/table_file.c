@@ -370,7 +370,7 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
                 return fault_at(file, name, "a fingerprint of hexadecimal digits", fault);
         }
     }
-    file->at = first.at; /* sel_file_next reads more lines of the head */
+    file->at = first.at; /* sel_file_next reads the head's other lines */
     file->line = first.line;
     return true;
 }

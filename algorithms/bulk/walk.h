@@ -165,7 +165,7 @@ typedef struct bulk_job {
     uint64_t in_step, out_step, base;
     uint32_t full; /* ranks with plan.bytes of data; rank `full` has `rest` bytes, later ranks none */
     uint64_t rest;
-    uint32_t unit;   /* bytes of an outgoing stage, and of a chunk in a sum's stage */
+    uint32_t unit;   /* bytes of an outgoing stage; bulk_add.cu: of each chunk in an incoming one */
     uint32_t pieces; /* outgoing stages of a chunk: one per destination, or one */
     bool keep;       /* this rank's block must be copied to its output */
 

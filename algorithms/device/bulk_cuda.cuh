@@ -161,8 +161,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* loads, changing, releasing: arrivals that end a phase of the second ring's barriers: loads that fill a stage, warps
- * that change or release it. First ring: 1. */
+/* Arrival counts of the second ring's barriers (the first ring's are 1): `loads` that fill a stage, warps `changing`
+ * it, warps `releasing` it. */
 LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)

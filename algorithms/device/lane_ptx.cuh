@@ -29,7 +29,7 @@ LANE_FN void lane_keep_same(uint32_t &x)
     asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
-/* The buffers are constant while the kernel runs, except for this lane's stores. */
+/* A plain load: no other lane changes these bytes while the kernel runs. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;

@@ -54,7 +54,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return (const uint8_t *)c.call.rows + (uint64_t)token * c.call.token_bytes * 2;
     }
 
-    /* Each lane computes its block's scale: the other lanes' loads hit the L1 cache. */
+    /* Lanes with the same `block` all compute its scale: only the first loads miss L1. */
     LANE_FN static row_scale_t scale(const experts_call_t &c, uint32_t token, uint32_t block)
     {
         float most = 1e-4f;

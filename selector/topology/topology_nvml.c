@@ -16,7 +16,7 @@ enum {
     NVML_P2P_NVLINK = 2,
     NVML_P2P_OK = 0,
     NVML_LINK_P2P = 0,
-    NVML_LINK_STATE = 165, /* a field; scope: the link */
+    NVML_LINK_STATE = 165, /* a field's id; its scope: the link */
     NVML_REMOTE_GPU = 0,
     NVML_REMOTE_SWITCH = 2,
     NVML_LINKS = 36 /* of a GPU, at most */

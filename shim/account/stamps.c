@@ -20,7 +20,7 @@ enum {
     DEVICES = 64,
     STAMPS = 65536, /* of a GPU, reused in turn: the trace's thread reads them ten times a second */
     CHUNK_CALLS = 1024,
-    CHUNKS = 64,         /* of captured calls; later calls have no slices */
+    CHUNKS = 64,         /* of captured calls; the trace lacks later ones */
     ANCHOR_NS = 1000000, /* longest wait for an anchor: a stamp timed by the host's clock too */
     ANCHORS = 3          /* anchors in a row; the one with the shortest wait is used */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* real.c - finds the library in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute path:
- * both libraries have the same SONAME, for which the linker returns this one. The answer is final, and nothing is
+/* real.c - finds NVIDIA's libnccl_ep in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute
+ * path: it has this library's SONAME, for which the linker returns this one. The answer is final, and nothing is
  * freed. */
 #define _GNU_SOURCE
 #include "shim/ep/real.h"

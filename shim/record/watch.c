@@ -19,7 +19,7 @@
 #define MS_NS UINT64_C(1000000)
 enum {
     PERIOD_MS = 200,   /* between rounds while calls are made or wait */
-    IDLE_MS = 500,     /* between other rounds: replays make no calls */
+    IDLE_MS = 500,     /* otherwise: replayed kernels run without calls */
     ACTIVE_MS = 2000,  /* for so long after a call PERIOD_MS applies */
     SAMPLE_US = 500,   /* SHUNT_STATS: between samples of kernels' waits */
     STALE_MS = 1500,   /* a wait that no kernel repeated for so long is over */
@@ -212,8 +212,8 @@ static void publish(shim_record_t *record)
         atomic_store(&slot->state, RECORD_ENDED);
 }
 
-/* False if a lower rank with a running watcher waits in the same call, or has reported it: that rank's wait may end
- * before this rank sees its own end. */
+/* False if a lower rank waits in the same call and its watcher runs, or if one has reported the call, even if that
+ * rank's wait has ended. */
 static bool is_reporter(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns)
 {
     for (uint32_t r = 0; r < record->about.rank; r++) {

@@ -240,7 +240,7 @@ static bool take_identities(shim_setup_t *setup)
 static void post_links(shim_setup_t *setup)
 {
     alg_map_t map;
-    setup->reach.link = setup->request.cpu ? SEL_LINK_CPU : SEL_LINK_PCIE; /* until the reach is known */
+    setup->reach.link = setup->request.cpu ? SEL_LINK_CPU : SEL_LINK_PCIE; /* until take_links sets it */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
     if (!alg_map_init(&map, bytes) || !make_plan(setup)) {
         shim_setup_decline(setup, SHIM_WHY(SCRATCH), (unsigned long long)bytes);
@@ -548,7 +548,7 @@ typedef struct state {
     wait_t wait;
     limit_t limit;
     void (*post)(shim_setup_t *); /* on entry */
-    bool (*take)(shim_setup_t *); /* when all ranks have posted; true, or NULL: enter `next` */
+    bool (*take)(shim_setup_t *); /* once all ranks have posted: whether to enter `next`; NULL: yes */
     shim_state_t next;            /* used with FOR_RANKS only */
     const char *failure;          /* what a rank that posts an error could not do; NULL: records have no error */
 } state_t;

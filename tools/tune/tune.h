@@ -98,9 +98,9 @@ typedef struct tune_options {
 /* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
-/* Measure one family by `options`, which are `quick`, into the machine's table, at `path`. Returns the number of
- * measured sizes; 0, after a message, if no table was written: before every collective has its coarse sizes, or over
- * rows of a full run, which sets `declined`. */
+/* Measure one family by the quick `options` into the machine's table; sets `path` to it. Returns the number of measured
+ * sizes. 0, after a message: no table was written, as when coarse sizes are missing. 0 and `declined`: the table has
+ * rows of a full run. */
 uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX], bool *declined);
 /* Fill in options that depend on the machine. TOOL_OK; TOOL_USAGE or TOOL_FAILED after a message. */
 int tune_complete(tune_options_t *options, const bench_machine_t *machine);

@@ -30,7 +30,7 @@ enum {
 
 #define BUILTIN_COLOUR "#dddddd"
 
-/* A line of the picture: kinds of type with the same rows at one place. */
+/* A line of the picture: kinds of type with the same rows (tune_same_place). */
 typedef struct lane {
     const sel_file_row_t *like;
     uint32_t kind; /* one of the lane's kinds */
