@@ -260,18 +260,18 @@ typedef struct alg_call {
     alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: the scalar in device memory, or NULL */
     uint64_t scalar_bits;       /* if scalar_pointer is NULL: the scalar, in the low bytes */
-    /* Up to ALG_MOST_PARTS calls that replace root, buffers and count. They run side by side, with the result of calls
-     * in sequence: other ranks may make them one by one. No part is empty or longer than part_bytes; roots rise. The
-     * list may be freed after the launch. */
+    /* Up to ALG_MOST_PARTS calls, each with its own root, buffers and count. They run side by side as if in sequence:
+     * other ranks may make them one by one. No part is empty or longer than part_bytes; roots rise. The list may be
+     * freed after the launch. */
     uint32_t part_count;
     const alg_part_t *parts;
     /* For ALG_SEND_RECV. Messages progress side by side; those from one rank to another arrive in list order, over all
      * launches. A rank's sends and receives to itself match in number, bytes and order. The launch copies the list. */
     uint32_t message_count;
     const alg_message_t *messages;
-    /* The grid; the CPU device uses `blocks` alone. A collective has its table row's grid, lowered by `shape`; ranks
-     * differ only with `parts` or unaligned_blocks. For messages it is an upper limit. shim_share_grant sets the last
-     * three fields, and may change the grid if any_grid. */
+    /* The grid; the CPU device uses `blocks` alone. A collective has its table row's grid, lowered by `shape`; ranks'
+     * grids differ only with `parts` or unaligned_blocks. For messages it is an upper limit. shim_share_grant sets the
+     * last three fields, and may change the grid if any_grid. */
     uint32_t blocks;
     uint32_t aligned_blocks; /* `blocks` before unaligned_blocks raised it; equal in every capture */
     uint32_t threads;        /* of a block; a multiple of 32 */

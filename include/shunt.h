@@ -85,7 +85,7 @@ typedef struct shunt_communicator {
  * and may start them. */
 int shunt_topology(const char *file, int xml, char *text, size_t capacity);
 /* The class of a communicator over all GPUs of the machine (of this machine: the GPUs that this process may use). With
- * fewer than two GPUs, ranks is 0. Returns 0; -1 for a faulty file, NULL or size 0. */
+ * fewer than two GPUs, ranks is 0. Returns 0; -1 if the file is faulty or `facts` is NULL or its size is 0. */
 int shunt_topology_class(const char *file, shunt_communicator_t *facts);
 
 /* Row `index` of a communicator's decision table for bf16 and a collective ("allreduce", "reducescatter", "reduce",
@@ -97,7 +97,7 @@ int shunt_table_row(const shunt_communicator_t *facts, const char *collective, u
 /* ---- For measurements: used by `shunt tune` ------------------------------------------ */
 
 struct ncclComm; /* ncclComm_t is a pointer to it */
-/* Describe a communicator. 0, or -1 for one that Shunt does not know, NULL or size 0. */
+/* Describe a communicator. 0, or -1 if Shunt does not know it or `facts` is NULL or its size is 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
 
 /* The name of a collective's algorithm `index`, as in SHUNT_ALGO; NULL past the end. A policy has no effect on a

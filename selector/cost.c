@@ -43,7 +43,7 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
         return (link_rate_t){rate, rate};
     if (topology->link == SEL_LINK_MESH)
         return (link_rate_t){part, part};
-    /* NCCL may find a ring that shares fewer links. */
+    /* NCCL's ring may share fewer links than the measured copies did. */
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
@@ -245,11 +245,11 @@ static double nccl_time(const sel_topology_t *topology, alg_collective_t collect
 uint64_t sel_cost_bound(uint32_t index)
 {
     const uint64_t octave = KIB << index / 2;
-    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* bands end at round sizes, as in a table */
+    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* the round size ends a band, as in a table */
 }
 
-/* From 1 MiB on, more blocks are clearly faster; messages need 64 blocks from 128 KiB on, for both directions of a
- * link. */
+/* Most bytes for few blocks. From 1 MiB on, more are clearly faster; messages need 64 from 128 KiB on, for both
+ * directions of a link. */
 uint64_t sel_usual_few(alg_collective_t collective)
 {
     return collective == ALG_SEND_RECV ? 64 * KIB : MIB;

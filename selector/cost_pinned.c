@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost_pinned.c - the predicted time of a collective through pinned memory: its start, its crossings, and a GPU's
- * writes and reads over its PCIe link. Shunt's times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring
- * through shared memory, below its times on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (same files, and
+ * writes and reads over its PCIe link. Shunt's times are fitted to selector/measured/shm-*-2-h200.csv. NCCL's, for
+ * a ring through shared memory, are set below those on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (same files, and
  * selector/measured/shm-nccl-4-h200.csv). If the GPUs also reach each other (memory.c), NCCL takes the better path. */
 #include "selector/cost.h"
 

@@ -22,7 +22,7 @@ uint32_t sel_kind(alg_type_t type);
 enum {
     SEL_POLICY_BYTES = 256,
     SEL_TUNED_ROWS = 96,      /* per number of ranks; more are dropped */
-    SEL_MEASURED_CLASSES = 4, /* per number of ranks; more are measured again */
+    SEL_MEASURED_CLASSES = 4, /* per number of ranks; others may be measured again */
     SEL_MOST_BLOCKS = 1024,
     SEL_MOST_THREADS = 1024, /* limit of the kernels */
     SEL_NCCL = UINT8_MAX     /* instead of an algorithm */
@@ -88,8 +88,8 @@ typedef struct sel_plan {
     uint32_t collectives; /* bit c: has an algorithm */
     uint64_t excluded;    /* bit i: never use alg_registry[i] */
     uint32_t bands;
-    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* ends of the collectives' bands, which follow each other */
-    sel_band_t band[SEL_BANDS];               /* of one collective: ascending, from 0 */
+    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* [c]: end of c's bands in `band`; those of c + 1 follow */
+    sel_band_t band[SEL_BANDS];               /* those of one collective ascend, from 0 bytes */
     uint32_t rules;
     sel_rule_t rule[SEL_RULES];
 } sel_plan_t;
@@ -103,7 +103,7 @@ typedef struct sel_row {
 typedef struct sel_choice {
     const alg_algorithm_t *algorithm; /* NULL: the real NCCL */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* without the algorithm's unaligned_blocks */
+    uint32_t aligned_blocks; /* `blocks` before the algorithm's unaligned_blocks raised it */
     uint32_t threads;
     sel_reason_t reason;
     const char *source; /* static; NULL: no rule was used */

@@ -17,7 +17,7 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST_ROWS = 24,     /* most of a chunk (12 KiB a warp): 1024 channels of two ranks fit staging */
+    STAGED_MOST_ROWS = 24,     /* of a chunk (12 KiB a warp), so 1024 channels of two ranks fit staging */
     STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; longer buffers get larger chunks */
 };
 

@@ -281,8 +281,8 @@ LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
     lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
 }
 
-/* Whether every peer has raised the chunk's flag (CREDIT's first round: ENTRY). A flag of the next call is accepted,
- * too: its writer has ended this call. */
+/* Whether every peer has raised the chunk's flag (ENTRY in CREDIT's first round). A flag of the next call is accepted:
+ * its writer has ended this call. */
 template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
 {
     const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;

@@ -6,7 +6,7 @@
 
 enum { BULK_CPU_DEPTH = 4, BULK_CPU_STAGE = 512, BULK_CPU_STORES = 32 };
 
-enum { BULK_CPU_ROOM = 2 * (BULK_CPU_STAGE + 128) }; /* two BULK_STAGE, for a sum (bulk_add.cu) */
+enum { BULK_CPU_ROOM = 2 * (BULK_CPU_STAGE + 128) }; /* bulk_add.cu's IN_CHUNKS * BULK_STAGE */
 
 typedef struct bulk_stage {
     const uint8_t *from[ALG_MAX_RANKS];

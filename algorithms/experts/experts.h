@@ -36,7 +36,7 @@ enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
     ALG_EXPERTS_STAGED = 4,            /* most rooms for staged calls */
-    ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' copies fit sm_80's 164 KiB */
+    ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' copies fit sm_80's shared memory */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless three rooms need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
     ALG_EXPERTS_THREADS = 512 /* of a GPU's block */

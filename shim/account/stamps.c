@@ -25,8 +25,8 @@ enum {
     ANCHORS = 3          /* anchors in a row; the one with the shortest wait is used */
 };
 
-/* One shared mapping, so a fork leaves it the GPU's pages. It is never unmapped: a device reset would unmap the
- * driver's own memory while the trace's thread reads it. */
+/* A shared mapping: copy-on-write after a fork would replace the GPU's pages. It is never unmapped: a device reset
+ * would unmap the driver's own memory while the trace's thread reads it. */
 typedef struct ring {
     alg_stamps_t anchor;
     alg_stamp_t anchor_stamp;

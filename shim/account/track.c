@@ -46,7 +46,7 @@ typedef struct track {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static laps_t g_running[DEVICES], g_ended; /* under the lock, like the next three */
 static shim_lap_t *g_free[DEVICES];        /* unused laps by device */
-static uint64_t g_life[DEVICES];           /* the device's, in which g_running's and g_free's events were made */
+static uint64_t g_life[DEVICES];           /* device's life in which g_running's and g_free's events were made */
 static uint32_t g_laps;
 static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
 /* Used only by the thread that collects. */

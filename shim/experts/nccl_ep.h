@@ -308,7 +308,7 @@ ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t *tensor);
 /* Collective. */
 ncclResult_t ncclEpCreateGroup(ncclEpGroup_t *group, ncclComm_t comm, const ncclEpGroupConfig_t *config);
 ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t group);
-/* Bytes of device memory that a handle's caller may bring. */
+/* Least bytes of ncclEpInitHandle's `memory`. */
 ncclResult_t ncclEpHandleMemSize(ncclEpGroup_t group, ncclEpLayout_t layout, const ncclEpHandleConfig_t *config,
                                  size_t *bytes, int top_k);
 /* May be collective. memory: [bytes] of ncclUint8. */

@@ -91,7 +91,7 @@ static bool is_rooted(uint32_t collective)
     return collective < ALG_COLLECTIVE_COUNT && alg_collective_rooted((alg_collective_t)collective);
 }
 
-/* Forwarded calls may lie between a list's calls. A list's rooted calls, of rising roots, share an epoch. */
+/* Skips forwarded calls, which may lie between a list's calls. A list's rooted calls share an epoch. */
 record_waiting_t record_waiting_of(const record_slot_t *slot, uint64_t id, uint64_t epoch)
 {
     record_waiting_t waiting = {
@@ -221,9 +221,8 @@ static bool is_over(const record_slot_t *slot, const record_waiting_t *waiting)
     return waiting->sign.kind == RECORD_COLLECTIVE && !waiting->staged && load(&slot->ended) >= waiting->last;
 }
 
-/* Whether another rank's wait `other` is over, although its watcher has not noticed: a kernel lies between `other` and
- * this rank's wait. This rank has ended that kernel, so the other rank has begun it. Count 0: this rank's kernel is
- * unknown. */
+/* Whether another rank's wait `other` is over, although its watcher has not noticed: between it and this rank's wait
+ * lies a kernel that this rank has ended, so the other rank has begun it. Count 0: this rank's kernel is unknown. */
 static bool is_past(const record_waiting_t *waiting, const record_waiting_t *other)
 {
     return waiting->sign.count != 0 && waiting->sign.kind != RECORD_MESSAGE && other->sign.kind != RECORD_MESSAGE &&

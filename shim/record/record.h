@@ -65,7 +65,7 @@ void shim_record_ended(shim_record_t *record, uint64_t id);
 
 /* True if ranks made different calls and SHUNT_MISMATCH_ERROR is set: the communicator must fail. */
 bool shim_record_mismatched(const shim_record_t *record);
-/* The watcher calls `fail`, without a lock, when a communicator must newly fail. */
+/* The watcher calls `fail`, without a lock, when one more communicator must fail. */
 void shim_record_on_mismatch(void (*fail)(void));
 
 /* For SHUNT_STATS: a line per communicator and rank for which this process waited (1 ms or more), the longest first. */

@@ -132,8 +132,8 @@ void shim_setup_adopt(shim_setup_t *setup);
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
 /* Join this node's ranks under `key`. The caller has set comm->rank and nranks. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
-/* CPU mode: the child's ranks have met, so the parent's count stays. The reference also stays until the set-up ends:
- * the parent's address is its handle, which must not be reused. */
+/* CPU mode: the child's ranks have met, so the parent's count of children stays. The reference stays until the set-up
+ * ends: the parent's address is its handle, which must not be reused. */
 void shim_setup_keep_count(shim_setup_t *setup);
 void shim_setup_post_color(shim_setup_t *setup);
 /* Compute the new ranks from all colours, and join those of this colour. False: this rank has no colour, or

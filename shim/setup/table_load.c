@@ -27,7 +27,7 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a lock, since load() logs, and the log needs a lock */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* not a net_lock_t: load() logs, which takes one; they never nest */
 static _Thread_local uint64_t asked;            /* the machine whose table load() reads */
 static char *text;                              /* NULL: no table */
 static size_t text_bytes;

@@ -329,7 +329,7 @@ bool bench_meet_ranks(bench_rank_t *rank, int listener);
 bool bench_meet_first(bench_rank_t *rank, int connection);
 /* Wait for all ranks and exchange the shared data. Ends the process if a rank is gone. */
 void bench_launch_barrier(bench_rank_t *rank);
-/* Rank 0 publishes the completed part of the running case. Bytes 0: the case is the same. */
+/* Rank 0 publishes the completed part of the running case. Bytes: the case's size; 0: as before. */
 void bench_tell_part(bench_rank_t *rank, uint64_t bytes, uint32_t done, uint32_t all);
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
 /* Set a case's buffers and sides. */

@@ -273,7 +273,7 @@ static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t wh
     return done;
 }
 
-/* Only the root of a reduce or gather may change its output: elsewhere in place it is the input. */
+/* Only a reduce's or gather's root may change its output. Not checked in place, where it overlaps the input. */
 static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
     const size_t bytes = one->type->bytes;

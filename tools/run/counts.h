@@ -13,7 +13,7 @@
 
 #include "tools/run/waits.h"
 
-/* The sum of all processes' rows with the same texts. */
+/* A row: the sum of all processes' rows that have these texts. */
 typedef struct tool_count {
     char collective[16], class_name[32], types[8], size[16], algorithm[24], how[12], outcome[80];
     uint64_t calls, bytes;

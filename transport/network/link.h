@@ -28,7 +28,7 @@ typedef struct link {
     /* Written by the thread that holds the turn to read: */
     put_head_t head;
     size_t got;
-    atomic_bool ended; /* the reader has seen the end; the other thread closes the connection */
+    atomic_bool ended; /* the reader has seen the connection's end; the thread that writes closes it */
 } link_t;
 
 struct net_network {
