@@ -139,7 +139,7 @@ uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
 /* Bytes of alg_team_t.own with ALG_MEMORY_PINNED: control page, rings' counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
-/* The same for ALG_MEMORY_PINNED. Uses at most ALG_SHM_MOST_BYTES: pinned memory is scarce. */
+/* alg_map_init for ALG_MEMORY_PINNED. Uses at most ALG_SHM_MOST_BYTES: pinned memory is scarce. */
 bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
 /* Words that kernels and host share; on CUDA in pinned, mapped memory. */

@@ -80,7 +80,7 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: frees what was released and not pooled, except what a living peer has mapped. Waits for every kernel of the
  * devices, so none may wait forever. */
 void alg_scratch_reap(void);
-/* Memories that wait for alg_scratch_reap (relays', too), without those that it kept for peers. */
+/* Number of memories that wait for alg_scratch_reap (relays' too), except those kept for peers. */
 uint32_t alg_scratch_retired(void);
 /* Releases idle scratches, unless reserved. */
 void alg_scratch_pool_trim(void);

@@ -82,7 +82,7 @@ static int cuda_priority(int ordinal)
     return highest;
 }
 
-/* Copies from the host set the memory: copy engines make them, beside any kernels. A memset may be a kernel, which
+/* Copies from the host fill the memory: copy engines run them, beside any kernels. A memset may be a kernel, which
  * cannot start on a full GPU (docs/lab/proofs.md; test: transport.arming). */
 enum { FILL_BYTES = 512 << 10, FILL_ALIGNMENT = 4096 };
 static struct {

@@ -5,7 +5,7 @@
  *   role            waits for              work                                           tells (walk.h)
  *   lister          KEPT ANNOUNCED stage   fetches the next chunk's number                TAKEN ENTRY LISTED
  *   loader          LISTED stage           input -> stage of `out`
- *   shifter         stage                  if buffers are not whole (plain.h)
+ *   shifter         stage                  shifts, if buffers are not whole (plain.h)
  *   credit watcher  CREDIT ENTRY           polls all peers                                CREDITED
  *   sender          stage CREDITED         stage -> slots at peers (own block -> output)  SENT
  *   herald          SENT                   fences, which takes microseconds               DATA ANNOUNCED

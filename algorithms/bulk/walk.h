@@ -137,7 +137,7 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether entries are free for chunk n, or for the BULK_TURNS ends. Herald and keeper read an entry last. */
+    /* Whether entries are free for chunk n, or BULK_TURNS ends (BULK_NONE). Herald and keeper read an entry last. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);

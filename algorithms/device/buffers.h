@@ -31,7 +31,7 @@ LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
 }
 
-/* The aligned words around a vector are all in the buffer if a word follows the vector. */
+/* The aligned words around a vector end inside the buffer if a word follows the vector. */
 enum { BUFFER_WORD = 4 };
 
 /* Loads the aligned words around the vector, up to 3 bytes before the buffer, and ignores the bytes beside it: in

@@ -269,7 +269,7 @@ LANE_FN double op_mirror(double a, uint32_t sign)
     return a;
 }
 
-/* Makes every NaN all ones but the sign, the only NaN of a GPU's fp32 arithmetic and conversions to shorter types. */
+/* Turns every NaN into all ones but the sign: a GPU's fp32 arithmetic and narrowing conversions give no other NaN. */
 LANE_FN double op_one_nan(double a)
 {
     const uint64_t nan = UINT64_MAX >> 1;

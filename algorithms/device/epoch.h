@@ -44,7 +44,7 @@ LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
 
 /* Each lane calls it once, when the block no longer needs the number. A block adds its share after all its lanes have
  * read the number. All shares add up to a unit, so the number advances with the last one: no lane of this call reads
- * the next number, and no block waits for another. Shares are even, so bit 0 stays. */
+ * the next number, and no block waits for another. Shares are even, so bit 0 (ALG_EPOCH_STOPPED) stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();

@@ -19,7 +19,7 @@ static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
 
-/* More rows only lengthen both ends of the pipeline. */
+/* More rows only lengthen the pipeline's fill and drain. */
 static const uint32_t LANE_ROWS = 4;
 
 typedef struct lane {

@@ -202,7 +202,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* Re-arms data of the slots in `wanted`; taking it has re-armed escape words. Last: no rank waits for it. */
+    /* Re-arms data of slots in `wanted`; `take` has re-armed their escape words. Called last: no rank waits for it. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

@@ -12,7 +12,7 @@
 #include "algorithms/experts/routes.h"
 #include "algorithms/experts/start.h"
 
-/* A summand: row `row` of this rank or, if ROUTE_NONE, what `rank` puts into `slot`. */
+/* A summand: this rank's row `row` or, if that is ROUTE_NONE, what `rank` puts into `slot`. */
 typedef struct term {
     int32_t row;
     uint32_t slot, rank;
@@ -82,7 +82,7 @@ template <int TYPE> struct experts_combine {
         return (const uint8_t *)c.call.rows + ((uint64_t)(uint32_t)term.row * c.token_vectors + v) * VEC;
     }
 
-    /* Past the last term: the batch's first, so every load is valid. */
+    /* Past the end, returns the batch's first term: every load is valid. */
     LANE_FN static const term_t &term_of(const terms_t &t, uint32_t first, uint32_t b)
     {
         return t.term[first + b < t.count ? first + b : first];
@@ -156,7 +156,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* Sends what belongs to the peers' tokens; staged: also to this rank's. */
+    /* Sends rows or sums of the peers' tokens; staged: also of this rank's. */
     LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const experts_call_t &c, const room_t &room,
                              uint8_t *shared, const uint32_t (&tokens)[ALG_MAX_RANKS])
     {

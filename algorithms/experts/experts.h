@@ -36,7 +36,7 @@ enum {
     ALG_EXPERTS_MOST = 65534, /* choices travel as 16 bits */
     ALG_EXPERTS_TOP_K = 32,
     ALG_EXPERTS_STAGED = 4,            /* most rooms for staged calls */
-    ALG_EXPERTS_CHOICES = 38 << 10,    /* of all ranks; two blocks' copies fit sm_80's shared memory */
+    ALG_EXPERTS_CHOICES = 38 << 10,    /* most of all ranks together; two blocks' copies fit sm_80's shared memory */
     ALG_EXPERTS_MOST_BYTES = 64 << 20, /* of a group, unless three rooms need more */
     ALG_EXPERTS_BLOCK_ELEMENTS = 128,
     ALG_EXPERTS_THREADS = 512 /* of a GPU's block */
@@ -101,8 +101,7 @@ typedef struct alg_experts_call {
 /* Blocks of a call, at most `most`; 0: no limit. CPU device: any number. */
 uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most);
 /* As in alg_algorithm_t, with the team of the group's scratch; preload fails if the device has too little shared
- * memory. SEND waits only for peers that still receive the room's last call and, for sums, for weights in their
- * SENDs. */
+ * memory. SEND waits only until peers have received the room's previous call and, for sums, sent their weights. */
 int alg_experts_launch_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call,
                             void *stream);
 int alg_experts_launch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call);

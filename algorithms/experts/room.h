@@ -92,7 +92,7 @@ typedef struct experts_call {
     uint32_t token_vectors;
 } experts_call_t;
 
-/* Sums cross where they take fewer slots, unless the shape wants the order of choices. */
+/* Sums cross where they take fewer slots than rows, unless `exact` demands rows. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const room_map_t *map,
                                          const alg_experts_call_t *call)
 {

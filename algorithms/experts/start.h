@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(ALG_EXPERTS_THREADS, 2)
     K::run(lane_here(), team, call, lane_shared());
 }
 
-/* Also allows the kernel all shared memory. Returns a cudaError_t; cudaErrorInvalidValue: the call needs more. */
+/* Loads a kernel and allows it all shared memory. Returns a cudaError_t; cudaErrorInvalidValue: the call needs more. */
 template <class K> static int experts_preload(const experts_call_t &call)
 {
     int device, most = 0;

@@ -19,7 +19,7 @@ struct warp_rows {
     uint64_t step;  /* bytes between rows */
     uint32_t whole; /* rows of whole vectors */
     uint32_t all;
-    uint32_t width; /* distance of the warp's rows, and of its channels */
+    uint32_t width; /* between the warp's row numbers, and channel numbers */
 };
 
 /* The number of rows first, first + width, ... below `rows`. */

@@ -15,7 +15,7 @@ enum { PAIRS_CPU_ITEMS = 64 };
 typedef struct progress {
     uint64_t count; /* rows sent or received */
     uint32_t row;   /* the message's next row for this channel; channels take its rows in turn */
-    uint32_t ahead; /* sender: rows of `count` beyond the credit last read */
+    uint32_t ahead; /* sender: rows sent beyond the credit last read */
     uint16_t message;
     uint8_t arriving; /* receiver: the last poll found a row */
     uint8_t done;
