@@ -23,7 +23,7 @@ typedef struct shim_track_call {
     uint64_t bytes;
 } shim_track_call_t;
 
-/* Any GPU has stamps. */
+/* Whether any GPU has stamps. */
 extern atomic_bool shim_stamps_made;
 
 /* A captured launch under way: its GPU's stamps (NULL: none) and the call's number (0: no room). */

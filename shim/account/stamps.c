@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "algorithms/stamp.h"
 #include "transport/transport.h"
@@ -66,13 +65,6 @@ static bool succeeded(cudaError_t error)
     if (error != cudaSuccess)
         (void)cudaGetLastError();
     return error == cudaSuccess;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
 /* Call with the device current. NULL: no memory. */
@@ -192,12 +184,12 @@ static bool anchor(gpu_t *gpu, uint64_t *wait_ns, int64_t *offset_ns)
     const alg_stamp_t *stamp = &gpu->host->anchor_stamp;
     if (gpu->anchors > 0 && load(&stamp->mark) != alg_stamp_mark(gpu->anchors - 1, 0))
         return false; /* the last stamp has yet to come */
-    const uint64_t before_ns = now_ns(), mark = alg_stamp_mark(gpu->anchors, 0);
+    const uint64_t before_ns = net_now_ns(), mark = alg_stamp_mark(gpu->anchors, 0);
     if (!succeeded((cudaError_t)alg_stamp_launch(&gpu->device->anchor, 1, 0, gpu->stream)))
         return false;
     gpu->anchors++;
     do
-        *wait_ns = now_ns() - before_ns;
+        *wait_ns = net_now_ns() - before_ns;
     while (load(&stamp->mark) != mark && *wait_ns < ANCHOR_NS);
     if (load(&stamp->mark) != mark)
         return false;

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "transport/transport.h"
 
@@ -200,14 +199,6 @@ void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *str
     shim_stamps_end(&timed.stamped, stream);
 }
 
-/* The trace's clock. */
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 static bool has_anchor(int device, uint64_t life)
 {
     int least = 0, greatest = 0;
@@ -230,14 +221,14 @@ static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
         return false;
-    const uint64_t before_ns = now_ns();
+    const uint64_t before_ns = net_now_ns();
     if (net_event_record(g_anchor[device].event, g_anchor[device].stream) != 0)
         return false;
     cudaError_t passed;
     uint64_t ns;
     do {
         passed = cudaEventQuery(g_anchor[device].event);
-        ns = now_ns() - before_ns;
+        ns = net_now_ns() - before_ns;
     } while (passed == cudaErrorNotReady && ns < ANCHOR_NS);
     *at_ns = before_ns + ns / 2;
     return succeeded(passed) && ns < ANCHOR_NS;

@@ -154,6 +154,20 @@ static ncclResult_t call_configured(int collective, ncclComm_t comm, const argum
     }
 }
 
+/* Launch number `collective`, the last one, is a call with `plain`'s arguments, these buffers and ncclMax. */
+static void assert_last_launch(int collective, const void *input, const void *output)
+{
+    const alg_call_t *launched = &fake.launched[collective];
+    assert_int_equal(fake.launches, collective + 1);
+    assert_int_equal(launched->collective, collective);
+    assert_int_equal(launched->root, alg_collective_rooted(collective) ? 1 : 0);
+    assert_ptr_equal(launched->input, input);
+    assert_ptr_equal(launched->output, output);
+    assert_int_equal(launched->count, SMALL);
+    assert_int_equal(launched->type, ALG_FLOAT32);
+    assert_int_equal(launched->op, alg_collective_reduces(collective) ? ALG_MAX : ALG_SUM);
+}
+
 /* Each collective with a configuration: taken with its arguments if that requests nothing, else NCCL's own. */
 static void each_collective_has_a_configured_form(void **state)
 {
@@ -168,14 +182,7 @@ static void each_collective_has_a_configured_form(void **state)
         a.recv = &out;
         a.op = ncclMax;
         assert_int_equal(call_configured(c, comm->handle, &a, c % 2 ? NULL : &unset_config), ncclSuccess);
-        const alg_call_t *launched = &fake.launched[c];
-        assert_int_equal(fake.launches, c + 1);
-        assert_int_equal(launched->collective, c);
-        assert_int_equal(launched->root, alg_collective_rooted(c) ? 1 : 0);
-        assert_ptr_equal(launched->input, &in);
-        assert_ptr_equal(launched->output, &out);
-        assert_int_equal(launched->count, SMALL);
-        assert_int_equal(launched->op, alg_collective_reduces(c) ? ALG_MAX : ALG_SUM);
+        assert_last_launch(c, &in, &out);
         assert_int_equal(call_configured(c, comm->handle, &a, &requests), ncclSuccess);
         snprintf(name, sizeof name, "%sConfig", functions[c]);
         assert_int_equal(fake.real_calls, c + 1);
@@ -197,15 +204,7 @@ static void each_collective_is_taken(void **state)
         a.op = ncclMax;
         shunt_decision_t decision = {.size = sizeof(decision)};
         assert_int_equal(call(c, comm->handle, &a), ncclSuccess);
-        const alg_call_t *launched = &fake.launched[c];
-        assert_int_equal(fake.launches, c + 1);
-        assert_int_equal(launched->collective, c);
-        assert_int_equal(launched->root, alg_collective_rooted(c) ? 1 : 0);
-        assert_ptr_equal(launched->input, &in);
-        assert_ptr_equal(launched->output, &out);
-        assert_int_equal(launched->count, SMALL);
-        assert_int_equal(launched->type, ALG_FLOAT32);
-        assert_int_equal(launched->op, alg_collective_reduces(c) ? ALG_MAX : ALG_SUM);
+        assert_last_launch(c, &in, &out);
         assert_int_equal(shunt_last_decision(&decision), 0);
         assert_string_equal(decision.collective, alg_collective_name(c));
         assert_int_equal(decision.bytes, 4 * SMALL * alg_collective_blocks(c, comm->nranks));

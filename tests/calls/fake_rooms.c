@@ -111,14 +111,6 @@ static ncclResult_t real_ncclBcast(void *buffer, size_t count, ncclDataType_t ty
     return real_call("ncclBcast", comm, stream);
 }
 
-static ncclResult_t real_ncclAllReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                             ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
-                                             const ncclCollConfig_t *config)
-{
-    (void)send, (void)recv, (void)count, (void)type, (void)op, (void)config;
-    return real_call("ncclAllReduceConfig", comm, stream);
-}
-
 static ncclResult_t real_ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                                   cudaStream_t stream)
 {
@@ -176,6 +168,7 @@ static ncclResult_t real_wait_signal(int count, ncclWaitSignalDesc_t *signals, n
         (void)send, (void)recv, (void)count, (void)type, (void)root, (void)config;                             \
         return real_call(#name, comm, stream);                                                                 \
     }
+REAL_REDUCING(ncclAllReduceConfig)
 REAL_REDUCING(ncclReduceScatterConfig)
 REAL_MOVING(ncclAllGatherConfig)
 REAL_MOVING(ncclAlltoAllConfig)
