@@ -53,8 +53,8 @@ static void its_stream_may_be_gone(void **state)
     (void)state;
     shim_comm_t *comm = with_late_work(0);
     const uint32_t sets = fake.devices_set;
-    shim_order_record_pending(
-        comm, shim_order_pending(comm)); /* ncclCommGetAsyncError, in a thread that may have no context */
+    /* ncclCommGetAsyncError, in a thread that may have no context. */
+    shim_order_record_pending(comm, shim_order_pending(comm));
     assert_int_equal(fake.devices_set, sets);
     fake_stream_destroy(fake_stream(1));
     assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
