@@ -13,6 +13,10 @@ const char *shim_nccl_env(const char *name);
  * "none". */
 bool shim_nccl_env_is(const char *name, const char *value);
 bool shim_nccl_env_names_something(const char *name);
+/* Whether it is a number other than 0. */
+bool shim_nccl_env_is_on(const char *name);
+/* Whether the process has this library, such as a plugin that NCCL opens by default. */
+bool shim_nccl_plugin_loaded(const char *library);
 /* If there is a value, *origin is "environment" or the file's path. */
 const char *shim_nccl_env_from(const char *name, const char **origin);
 
