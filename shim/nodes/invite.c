@@ -85,7 +85,7 @@ void shim_nodes_invite(ncclUniqueId *id)
     net_invitation_t invitation;
     const net_interfaces_t wanted = shim_invite_interfaces();
     if (!shim_settings()->listen || atomic_load(&g_encrypted) || (!shim_cpu_mode() && !takes_nodes()))
-        return; /* the ranks would not use an invitation (begin.c) */
+        return;
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);

@@ -6,10 +6,8 @@
 #include "shim/nodes/nodes.h"
 #include "transport/network/network.h"
 
-/* From NCCL's variables. */
 net_interfaces_t shim_invite_interfaces(void);
 net_invitation_t shim_invite_open(const shim_invitation_t *invitation);
-/* A meeting ended with this error, or 0. */
 void shim_invite_note(int error);
 
 #endif

@@ -26,8 +26,8 @@ enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 /* A rank's first record, without padding. */
 typedef struct record {
     uint32_t version, layout;
-    net_key_t node, nccl_node;  /* the node as Shunt and as NCCL identify it */
-    net_address_t relay, every; /* where peers connect (sockets_t) */
+    net_key_t node, nccl_node;
+    net_address_t relay, every;
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
@@ -37,18 +37,19 @@ _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a 
 
 struct shim_meeting {
     shim_nodes_request_t request;
-    net_invitation_t invitation; /* the request's */
-    uint32_t stop;               /* atomic; not 0: the thread ends */
+    net_invitation_t invitation;
+    uint32_t stop; /* atomic */
     atomic_bool met, agreed;
     pthread_t thread;
     bool joined;
     shim_why_t *failed; /* where a failure is written: &outcome.failure, once `met` &refusal */
     shim_why_t refusal;
     shim_nodes_outcome_t outcome;
-    alg_relay_t *relay;  /* owned; NULL: one node, or not connected */
-    alg_nodes_t *every;  /* owned; CPU device */
-    net_meeting_t *last; /* the second meeting, if any */
-    net_key_t plan;      /* this rank's report, valid if is_ready */
+    net_network_t *relay_sockets, *every_sockets; /* listen until the other ranks are connected */
+    alg_relay_t *relay;                           /* owned; NULL: not connected */
+    alg_nodes_t *every;                           /* owned; CPU device */
+    net_meeting_t *last;                          /* the second meeting, if any */
+    net_key_t plan;
     pthread_mutex_t lock;
     pthread_cond_t told;
     bool is_ready;
@@ -93,101 +94,89 @@ static void meeting_failed(shim_meeting_t *meeting, int error)
     }
 }
 
-/* Sockets that listen until the other ranks are connected. */
-typedef struct sockets {
-    net_network_t *relay, *every; /* every: CPU device only; else NULL */
-} sockets_t;
-
-static void close_sockets(sockets_t *sockets)
+static int open_sockets(shim_meeting_t *meeting, record_t *record)
 {
-    net_network_close(sockets->relay);
-    net_network_close(sockets->every);
-    *sockets = (sockets_t){NULL, NULL};
-}
-
-static int open_sockets(const shim_nodes_request_t *request, sockets_t *sockets, record_t *record)
-{
+    const shim_nodes_request_t *request = &meeting->request;
     const net_interfaces_t wanted = shim_invite_interfaces();
     shim_rdma_t rdma;
     shim_rdma_read(request->cpu ? -1 : request->device, &rdma);
-    *sockets = (sockets_t){NULL, NULL};
-    memset(record, 0, sizeof(*record));
-    record->version = SHUNT_VERSION_CODE;
-    record->layout = RECORD_LAYOUT;
-    record->node = request->place;
-    record->nccl_node = request->nccl_node;
-    record->color = request->color;
-    record->order = request->order;
-    record->blocking = request->blocking;
-    int error = net_network_open(&wanted, &rdma.wish, &sockets->relay, &record->relay);
+    *record = (record_t){.version = SHUNT_VERSION_CODE,
+                         .layout = RECORD_LAYOUT,
+                         .node = request->place,
+                         .nccl_node = request->nccl_node,
+                         .color = request->color,
+                         .order = request->order,
+                         .blocking = request->blocking};
+    int error = net_network_open(&wanted, &rdma.wish, &meeting->relay_sockets, &record->relay);
     if (!error && request->cpu)
-        error = net_network_open(&wanted, &rdma.wish, &sockets->every, &record->every);
-    if (error)
-        close_sockets(sockets);
+        error = net_network_open(&wanted, &rdma.wish, &meeting->every_sockets, &record->every);
     return error;
 }
 
 /* The ranks of one colour, in the split's order. */
 typedef struct members {
-    uint32_t count, own;
+    uint32_t count;
     uint32_t rank[NET_NETWORK_RANKS]; /* the members' numbers in the meeting */
-    bool one_node, blocking;
     uint32_t node[NET_NETWORK_RANKS], node_rank[NET_NETWORK_RANKS];
-    uint32_t nodes, node_ranks;
 } members_t;
 
 /* Numbers the nodes in the order of their first ranks. False: the nodes have unequal numbers of ranks, or too many. */
-static bool number_nodes(members_t *members, const record_t *records)
+static bool number_nodes(members_t *members, const record_t *records, shim_nodes_outcome_t *outcome)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
-    members->nodes = 0;
+    outcome->nodes = 0;
     for (uint32_t m = 0; m < members->count; m++) {
         uint32_t first = 0;
         while (memcmp(&records[members->rank[first]].node, &records[members->rank[m]].node, sizeof(net_key_t)))
             first++;
-        members->node[m] = first == m ? members->nodes++ : members->node[first];
+        members->node[m] = first == m ? outcome->nodes++ : members->node[first];
         members->node_rank[m] = ranks_of[members->node[m]]++;
     }
-    members->node_ranks = ranks_of[0];
-    for (uint32_t h = 1; h < members->nodes; h++) {
-        if (ranks_of[h] != members->node_ranks)
+    outcome->node_ranks = ranks_of[0];
+    for (uint32_t h = 1; h < outcome->nodes; h++) {
+        if (ranks_of[h] != outcome->node_ranks)
             return false;
     }
-    return members->nodes <= ALG_MAX_RANKS && members->node_ranks <= ALG_MAX_RANKS;
+    return outcome->nodes <= ALG_MAX_RANKS && outcome->node_ranks <= ALG_MAX_RANKS;
 }
 
-static members_t find_members(const shim_nodes_request_t *request, const record_t *records)
+static void find_members(const shim_nodes_request_t *request, const record_t *records, members_t *members,
+                         shim_nodes_outcome_t *outcome)
 {
-    /* An init comes here if its ranks have not met in shared memory, so they are not on one node. */
-    members_t members = {.one_node = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
+    /* An init comes here if its ranks have not met in shared memory, so they are not on one node. */
+    outcome->one_node = request->regroup;
+    outcome->blocking = true;
+    members->count = 0;
     for (uint32_t r = 0; r < request->nranks; r++) {
         if (request->regroup && records[r].color != own->color)
             continue;
-        uint32_t at = members.count++;
-        while (request->regroup && at > 0 && records[members.rank[at - 1]].order > records[r].order) {
-            members.rank[at] = members.rank[at - 1];
+        uint32_t at = members->count++;
+        while (request->regroup && at > 0 && records[members->rank[at - 1]].order > records[r].order) {
+            members->rank[at] = members->rank[at - 1];
             at--;
         }
-        members.rank[at] = r;
-        members.one_node = members.one_node && !memcmp(&records[r].node, &own->node, sizeof(own->node));
-        members.blocking = members.blocking && records[r].blocking;
+        members->rank[at] = r;
+        outcome->one_node = outcome->one_node && !memcmp(&records[r].node, &own->node, sizeof(own->node));
+        outcome->blocking = outcome->blocking && records[r].blocking;
     }
-    while (members.rank[members.own] != request->rank)
-        members.own++;
-    if (!number_nodes(&members, records)) { /* if not, treat each rank as a node */
-        members.nodes = members.count;
-        members.node_ranks = 1;
-        for (uint32_t m = 0; m < members.count; m++) {
-            members.node[m] = m;
-            members.node_rank[m] = 0;
+    if (!number_nodes(members, records, outcome)) { /* if not, treat each rank as a node */
+        outcome->nodes = members->count;
+        outcome->node_ranks = 1;
+        for (uint32_t m = 0; m < members->count; m++) {
+            members->node[m] = m;
+            members->node_rank[m] = 0;
         }
     }
-    return members;
+    while (members->rank[outcome->rank] != request->rank)
+        outcome->rank++;
+    outcome->node = members->node[outcome->rank];
+    outcome->node_rank = members->node_rank[outcome->rank];
+    outcome->team = outcome->one_node ? request->child : team_key(&request->child, outcome->node);
 }
 
 /* Connects this rank with ranks of the same number on the other nodes. */
-static int connect_relay(shim_meeting_t *meeting, const members_t *members, const record_t *records, sockets_t *sockets,
+static int connect_relay(shim_meeting_t *meeting, const members_t *members, const record_t *records,
                          const net_limit_t *limit)
 {
     const shim_nodes_outcome_t *outcome = &meeting->outcome;
@@ -202,37 +191,37 @@ static int connect_relay(shim_meeting_t *meeting, const members_t *members, cons
     }
     const net_landing_t landing = alg_relay_landing(meeting->relay);
     const net_key_t group = team_key(&meeting->request.child, outcome->node_rank);
-    error = net_network_connect(sockets->relay, &meeting->invitation, &group, outcome->node, outcome->nodes, address,
-                                &landing, limit);
+    error = net_network_connect(meeting->relay_sockets, &meeting->invitation, &group, outcome->node, outcome->nodes,
+                                address, &landing, limit);
     if (error)
         return error;
     char way[NET_WAY_TEXT];
-    net_network_way(sockets->relay, way);
+    net_network_way(meeting->relay_sockets, way);
     shim_info("ranks of other nodes are reached by %s", way);
-    error = alg_relay_connected(meeting->relay, sockets->relay);
+    error = alg_relay_connected(meeting->relay, meeting->relay_sockets);
     if (!error)
-        sockets->relay = NULL;
+        meeting->relay_sockets = NULL;
     return error;
 }
 
-static int connect_every(shim_meeting_t *meeting, const members_t *members, const record_t *records, sockets_t *sockets,
+static int connect_every(shim_meeting_t *meeting, const members_t *members, const record_t *records,
                          const net_limit_t *limit)
 {
     net_address_t address[NET_NETWORK_RANKS];
-    if (!sockets->every)
+    if (!meeting->every_sockets)
         return 0;
-    int error = alg_nodes_create(members->own, members->count, &meeting->every);
+    int error = alg_nodes_create(meeting->outcome.rank, members->count, &meeting->every);
     if (error)
         return error;
     for (uint32_t m = 0; m < members->count; m++)
         address[m] = records[members->rank[m]].every;
     const net_landing_t landing = alg_nodes_landing(meeting->every);
-    error = net_network_connect(sockets->every, &meeting->invitation, &meeting->request.child, members->own,
-                                members->count, address, &landing, limit);
+    error = net_network_connect(meeting->every_sockets, &meeting->invitation, &meeting->request.child,
+                                meeting->outcome.rank, members->count, address, &landing, limit);
     if (error)
         return error;
-    alg_nodes_connected(meeting->every, sockets->every);
-    sockets->every = NULL;
+    alg_nodes_connected(meeting->every, meeting->every_sockets);
+    meeting->every_sockets = NULL;
     return 0;
 }
 
@@ -261,8 +250,8 @@ static int join_last(shim_meeting_t *meeting, const members_t *members, const ne
     } whole = {meeting->request.child, LAST_TAG};
     const net_key_t key = net_key_hash(&whole, sizeof(whole));
     uint32_t here = 0, all[NET_NETWORK_RANKS];
-    int error =
-        net_meeting_join(&meeting->invitation, &key, members->own, members->count, AGREE_ROUNDS, limit, &meeting->last);
+    int error = net_meeting_join(&meeting->invitation, &key, meeting->outcome.rank, members->count, AGREE_ROUNDS, limit,
+                                 &meeting->last);
     return error ? error : net_meeting_exchange(meeting->last, &here, sizeof(here), all, limit);
 }
 
@@ -287,8 +276,7 @@ static net_limit_t limit_of_connecting(const net_limit_t *limit)
     return (net_limit_t){now + left / 4 * 3 + 1, limit->stop};
 }
 
-static void met(shim_meeting_t *meeting, net_meeting_t *first, const record_t *records, sockets_t *sockets,
-                const net_limit_t *limit)
+static void met(shim_meeting_t *meeting, net_meeting_t *first, const record_t *records, const net_limit_t *limit)
 {
     const shim_nodes_request_t *request = &meeting->request;
     shim_nodes_outcome_t *outcome = &meeting->outcome;
@@ -302,22 +290,15 @@ static void met(shim_meeting_t *meeting, net_meeting_t *first, const record_t *r
         shim_why_write(meeting->failed, SHIM_WHY(ONE_NODE));
         return;
     }
-    const members_t members = find_members(request, records);
+    members_t members;
+    find_members(request, records, &members, outcome);
     const bool stays = !request->regroup || request->color != NCCL_SPLIT_NOCOLOR;
-    outcome->rank = members.own;
     outcome->nranks = stays ? members.count : 0;
-    outcome->blocking = members.blocking;
-    outcome->one_node = members.one_node;
-    outcome->node = members.node[members.own];
-    outcome->nodes = members.nodes;
-    outcome->node_rank = members.node_rank[members.own];
-    outcome->node_ranks = members.node_ranks;
-    outcome->team = members.one_node ? request->child : team_key(&request->child, outcome->node);
-    const bool across = stays && !members.one_node;
+    const bool across = stays && !outcome->one_node;
     const net_limit_t soon = limit_of_connecting(limit);
-    int error = across ? connect_relay(meeting, &members, records, sockets, &soon) : 0;
+    int error = across ? connect_relay(meeting, &members, records, &soon) : 0;
     if (!error && across)
-        error = connect_every(meeting, &members, records, sockets, &soon);
+        error = connect_every(meeting, &members, records, &soon);
     exchange_errors(meeting, first, error, limit);
     if (!across || outcome->failure.reason != SEL_TAKEN)
         return;
@@ -331,26 +312,23 @@ static void meet(shim_meeting_t *meeting)
     const shim_nodes_request_t *request = &meeting->request;
     const net_limit_t limit = {request->began_ns + request->limit_ms * UINT64_C(1000000), &meeting->stop};
     record_t own, records[NET_NETWORK_RANKS];
-    sockets_t sockets;
-    net_meeting_t *first;
-    int error = open_sockets(request, &sockets, &own);
+    net_meeting_t *first = NULL;
+    int error = open_sockets(meeting, &own);
     if (error) {
         shim_why_write(meeting->failed, SHIM_WHY(NO_SOCKET), strerror(-error));
         return;
     }
     error =
         net_meeting_join(&meeting->invitation, &request->key, request->rank, request->nranks, ROUNDS, &limit, &first);
-    if (!error) {
+    if (!error)
         error = net_meeting_exchange(first, &own, sizeof(own), records, &limit);
-        if (!error)
-            met(meeting, first, records, &sockets, &limit);
-        net_meeting_leave(first);
-    }
+    if (!error)
+        met(meeting, first, records, &limit);
+    net_meeting_leave(first);
     if (error) {
         meeting_failed(meeting, error);
         shim_invite_note(error);
     }
-    close_sockets(&sockets);
 }
 
 static void agree(shim_meeting_t *meeting)
@@ -376,6 +354,8 @@ static void *run(void *argument)
 {
     shim_meeting_t *meeting = argument;
     meet(meeting);
+    net_network_close(meeting->relay_sockets);
+    net_network_close(meeting->every_sockets);
     const bool agrees = meeting->last && meeting->outcome.failure.reason == SEL_TAKEN;
     meeting->failed = &meeting->refusal;
     atomic_store(&meeting->met, true);
@@ -463,7 +443,6 @@ const char *shim_nodes_fault(const shim_meeting_t *meeting)
     return !fault && meeting && meeting->every ? alg_nodes_fault(meeting->every) : fault;
 }
 
-/* Ending the thread takes up to 20 ms. */
 void shim_nodes_end(shim_meeting_t *meeting)
 {
     if (!meeting)
