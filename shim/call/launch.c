@@ -84,8 +84,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (!shim_share_grant(comm, &granted, &ask))
         team.dependent_launch = 0;
     team.limit = alg_limit(shim_setting_timeout_ns(false), granted.id);
-    if (comm->relay)
-        alg_relay_call(comm->relay, &team, &granted, captured);
+    shim_nodes_call(comm->nodes, &team, &granted, captured);
     error = launch_tracked(launch, &team, &granted);
     /* also after a failure: some kernels may have launched */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
@@ -151,13 +150,12 @@ ncclResult_t shim_cpu_run(const shim_call_t *call)
         atomic_fetch_add(&comm->calls_begun, 1);
         alg_team_t team = team_of(comm, call->algorithm, &call->alg);
         team.limit = alg_limit(shim_setting_timeout_ns(true), call->alg.id);
-        if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
-            alg_relay_call(comm->relay, &team, &call->alg, false);
+        shim_nodes_call(comm->nodes, &team, &call->alg, false);
         int status = call->algorithm->launch_cpu(&team, &call->alg);
         if (status == ALG_STATUS_OK)
             shim_record_ended(comm->record, call->alg.id);
-        if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* the process may end after the call */
+        if (status == ALG_STATUS_OK)
+            shim_nodes_flush(comm->nodes); /* the process may end after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

@@ -613,7 +613,7 @@ static void time_out(shim_setup_t *setup)
     const uint32_t came = net_count(setup->rendezvous);
     const uint32_t limit_ms = (uint32_t)shim_setup_limit_ms(setup);
     const bool absent = came < nranks && states[setup->state].limit == LIMIT_JOIN;
-    if (absent && setup->request.cpu && !net_invitation_valid(&setup->request.invitation))
+    if (absent && setup->request.cpu && !setup->request.invitation.given)
         shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, limit_ms);
     else if (absent)
         shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, limit_ms);
