@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dispatch and combine on GPUs, from one thread: random programs (experts_case.h) of 2 ranks and more, with different
- * grids, several in each team so that rooms are used again; at the end of each team an abort. Usage: gpu_experts [-g GPUs] [-n teams] [-s seed]
+ * grids, several in each team so that rooms are used again; at the end of each team an abort. Usage: gpu_experts [-g
+ * GPUs] [-n teams] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>

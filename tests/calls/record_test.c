@@ -342,6 +342,37 @@ static void each_cause_is_told(void **state)
     end_pair(&pair);
 }
 
+/* Both ranks are threads of this process. A wait on another communicator is rank 1's if it is on its GPU, and no other
+ * rank is there. */
+static void a_threads_wait_elsewhere_is_known_by_its_gpu(void **state)
+{
+    (void)state;
+    enum { COMM = 1, ELSEWHERE = 2 };
+    const pair_t pair = make_pair();
+    const pair_t other = make_pair();
+    record_made_t made;
+    call(&pair, 0, 8);
+    call(&other, 1, 8);
+    assert_true(record_last(other.record[1]->slot, &made));
+    atomic_store(&other.record[1]->slot->wait_id, record_id(&made.sign));
+    for (uint32_t r = 0; r < 2; r++) {
+        atomic_store(&pair.record[r]->slot->comm, COMM);
+        atomic_store(&other.record[r]->slot->comm, ELSEWHERE);
+        atomic_store(&pair.record[r]->slot->device, -1);
+        atomic_store(&other.record[r]->slot->device, -1);
+    }
+    assert_false(judge(&pair).elsewhere); /* the CPU device: it may be rank 0's */
+    for (int32_t r = 0; r < 2; r++) {
+        atomic_store(&pair.record[r]->slot->device, r);
+        atomic_store(&other.record[r]->slot->device, r);
+    }
+    assert_true(judge(&pair).elsewhere && !judge(&pair).same_comm);
+    atomic_store(&other.record[1]->slot->device, 0);
+    assert_false(judge(&pair).elsewhere);
+    end_pair(&pair);
+    end_pair(&other);
+}
+
 /* A rank whose record is gone with its process may have made calls. */
 static void calls_without_a_record_are_not_denied(void **state)
 {
@@ -779,6 +810,7 @@ int main(void)
         cmocka_unit_test(kinds_have_numbers_of_their_own),
         cmocka_unit_test(what_must_be_equal_is_compared),
         cmocka_unit_test(each_cause_is_told),
+        cmocka_unit_test(a_threads_wait_elsewhere_is_known_by_its_gpu),
         cmocka_unit_test(calls_without_a_record_are_not_denied),
         cmocka_unit_test(a_wait_two_kernels_ago_is_over),
         cmocka_unit_test(who_waits_in_a_later_call_has_ended_this),
