@@ -58,18 +58,28 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     return error == cudaSuccess;
 }
 
+static bool have_ended(const shim_comm_t *comm, const shim_order_t *order)
+{
+    net_scope_t scope;
+    if ((!order->recorded && !order->mixed) || shim_comm_lost(comm) || net_scope_enter(&scope, comm->device) != 0)
+        return true;
+    cudaError_t error = cudaEventQuery((cudaEvent_t)order->event);
+    net_scope_leave(&scope);
+    return error != cudaErrorNotReady;
+}
+
 bool shim_drained(shim_comm_t *comm)
 {
     if (pthread_mutex_trylock(&comm->lock) != 0)
         return false;
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
-    net_scope_t scope;
-    if ((!order.recorded && !order.mixed) || shim_comm_lost(comm) || net_scope_enter(&scope, comm->device) != 0)
-        return true;
-    cudaError_t error = cudaEventQuery((cudaEvent_t)order.event);
-    net_scope_leave(&scope);
-    return error != cudaErrorNotReady;
+    return have_ended(comm, &order);
+}
+
+bool shim_drained_held(const shim_comm_t *comm)
+{
+    return have_ended(comm, &comm->order);
 }
 
 void shim_drain_forget(shim_comm_t *comm)
@@ -93,6 +103,12 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 }
 
 bool shim_drained(shim_comm_t *comm)
+{
+    (void)comm;
+    return true;
+}
+
+bool shim_drained_held(const shim_comm_t *comm)
 {
     (void)comm;
     return true;

@@ -11,6 +11,8 @@
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
 /* False while an eager call is known to run or to be launched; true if that is unknown. Does not wait. */
 bool shim_drained(shim_comm_t *comm);
+/* The same under comm->lock. */
+bool shim_drained_held(const shim_comm_t *comm);
 /* Free order.c's part of the state. */
 void shim_drain_forget(shim_comm_t *comm);
 

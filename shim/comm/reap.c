@@ -5,7 +5,8 @@
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
  * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
  * while a living communicator's kernel runs, or while a kernel may run that Shunt cannot see: a graph's, or the real
- * NCCL's on a forwarded communicator. The next init, destroy or abort tries again.
+ * NCCL's on a forwarded communicator. The next init, destroy or abort tries again. Launches wait for the frees: the
+ * ranks of a communicator may be threads, and a call that another one launches may wait for this thread.
  *
  * If more than RETIRED_MOST scratches wait, unseen kernels are ignored, and running calls get PATIENCE_MS to end. An
  * abort does not do so: it allocates nothing, and the program may abort the unseen kernel's communicator next.
@@ -106,17 +107,67 @@ static sight_t check_all(void)
     return sight;
 }
 
+typedef struct held {
+    shim_comm_t **comm;
+    uint32_t count, room;
+    bool busy; /* a state launches, or its calls run */
+} held_t;
+
+static bool has_room(held_t *held)
+{
+    if (held->count < held->room)
+        return true;
+    const uint32_t room = held->room ? 2 * held->room : 16;
+    shim_comm_t **grown = realloc(held->comm, room * sizeof(*grown));
+    if (!grown)
+        return false;
+    held->comm = grown;
+    held->room = room;
+    return true;
+}
+
+static void hold(shim_comm_t *comm, void *context)
+{
+    held_t *held = context;
+    if (held->busy || atomic_load(&comm->cpu))
+        return;
+    if (!has_room(held) || pthread_mutex_trylock(&comm->lock) != 0) {
+        held->busy = true;
+        return;
+    }
+    shim_comm_retain(comm);
+    held->comm[held->count++] = comm;
+    held->busy = may_wait(comm) && !shim_comm_lost(comm) && !shim_drained_held(comm);
+}
+
+static void let_go(held_t *held)
+{
+    for (uint32_t i = 0; i < held->count; i++) {
+        pthread_mutex_unlock(&held->comm[i]->lock);
+        shim_comm_release(held->comm[i]);
+    }
+    free(held->comm);
+}
+
 static void free_scratch(bool bounded)
 {
     const struct timespec nap = {0, 1000000};
-    bool many = bounded && alg_scratch_retired() > RETIRED_MOST;
+    const uint32_t retired = alg_scratch_retired();
+    if (retired == 0)
+        return;
+    const bool many = bounded && retired > RETIRED_MOST;
     sight_t sight = check_all();
     for (int naps = 0; many && sight.running && naps < PATIENCE_MS; naps++) {
         nanosleep(&nap, NULL);
         sight = check_all();
     }
-    if (!sight.running && (!sight.unseen || many))
+    if (sight.running || (sight.unseen && !many))
+        return;
+    held_t held = {0};
+    shim_comm_each_held(hold, &held);
+    if (!held.busy)
         alg_scratch_reap();
+    let_go(&held);
 }
 
 static void comm_free(shim_comm_t *comm)

@@ -387,13 +387,18 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     return true;
 }
 
-static bool waits(shim_comm_t *comm)
+static bool waits(const shim_comm_t *comm)
 {
     ncclComm_t handle = atomic_load(&comm->handle);
     return handle && handle->waits && comm->scratch && alg_scratch_control(comm->scratch)->abort == 0;
 }
 
 bool shim_drained(shim_comm_t *comm)
+{
+    return !fake.running && !waits(comm);
+}
+
+bool shim_drained_held(const shim_comm_t *comm)
 {
     return !fake.running && !waits(comm);
 }
