@@ -346,8 +346,8 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
         (void)scratch->ops->armed(scratch, &scratch->arming[piece], true);
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
-    else if (arming)
-        scratch->proven = false; /* copies still write its memory */
+    else if (arming || scratch->device == ALG_DEVICE_CUDA)
+        scratch->proven = false; /* it goes with the scratch: copies may write it, and unmapping waits for kernels */
     else
         drop_piece(scratch, piece);
 }

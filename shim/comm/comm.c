@@ -22,7 +22,6 @@ typedef struct table {
 } table_t;
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
 static shim_comm_t g_tombstone;           /* a removed state's slot: probing continues */
 static _Atomic(shim_comm_t *) g_released; /* stack of states without references */
@@ -106,14 +105,13 @@ static void forget_in_child(void)
     g_free_first = g_free_last = NULL;
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
 shim_comm_t *shim_comm_new(void)
 {
-    pthread_once(&g_fork_once, watch_forks);
     pthread_mutex_lock(&g_lock);
     shim_comm_t *comm = g_free_first;
     if (comm) {
@@ -318,6 +316,15 @@ void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *
         visit(comm, context);
         shim_comm_release(comm);
     }
+}
+
+net_key_t shim_comm_own_key(const shim_comm_t *comm)
+{
+    const struct {
+        net_key_t key;
+        uint64_t nonce;
+    } whole = {comm->key, comm->nonce};
+    return net_key_hash(&whole, sizeof(whole));
 }
 
 bool shim_comm_lost(const shim_comm_t *comm)

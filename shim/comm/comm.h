@@ -95,7 +95,8 @@ typedef struct shim_comm {
     shim_config_t config;
     bool all_block;           /* every rank is blocking; before the attach: this rank is */
     uint64_t family;          /* equal for communicators that share resources, which an abort ends together; never 0 */
-    net_key_t key;            /* children derive theirs from it */
+    net_key_t key;            /* children derive theirs from it; with NCCL_COMM_ID others may have it, too */
+    uint64_t nonce;           /* rank 0's, of this set-up */
     atomic_uint splits;       /* splits so far; part of the children's keys */
     atomic_uint extras;       /* groups of experts so far; part of their keys */
     atomic_uint extras_begun; /* groups being made; the call of each holds a reference */
@@ -123,6 +124,7 @@ typedef struct shim_comm {
     _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
     void *_Atomic redops;          /* private to redop.c */
+    atomic_bool listed;            /* by `next`, to be released */
     struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
     struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;
@@ -148,6 +150,8 @@ void shim_comm_release(shim_comm_t *comm);
  * again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
+/* This communicator's alone, once it is attached. */
+net_key_t shim_comm_own_key(const shim_comm_t *comm);
 /* Whether the device was reset. Scratch and CUDA handles are then gone and must not be queried. Takes some µs. */
 bool shim_comm_lost(const shim_comm_t *comm);
 uint32_t shim_comm_attached(void);

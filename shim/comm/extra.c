@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static shim_extra_t *g_first;
 
 static void forget_in_child(void)
@@ -14,7 +13,7 @@ static void forget_in_child(void)
     g_first = NULL;
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
@@ -24,7 +23,6 @@ shim_extra_t *shim_extra_add(shim_comm_t *comm, alg_scratch_t *scratch, shim_rec
     shim_extra_t *extra = calloc(1, sizeof(*extra));
     if (!extra)
         return NULL;
-    pthread_once(&g_fork_once, watch_forks);
     shim_comm_retain(comm);
     extra->comm = comm;
     extra->scratch = scratch;

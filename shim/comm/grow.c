@@ -70,7 +70,6 @@ _Static_assert(sizeof(made_t) <= NET_LATER_BYTES, "a record has no room for an o
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_changed; /* a job ended or was given up */
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
 static job_t *g_jobs;             /* only the thread changes it, under the lock */
 static _Thread_local char g_self; /* its address identifies the thread */
@@ -100,7 +99,7 @@ static void forget_in_child(void)
     g_left = 0;
 }
 
-static void prepare(void)
+NET_AT_LOAD static void prepare(void)
 {
     net_condition_make(&g_changed);
     pthread_atfork(NULL, NULL, forget_in_child);
@@ -311,10 +310,16 @@ static void unresumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
+/* Else a broken peer has announced success. */
+static bool has_opened(const job_t *job)
+{
+    return job->stage == STAGE_OPENED && job->pieces == 0;
+}
+
 static void end(job_t *job)
 {
     shim_comm_t *comm = job->comm;
-    const bool grown = net_verdict(job->rendezvous) == NET_ATTACHED;
+    const bool grown = net_verdict(job->rendezvous) == NET_ATTACHED && has_opened(job);
     const uint32_t pieces = alg_scratch_pieces(comm->scratch) | 1u << job->what;
     tell(job, grown);
     pthread_mutex_lock(&g_lock);
@@ -363,7 +368,7 @@ static void ring_peers(const shim_comm_t *comm)
 
 static int enter(shim_comm_t *comm, uint32_t piece, bool asked, net_rendezvous_t **rendezvous)
 {
-    const net_key_t key = key_of(&comm->key, piece);
+    const net_key_t own = shim_comm_own_key(comm), key = key_of(&own, piece);
     int error = net_join(&key, rendezvous);
     if (error)
         return error;
@@ -428,7 +433,8 @@ static void decline_for(const member_t *member, uint32_t piece, const char *reas
 /* By now `held` may be another communicator's state, even under the same handle. */
 static bool is_still(const shim_comm_t *held, const member_t *member)
 {
-    return held == member->comm && is_alive(held) && memcmp(&held->key, &member->key, sizeof(held->key)) == 0;
+    const net_key_t own = shim_comm_own_key(held);
+    return held == member->comm && is_alive(held) && memcmp(&own, &member->key, sizeof(own)) == 0;
 }
 
 static void begin_for(const member_t *member, uint32_t piece, bool asked)
@@ -462,7 +468,7 @@ static member_t member_of(shim_comm_t *comm)
     const bool alive = is_alive(comm);
     member_t member = {.comm = alive ? comm : NULL,
                        .handle = atomic_load(&comm->handle),
-                       .key = comm->key,
+                       .key = shim_comm_own_key(comm),
                        .rank = comm->rank,
                        .nranks = comm->nranks,
                        .asked = alive ? atomic_load(&comm->asked) : 0,
@@ -525,7 +531,8 @@ void shim_grow_end(shim_comm_t *comm)
         }
     }
     comm->grows = false;
-    g_leavers[g_left++ % LEAVERS] = (member_t){.key = comm->key, .rank = comm->rank, .nranks = comm->nranks};
+    g_leavers[g_left++ % LEAVERS] =
+        (member_t){.key = shim_comm_own_key(comm), .rank = comm->rank, .nranks = comm->nranks};
     pthread_mutex_unlock(&g_lock);
 }
 
@@ -568,7 +575,6 @@ static void *serve(void *unused)
 
 int shim_grow_start(net_bell_t *place)
 {
-    pthread_once(&g_once, prepare);
     int error = net_bell_place(place);
     if (error)
         return error;

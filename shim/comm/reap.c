@@ -27,21 +27,24 @@
 enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
 
 static _Atomic(shim_comm_t *) g_draining; /* linked by `next` */
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 
 static void forget_in_child(void)
 {
     atomic_store(&g_draining, NULL);
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
+/* A destroy and another thread's abort may both come here. */
 void shim_comm_release_later(shim_comm_t *comm)
 {
-    pthread_once(&g_fork_once, watch_forks);
+    if (atomic_exchange(&comm->listed, true)) {
+        shim_comm_release(comm);
+        return;
+    }
     comm->next = atomic_load(&g_draining);
     while (!atomic_compare_exchange_weak(&g_draining, &comm->next, comm))
         ;
@@ -53,6 +56,7 @@ static void release_drained(void)
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
+        atomic_store(&comm->listed, false);
         if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only the second is false */
             shim_comm_release(comm);
         else

@@ -48,7 +48,7 @@ static void forget_in_child(void)
     }
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
@@ -61,9 +61,7 @@ static struct gpu *gpu_of(const shim_comm_t *comm)
 /* Returns the communicator's GPU, locked. */
 static struct gpu *take_gpu(const shim_comm_t *comm)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct gpu *gpu = gpu_of(comm);
-    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&gpu->lock);
     return gpu;
 }

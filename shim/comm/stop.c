@@ -91,11 +91,20 @@ static void let_launches_end(shim_comm_t *comm, void *unused)
     (void)launches_have_ended(comm);
 }
 
+/* Also of communicators that end, or that a graph keeps. */
+static void look_for_kernels(shim_comm_t *comm, void *any)
+{
+    if (!atomic_load(&comm->cpu) && (comm->scratch || shim_extra_any(comm)))
+        *(bool *)any = true;
+}
+
 static void begin_exit(void)
 {
+    bool any = false;
     atomic_store(&g_exiting, true);
     shim_comm_each_held(let_launches_end, NULL);
-    if (shim_comm_attached() > 0 && net_thread_start(NULL, stop_late, NULL) != 0)
+    shim_comm_each_held(look_for_kernels, &any);
+    if (any && net_thread_start(NULL, stop_late, NULL) != 0)
         shim_comm_each_held(stop_at_exit, NULL);
 }
 

@@ -247,7 +247,7 @@ static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
         net_key_t comm;
         char what[8];
         uint64_t number;
-    } whole = {comm->key, "experts", number};
+    } whole = {shim_comm_own_key(comm), "experts", number};
     const net_key_t key = net_key_hash(&whole, sizeof(whole));
     identity_t identity;
     memset(&identity, 0, sizeof(identity));
@@ -305,9 +305,11 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
     int error = cpu ? 0 : net_scope_enter(&scope, comm->device);
     if (!error)
         error = begin(&meeting, number, refusal);
-    const bool agreed = !error && meet(&meeting) == NET_ATTACHED;
+    const bool attached = !error && meet(&meeting) == NET_ATTACHED, agreed = attached && meeting.stage == PROOF;
     if (error)
         snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
+    if (attached && !agreed)
+        snprintf(meeting.why, sizeof(meeting.why), "a rank announced success before all ranks had proven their memory");
     if (agreed) {
         begin_record(&meeting);
         shim_comm_reap(); /* frees what free_ended could not: no rank waits for this one now */

@@ -21,14 +21,22 @@
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_returned;
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
 static atomic_uint g_count;
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
-static _Thread_local char g_self;             /* its address identifies the thread */
+static _Atomic uint64_t g_threads;
+static _Thread_local uint64_t g_self;         /* the thread's number; 0: none yet */
 static _Thread_local shim_comm_t *g_deferred; /* states destroyed in this thread's group, linked by `next` */
+
+/* An ended thread's number is not given again: its open group stays open. */
+static uint64_t self(void)
+{
+    if (!g_self)
+        g_self = atomic_fetch_add(&g_threads, 1) + 1;
+    return g_self;
+}
 
 static void forget_in_child(void)
 {
@@ -39,7 +47,7 @@ static void forget_in_child(void)
     g_deferred = NULL;
 }
 
-static void prepare(void)
+NET_AT_LOAD static void prepare(void)
 {
     net_condition_make(&g_returned);
     pthread_atfork(NULL, NULL, forget_in_child);
@@ -69,7 +77,6 @@ net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks)
 
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
 {
-    pthread_once(&g_once, prepare);
     shim_setup_t *setup = calloc(1, sizeof(*setup));
     if (!setup)
         return NULL;
@@ -86,7 +93,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->device = request->cpu ? (int)comm->rank : 0;
     setup->request = *request;
     setup->comm = comm;
-    setup->owner = &g_self;
+    setup->owner = self();
     if (request->cpu && !own_handle(setup))
         goto free_comm;
     comm->invitation = request->invitation;
@@ -230,7 +237,7 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
     for (shim_setup_t *setup = claimed; setup; setup = setup->claimed_next)
-        *moved |= shim_setup_step(setup, setup->owner == &g_self);
+        *moved |= shim_setup_step(setup, setup->owner == g_self);
     return give_back(claimed, filter, result);
 }
 
@@ -289,7 +296,7 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
     pthread_mutex_lock(&g_lock);
     *batch = ++g_batches;
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
-        if (setup->finisher != FINISHER_GROUP || setup->owner != &g_self)
+        if (setup->finisher != FINISHER_GROUP || setup->owner != g_self)
             continue;
         place(setup, *batch, !failed && (setup->request.cpu ? !setup->request.wait : linger));
         if (failed)
@@ -340,6 +347,7 @@ static void release_deferred(void)
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
+        atomic_store(&comm->listed, false);
         aborts = aborts || atomic_load(&comm->aborted);
         bool ended = shim_drain(comm, SHIM_SETUP_LIMIT_MS);
         if (!ended)
@@ -372,6 +380,10 @@ ncclResult_t shim_attach_after_group(ncclResult_t group_result)
 
 void shim_attach_defer_release(shim_comm_t *comm)
 {
+    if (atomic_exchange(&comm->listed, true)) {
+        shim_comm_release(comm);
+        return;
+    }
     comm->next = g_deferred;
     g_deferred = comm;
 }

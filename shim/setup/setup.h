@@ -77,7 +77,7 @@ struct shim_setup {
     shim_comm_t *comm; /* a reference */
 
     /* attach.c's lock guards these. A step, which does not hold it, uses only the atomic ones and `postpone`. */
-    const void *owner; /* the thread that began the set-up */
+    uint64_t owner; /* the thread that began the set-up */
     _Atomic shim_finisher_t finisher;
     uint64_t batch;             /* FINISHER_CALL: identifies the set-ups that one call finishes; else 0 */
     bool busy;                  /* a thread is stepping the set-up */

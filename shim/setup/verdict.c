@@ -102,7 +102,8 @@ static void begin_record(shim_comm_t *comm, bool attached)
     if (!comm->record)
         return;
     const bool cpu = atomic_load(&comm->cpu);
-    const shim_record_about_t about = {.comm = net_key_name(&comm->key).word[0],
+    const net_key_t own = shim_comm_own_key(comm);
+    const shim_record_about_t about = {.comm = net_key_name(&own).word[0],
                                        .rank = comm->rank,
                                        .nranks = comm->nranks,
                                        .device = cpu ? -1 : comm->device,
@@ -254,6 +255,7 @@ static void conclude_attached(shim_setup_t *setup)
         alg_scratch_team(setup->scratch)->priority = 0;
     if (setup->across)
         join_nodes(setup);
+    comm->nonce = setup->identity[0].fresh_id;
     comm->scratch = setup->scratch;
     comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;

@@ -451,7 +451,7 @@ void alg_scratch_reap(void)
 
 uint32_t alg_scratch_retired(void)
 {
-    return 0;
+    return 1;
 }
 
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch)

@@ -307,6 +307,41 @@ static void one_thread(void **state)
     cpu_run(RANKS_SOLO, 3, solo_body, NULL);
 }
 
+/* NCCL_COMM_ID gives all communicators one id: an ended one must not keep the next one from its memory. */
+static void one_id_body(ranks_t *ranks)
+{
+    enum { COUNT = 1 << 20 };
+    float *in = calloc(COUNT, sizeof *in), *out = calloc(COUNT, sizeof *out);
+    CHECK(in != NULL && out != NULL);
+    for (int i = 0; i < COUNT; i++)
+        in[i] = 1;
+    for (int round = 0; round < 3; round++) {
+        ncclUniqueId id;
+        ncclComm_t comm = NULL;
+        CHECK_NCCL(ncclGetUniqueId(&id));
+        CHECK_NCCL(ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank));
+        for (size_t count = 16; count <= COUNT; count *= COUNT / 16) {
+            CHECK_NCCL(ncclAllReduce(in, out, count, ncclFloat32, ncclSum, comm, NULL));
+            CHECK(out[count - 1] == (float)ranks->nranks);
+        }
+        if (round < 2)
+            CHECK_NCCL(ncclCommDestroy(comm));
+        ranks_barrier(ranks);
+    }
+    free(in);
+    free(out);
+}
+
+static void one_id(void **state)
+{
+    static char address[64];
+    const char *const env[] = {"NCCL_COMM_ID", address, NULL};
+    (void)state;
+    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + (int)getpid() % 10000);
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = env, .body = one_id_body};
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
 static void again(void **state)
 {
     (void)state;
@@ -316,9 +351,10 @@ static void again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(suspended),   cmocka_unit_test(unresumed),        cmocka_unit_test(mixed),
-        cmocka_unit_test(crossed),     cmocka_unit_test(one_thread),       cmocka_unit_test(again),
-        cmocka_unit_test(a_dead_rank), cmocka_unit_test(a_rank_that_left), cmocka_unit_test(a_stopped_rank),
+        cmocka_unit_test(suspended),      cmocka_unit_test(unresumed),   cmocka_unit_test(mixed),
+        cmocka_unit_test(crossed),        cmocka_unit_test(one_thread),  cmocka_unit_test(again),
+        cmocka_unit_test(one_id),         cmocka_unit_test(a_dead_rank), cmocka_unit_test(a_rank_that_left),
+        cmocka_unit_test(a_stopped_rank),
     };
     cpu_limit(90);
     return cmocka_run_group_tests(tests, NULL, NULL);

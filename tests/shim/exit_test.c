@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "comms.h"
+#include "shim/comm/stop.h"
 
 static ncclComm_t comms[N];
 
@@ -24,7 +25,7 @@ static bool is_stopped(int rank)
 
 /* Wait for kernels as CUDA's exit handler does. CUDA was initialised before the communicators, so its handler runs
  * after Shunt's. */
-static void wait_for_kernels(void)
+static void wait_until_stopped(void)
 {
     for (int r = 0; r < N; r++)
         for (int naps = 0; !is_stopped(r); naps++) {
@@ -32,6 +33,17 @@ static void wait_for_kernels(void)
                 _exit(1);
             usleep(1000);
         }
+}
+
+static void wait_for_stopped(void)
+{
+    wait_until_stopped();
+    _exit(0);
+}
+
+static void wait_for_kernels(void)
+{
+    wait_until_stopped();
     const bool refuses = comms_poll_once(comms[0]) == ncclSystemError; /* no thread makes another call */
     _exit(refuses ? 0 : 2);
 }
@@ -42,7 +54,8 @@ static void abort_one(void)
     _exit(aborted && comms[1]->aborts == 0 && comms_poll(comms[1]) != ncclInternalError ? 0 : 3);
 }
 
-static int status_of_exit(void (*handler)(void))
+/* destroyed: another thread waits in the destroys, whose calls a dead peer holds up. */
+static int status_of_exit(void (*handler)(void), bool destroyed)
 {
     int status = -1;
     const pid_t child = fork();
@@ -51,6 +64,8 @@ static int status_of_exit(void (*handler)(void))
         fake_reset();
         comms_init(comms, N, comms_id());
         comms_expect(comms, N, SHIM_COMM_ATTACHED);
+        for (int r = 0; destroyed && r < N; r++)
+            shim_comm_close(shim_comm_acquire(comms[r]));
         exit(9);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -61,19 +76,26 @@ static int status_of_exit(void (*handler)(void))
 static void waiting_kernels_leave(void **state)
 {
     (void)state;
-    assert_int_equal(status_of_exit(wait_for_kernels), 0);
+    assert_int_equal(status_of_exit(wait_for_kernels, false), 0);
+}
+
+static void kernels_of_destroyed_ones_leave(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of_exit(wait_for_stopped, true), 0);
 }
 
 static void an_abort_is_not_forwarded(void **state)
 {
     (void)state;
-    assert_int_equal(status_of_exit(abort_one), 0);
+    assert_int_equal(status_of_exit(abort_one, false), 0);
 }
 
 int main(void)
 {
     setenv("SHUNT_DEBUG", "none", 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_kernels_leave),
+                                       cmocka_unit_test(kernels_of_destroyed_ones_leave),
                                        cmocka_unit_test(an_abort_is_not_forwarded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
