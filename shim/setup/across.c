@@ -20,7 +20,7 @@ void shim_setup_begin_nodes(shim_setup_t *setup)
                                           .deadline_ns = setup->since_ns + limit_ms * UINT64_C(1000000),
                                           .limit_ms = (uint32_t)limit_ms,
                                           .blocking = request->config.blocking,
-                                          .cpu = request->cpu,
+                                          .kind = setup->comm->ops->device,
                                           .device = setup->comm->device,
                                           .regroup = request->regroup,
                                           .color = request->color,
@@ -60,8 +60,6 @@ static void met(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
     setup->comm->key = outcome->key;
     setup->comm->rank = outcome->rank;
     setup->comm->nranks = outcome->nranks;
-    if (setup->request.cpu)
-        setup->comm->device = (int)outcome->rank;
     if (!outcome->one_node)
         enter_team(setup, outcome);
     else if (shim_setup_rejoin(setup, &outcome->key))
@@ -70,9 +68,9 @@ static void met(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
 
 bool shim_setup_nodes_due(const shim_setup_t *setup)
 {
-    return setup->state == STATE_IDENTITY && setup->request.cpu && !setup->request.regroup && !setup->across &&
+    return setup->ops->nodes_ms > 0 && setup->state == STATE_IDENTITY && !setup->request.regroup && !setup->across &&
            net_invitation_valid(&setup->request.invitation) && net_count(setup->rendezvous) < setup->comm->nranks &&
-           shim_now_ns() > setup->since_ns + SHIM_NODES_MS * UINT64_C(1000000);
+           shim_now_ns() > setup->since_ns + setup->ops->nodes_ms * UINT64_C(1000000);
 }
 
 static void end_meeting(shim_setup_t *setup)

@@ -180,7 +180,7 @@ static int open_sockets(const shim_nodes_request_t *request, sockets_t *sockets,
 {
     const net_interfaces_t wanted = interfaces();
     shim_rdma_t rdma;
-    shim_rdma_read(request->cpu ? -1 : request->device, &rdma);
+    shim_rdma_read(request->device, &rdma);
     *sockets = (sockets_t){NULL, NULL};
     memset(record, 0, sizeof(*record));
     record->version = SHUNT_VERSION_CODE;
@@ -191,7 +191,7 @@ static int open_sockets(const shim_nodes_request_t *request, sockets_t *sockets,
     record->order = request->order;
     record->blocking = request->blocking;
     int error = net_network_open(&wanted, &rdma.wish, &sockets->relay, &record->relay);
-    if (!error && request->cpu)
+    if (!error && request->kind == ALG_DEVICE_CPU)
         error = net_network_open(&wanted, &rdma.wish, &sockets->every, &record->every);
     if (error)
         close_sockets(sockets);
@@ -267,9 +267,9 @@ static int connect_relay(shim_nodes_t *nodes, const members_t *members, const re
                          const net_limit_t *limit)
 {
     shim_nodes_outcome_t *outcome = &nodes->outcome;
-    const alg_device_t device = nodes->request.cpu ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
+    const shim_nodes_request_t *request = &nodes->request;
     net_address_t address[ALG_MAX_RANKS];
-    int error = alg_relay_create(device, nodes->request.device, outcome->node, outcome->nodes, &outcome->relay);
+    int error = alg_relay_create(request->kind, request->device, outcome->node, outcome->nodes, &outcome->relay);
     if (error)
         return error;
     for (uint32_t m = 0; m < members->count; m++) {
@@ -383,7 +383,7 @@ static void met(shim_nodes_t *nodes, net_meeting_t *meeting, const record_t *rec
             return;
         }
     }
-    if (!request->cpu && one_node_to_nccl(request, records)) {
+    if (request->kind == ALG_DEVICE_CUDA && one_node_to_nccl(request, records)) {
         shim_why_write(nodes->failed, SHIM_WHY(ONE_NODE));
         return;
     }

@@ -29,8 +29,8 @@ typedef struct shim_nodes_request {
     uint64_t deadline_ns;
     uint32_t limit_ms; /* length of the wait that deadline_ns ends */
     bool blocking;
-    bool cpu;
-    int device;
+    alg_device_t kind;
+    int device;   /* CUDA ordinal; -1: CPU mode */
     bool regroup; /* a split: rank and nranks are the parent's */
     int color, order;
 } shim_nodes_request_t;

@@ -7,14 +7,13 @@
  * communicator, so that the library can be unloaded.
  */
 #define _GNU_SOURCE
-#include "shim/setup/watch.h"
+#include "shim/cpu/watch.h"
 
 #include <time.h>
 
 #include "shim/base/log.h"
 #include "shim/comm/comm.h"
 #include "shim/comm/extra.h"
-#include "transport/transport.h"
 
 enum { PERIOD_MS = 100 };
 
@@ -46,8 +45,6 @@ static uint32_t gone_peers(const shim_comm_t *comm)
 static void look_after(shim_comm_t *comm, void *context)
 {
     uint32_t *alive = context;
-    if (!atomic_load(&comm->cpu))
-        return;
     (*alive)++;
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
         return;
