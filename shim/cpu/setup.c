@@ -137,15 +137,11 @@ static void miss(shim_setup_t *setup, uint32_t came, uint32_t nranks, uint32_t l
         shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, limit_ms);
 }
 
-static int look(const shim_comm_t *comm, shim_gpu_t *gpu)
+static int look(const shim_comm_t *comm, shim_identity_t *identity)
 {
-    (void)comm, (void)gpu;
+    (void)comm;
+    identity->farthest = SEL_LINK_SYS;
     return 0;
-}
-
-static sel_link_t farthest(void)
-{
-    return SEL_LINK_SYS;
 }
 
 static uint64_t fingerprint(const uint64_t *kind, uint32_t count)
@@ -238,7 +234,6 @@ const shim_setup_ops_t shim_setup_cpu = {
     .take_colors = take_colors,
     .parents_present = parents_present,
     .look = look,
-    .farthest = farthest,
     .fingerprint = fingerprint,
     .reach = reach,
     .find_idle = find_idle,

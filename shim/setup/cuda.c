@@ -21,7 +21,7 @@
 enum { OLDEST_ARCH = 80 };      /* the oldest that kernels are built for */
 enum { NODES_LIMIT_MS = 3000 }; /* wait for other nodes, which may not run Shunt */
 
-static void leave(shim_setup_t *setup)
+static void ignore(shim_setup_t *setup)
 {
     (void)setup;
 }
@@ -123,10 +123,11 @@ static bool begin(shim_setup_t *setup, bool own)
     return true;
 }
 
-static int look(const shim_comm_t *comm, shim_gpu_t *gpu)
+static int look(const shim_comm_t *comm, shim_identity_t *identity)
 {
     sel_gpu_kind_t kind;
-    return shim_link_gpu(comm->device, gpu, &kind);
+    identity->farthest = shim_identity_farthest();
+    return shim_link_gpu(comm->device, &identity->gpu, &kind);
 }
 
 static bool all_take_vmm(const shim_setup_t *setup)
@@ -342,12 +343,11 @@ const shim_setup_ops_t shim_setup_cuda = {
     .share = SHUNT_SHARED_GPU,
     .meeting_ms = NODES_LIMIT_MS,
     .no_offer = "could not share memory of its GPU",
-    .show = leave,
-    .hide = leave,
+    .show = ignore,
+    .hide = ignore,
     .lingers = lingers,
     .begin = begin,
     .look = look,
-    .farthest = shim_identity_farthest,
     .fingerprint = sel_fingerprint,
     .reach = shim_identity_reach,
     .find_idle = find_idle,

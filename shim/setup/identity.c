@@ -197,11 +197,10 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->fresh_id = random_id();
     identity->blocking = setup->request.config.blocking;
     identity->vmm = !shim_nccl_env_is("NCCL_CUMEM_ENABLE", "0");
-    identity->farthest = setup->ops->farthest();
     identity->shared_memory = !variable_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
     shim_record_offer(comm->record, &identity->record);
-    int error = setup->ops->look(comm, &identity->gpu);
+    int error = setup->ops->look(comm, identity);
     /* If the GPUs differ in kind, sel_plan_init ignores the table. */
     identity->settings = own_settings(comm, setup->ops->fingerprint(&identity->gpu.fingerprint, 1));
     return error;

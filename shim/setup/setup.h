@@ -115,8 +115,7 @@ struct shim_setup_ops {
     bool (*take_colors)(shim_setup_t *setup);
     bool (*parents_present)(const shim_setup_t *setup);
     /* The identity's part; 0 or a negative errno. */
-    int (*look)(const shim_comm_t *comm, shim_gpu_t *gpu);
-    sel_link_t (*farthest)(void);
+    int (*look)(const shim_comm_t *comm, shim_identity_t *identity);
     uint64_t (*fingerprint)(const uint64_t *kind, uint32_t count);
     /* The worst link to a peer; whether access to all is allowed. */
     sel_reach_t (*reach)(const shim_setup_t *setup, uint32_t *peers);
