@@ -3,7 +3,6 @@
  * half changed. So a fork first takes all of them, in any order, since no thread holds two. */
 #include "transport/transport.h"
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static net_lock_t *list;
 
@@ -21,14 +20,14 @@ static void after_fork(void)
     pthread_mutex_unlock(&list_lock);
 }
 
-static void watch_forks(void)
+/* Before NET_AT_LOAD's: the others' handlers in the child may take these locks. */
+__attribute__((constructor(101))) static void watch_forks(void)
 {
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
 static void enlist(net_lock_t *lock)
 {
-    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&list_lock);
     if (!lock->listed) {
         lock->next = list;

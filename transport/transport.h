@@ -54,6 +54,10 @@ void net_condition_make(pthread_cond_t *condition);
 /* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
+/* Runs a function when the library is loaded. Fork handlers are registered so: a child also forks beside a thread's
+ * first call, and before glibc 2.36 a registration waits for forks, which may wait for the thread's locks. */
+#define NET_AT_LOAD __attribute__((constructor))
+
 /* ---- Locks ---------------------------------------------------------------------
  * For static data of forked children: a fork waits for these locks. A thread holds one, briefly, and does not fork. */
 typedef struct net_lock {

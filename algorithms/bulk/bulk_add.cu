@@ -59,7 +59,7 @@ template <int N, bool WHOLE> struct bulk_collector {
 
     LANE_FN void end()
     {
-        bulk_settle(*j.in, at, issued);
+        bulk_await_loads(*j.in, at, issued);
     }
 };
 

@@ -236,8 +236,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* A stage is filled again only after its group has released it. So both groups have stored the chunks `depth`
-         * stages back. */
+        /* This stage was filled after the one `depth` back was released, and next() went on by BULK_TURNS: chunks
+         * before w.n - behind are stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.list.tell(BULK_KEPT, w.n - behind);

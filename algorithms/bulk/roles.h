@@ -160,7 +160,7 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
 
     LANE_FN void end()
     {
-        bulk_settle(*j.out, at, issued);
+        bulk_await_loads(*j.out, at, issued);
     }
 };
 
@@ -209,7 +209,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     {
         const bulk_step_t found = w.look(j);
         if (found != BULK_MOVED || !credit() || !bulk_ready<!WHOLE>(*j.out, at))
-            return settle() ? BULK_MOVED : found == BULK_ENDED ? BULK_ENDED : BULK_IDLE;
+            return report() ? BULK_MOVED : found == BULK_ENDED ? BULK_ENDED : BULK_IDLE;
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < j.team->nranks && (!EACH || i == piece + 1)) {
@@ -252,7 +252,7 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     }
 
     /* Reports complete copies before idling. Otherwise ranks could wait for each other's last chunks. */
-    LANE_FN bool settle()
+    LANE_FN bool report()
     {
         if (done == issued)
             return false;
@@ -332,7 +332,7 @@ struct bulk_taker {
 
     LANE_FN void end()
     {
-        bulk_settle(*j.in, at, issued);
+        bulk_await_loads(*j.in, at, issued);
     }
 };
 

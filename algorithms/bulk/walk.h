@@ -232,7 +232,7 @@ struct walk {
     }
 };
 
-/* A finished block adds this to TAKEN; the bits below count chunks taken. TAKEN is 0 between calls. */
+/* A finished block adds this to TAKEN; the bits below count attempts to take a chunk. TAKEN is 0 between calls. */
 static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
 
 LANE_FN uint64_t *bulk_taken(const alg_team_t &team)

@@ -20,7 +20,7 @@
  *   bulk_change, bulk_changed    called by each warp after its stores into a filled stage; whether all warps have
  *   bulk_vector      16 bytes of a stage, from a multiple of 16 on
  *   bulk_vector_from<W>    16 bytes, from any byte of word W after a multiple of 16
- *   bulk_settle      wait until all loads into stages before `at` have arrived; waits for no rank
+ *   bulk_await_loads wait until all loads into stages before `at` have arrived; waits for no rank
  *   bulk_tell, bulk_told    release, acquire a word, between roles of the block
  *   bulk_seen        called between a lane_flag and copies of its data */
 #ifndef SHUNT_BULK_H

@@ -175,7 +175,7 @@ template <int N> LANE_FN void bulk_done(const bulk_ring_t &r)
         bulk_land_one(r);
 }
 
-LANE_FN void bulk_settle(const bulk_ring_t &, const bulk_at_t &, uint32_t)
+LANE_FN void bulk_await_loads(const bulk_ring_t &, const bulk_at_t &, uint32_t)
 {
     /* No load outlives its block. */
 }

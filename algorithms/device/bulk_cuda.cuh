@@ -116,7 +116,7 @@ LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t by
 }
 
 /* A load under way when the block exits would overwrite the next block's shared memory. */
-LANE_FN void bulk_settle(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
+LANE_FN void bulk_await_loads(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
 {
     for (uint32_t i = 0; i < r.depth && i < issued; i++) {
         if (at.stage == 0) {

@@ -8,7 +8,7 @@
 
 /* The word at ALG_EPOCH_OFFSET:
  *   bit 0      ALG_EPOCH_STOPPED
- *   bits 1-15  shares: blocks that have left this call
+ *   bits 1-15  shares: twice the blocks that have left; once block 0 has, 2^16 less twice those still to leave
  *   bits 16-63 this call's number; it may wrap: only low bits and differences of neighbours count
  * In flags a chunk's number replaces the shares (staged.cu, pinned/chunks.h, bulk/walk.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;

@@ -157,7 +157,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
                 reduce_average_integers<TYPE, N>(a, all, type);
         }
         if constexpr (FLOATS)
-            reduce_settle_floats<TYPE, OPS>(a, order);
+            reduce_finish_floats<TYPE, OPS>(a, order);
         E::pack(a, result);
         if constexpr (OPS == OPS_MAX && !FLOATS)
             vec_order(result, order);

@@ -23,8 +23,8 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
  * until all have left, the shares' top bit is set, and the number is list.count - 1 too high. */
 LANE_FN uint64_t list_number(const list_t &list, uint64_t epoch)
 {
-    const uint64_t left = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
-    return epoch_base(epoch) - left * EPOCH_UNIT;
+    const uint64_t early = epoch % EPOCH_UNIT >= EPOCH_UNIT / 2 ? list.count - 1 : 0;
+    return epoch_base(epoch) - early * EPOCH_UNIT;
 }
 
 LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, const list_t &list)

@@ -101,7 +101,7 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
 }
 
 template <int TYPE, int OPS>
-LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
+LANE_FN void reduce_finish_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
 {
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)

@@ -145,13 +145,13 @@ LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_
     return source == team.rank && !room_is_staged(c);
 }
 
-/* epoch: from epoch_read. Routes begin with a staged call's number. False: an earlier call was given up; store nothing.
- * After SEND call room_leave. */
+/* Block-wide. epoch: from epoch_read. Routes begin with a staged call's number. False: an earlier call was given up;
+ * all lanes leave. After SEND call room_leave. */
 LANE_FN bool room_enter(const lane_t &lane, const alg_team_t &team, const experts_call_t &c, uint64_t epoch,
                         room_t &room)
 {
     uint64_t *const open = (uint64_t *)c.call.routes;
-    if (epoch_stopped(epoch))
+    if (lane_sync_any(epoch_stopped(epoch)))
         return false;
     room.counter = (uint64_t *)(team.own + ALG_EPOCH_OFFSET);
     room.number = epoch / EPOCH_UNIT;

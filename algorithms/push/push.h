@@ -17,7 +17,7 @@
 typedef struct push {
     uint32_t sends; /* bit i: this rank sends to the i-th rank after it */
     uint32_t takes; /* bit j: this rank receives from other_rank(j) */
-    bool keeps;
+    bool both;      /* sends and takes: its own block belongs in its output */
     notices_t notices;
     bool has_notices;
 } push_t;

@@ -99,7 +99,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         }
         w.readable = team.own;
         w.own_out = output + team.rank * step;
-        w.keeps = w.p.keeps && w.own_out != w.in[0];
+        w.keeps = w.p.both && w.own_out != w.in[0];
         const bool reads = w.p.sends || w.keeps;
         if (w.KEPT) {
             lane_keep(w.in[EACH ? 1 : 0]);

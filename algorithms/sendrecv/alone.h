@@ -167,14 +167,14 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++)
             y[b] = lane_load_if(loads, from[b], own);
-        if (epoch_stopped(epoch))
+        if (lane_warp_any(epoch_stopped(epoch)))
             return;
         const bool copies = m.shared_self;
         if (copies && (!any || !it.sends))
             copy_self(team, m, index, lane);
         if (!any)
             return;
-        lane_warp_sync(); /* before lane 0 writes the counts */
+        lane_warp_sync(); /* all have read the counts, which lane 0 writes */
         lane_awaits(lane, 1u << it.peer);
         if (!it.sends)
             r.renew(team);

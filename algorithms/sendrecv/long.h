@@ -12,8 +12,8 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks that a gate holds until they may move (two per peer, if more); LONG_LANE_HELD: most of one lane.
- * LONG_PLACES: entries of a gate's list. LONG_MOST_SLOTS: slots of an ordered pair. */
+/* LONG_HELD: chunks that a gate holds until they may move (at least two of each peer that has any); LONG_LANE_HELD:
+ * most of one lane. LONG_PLACES: entries of a gate's list. LONG_MOST_SLOTS: slots of an ordered pair. */
 enum {
 #ifdef __CUDACC__
     LONG_HELD = 8,

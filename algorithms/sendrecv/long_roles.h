@@ -167,7 +167,7 @@ template <bool WHOLE, int MOST> struct long_loader {
 
     LANE_FN void end()
     {
-        bulk_settle(*j.out, at, issued);
+        bulk_await_loads(*j.out, at, issued);
     }
 };
 
@@ -183,7 +183,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
     {
         const bulk_step_t found = w.look();
         if (found != BULK_MOVED || !bulk_ready<!WHOLE>(*j.out, at))
-            return settle() ? BULK_MOVED : found == BULK_ENDED ? BULK_ENDED : BULK_IDLE;
+            return report() ? BULK_MOVED : found == BULK_ENDED ? BULK_ENDED : BULK_IDLE;
         const long_piece_t p = w.piece();
         if (!p.other)
             bulk_store(j.slot(w.peer, j.team.rank, w.number()), *j.out, at, long_slot_bytes(p));
@@ -207,7 +207,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    LANE_FN bool settle()
+    LANE_FN bool report()
     {
         if (done == issued)
             return false;
@@ -283,7 +283,7 @@ template <int MOST> struct long_taker {
 
     LANE_FN void end()
     {
-        bulk_settle(*j.in, at, issued);
+        bulk_await_loads(*j.in, at, issued);
     }
 };
 

@@ -337,12 +337,16 @@ static void forget_in_child(void)
     }
 }
 
+NET_AT_LOAD static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
 static void once_a_program(void)
 {
     net_condition_make(&wake);
     net_condition_make(&collected);
     pthread_key_create(&ring_key, release_ring);
-    pthread_atfork(NULL, NULL, forget_in_child);
     atexit(end);
 }
 

@@ -15,7 +15,6 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
-#include "shim/setup/nodes.h"
 
 enum { SPLIT_TAG = 's' };
 
@@ -48,8 +47,8 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
         !takes_part())
         return NULL;
     const shim_config_t said = shim_config_read(config, NULL);
-    const net_invitation_t invitation = shim_nodes_invitation(ids, id_count);
-    const int most = net_invitation_valid(&invitation) ? NET_NETWORK_RANKS : ALG_MAX_RANKS;
+    const shim_invitation_t invitation = shim_nodes_invitation(ids, id_count);
+    const int most = invitation.given ? SHIM_NODES_RANKS : ALG_MAX_RANKS;
     const shim_setup_request_t request = {.key = shim_attach_key(ids, id_count, nranks),
                                           .newcomm = newcomm,
                                           .ops = &shim_setup_cuda,

@@ -3,7 +3,7 @@
  * after a success the real NCCL runs all communicators of several nodes. The argument may grow, so Shunt does not read
  * it. */
 #include "shim/api/nccl.h"
-#include "shim/setup/nodes.h"
+#include "shim/nodes/nodes.h"
 
 SHIM_PUBLIC(ncclSetEncryption);
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)

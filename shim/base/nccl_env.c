@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -130,4 +131,18 @@ bool shim_nccl_env_names_something(const char *name)
 {
     const char *text = shim_nccl_env(name);
     return text != NULL && text[0] != '\0' && !shim_same_word(text, "none");
+}
+
+bool shim_nccl_env_is_on(const char *name)
+{
+    const char *text = shim_nccl_env(name);
+    return text && atoi(text) != 0;
+}
+
+bool shim_nccl_plugin_loaded(const char *library)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    if (handle)
+        dlclose(handle);
+    return handle;
 }

@@ -10,9 +10,12 @@
 /* NULL: not set. A value from a file lives as long as the process, one from the environment until that changes. */
 const char *shim_nccl_env(const char *name);
 /* _is: whether the variable has this value, ignoring case. _names_something: whether it is set, not empty and not
- * "none". */
+ * "none". _is_on: a number other than 0. */
 bool shim_nccl_env_is(const char *name, const char *value);
 bool shim_nccl_env_names_something(const char *name);
+bool shim_nccl_env_is_on(const char *name);
+/* Whether the process has this library. */
+bool shim_nccl_plugin_loaded(const char *library);
 /* If there is a value, *origin is "environment" or the file's path. */
 const char *shim_nccl_env_from(const char *name, const char **origin);
 

@@ -83,8 +83,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (!shim_share_grant(comm, &granted, &ask))
         team.dependent_launch = 0;
     team.limit = alg_limit(shim_setting_timeout_ns(0), granted.id);
-    if (comm->relay)
-        alg_relay_call(comm->relay, &team, &granted, captured);
+    shim_nodes_call(comm->nodes, &team, &granted, captured);
     error = launch_tracked(launch, &team, &granted);
     /* also after a failure: some kernels may have launched */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);

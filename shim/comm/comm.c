@@ -284,10 +284,9 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
     comm->scratch = NULL;
-    comm->relay = NULL;
     comm->record = NULL;
     comm->nodes = NULL;
-    comm->invitation = (net_invitation_t){0};
+    comm->invitation = (shim_invitation_t){0};
     comm->plan = NULL;
     atomic_store(&comm->reusable, false);
     comm->order = (shim_order_t){0};

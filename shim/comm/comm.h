@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "algorithms/nodes/nodes.h"
 #include "algorithms/scratch.h"
 #include "selector/selector.h"
+#include "shim/nodes/nodes.h"
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
@@ -112,9 +112,8 @@ typedef struct shim_comm {
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* CPU mode, for watch.c; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
-    alg_relay_t *relay;               /* owned; NULL: one node */
-    alg_nodes_t *nodes;               /* owned; CPU mode */
-    net_invitation_t invitation;      /* where ranks of several nodes meet, also children's */
+    shim_meeting_t *nodes;            /* owned; NULL: one node */
+    shim_invitation_t invitation;     /* where ranks of several nodes meet, also children's */
     net_key_t place;                  /* this node (net_place) */
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
     atomic_uint asked, declined;      /* bit n: piece n */

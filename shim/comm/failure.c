@@ -49,10 +49,8 @@ static const char *text_of(uint32_t status)
 
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status)
 {
-    char text[NET_WAY_TEXT + 100];
-    const char *fault = comm->relay ? alg_relay_fault(comm->relay) : NULL;
-    if (!fault && comm->nodes)
-        fault = alg_nodes_fault(comm->nodes);
+    char text[300];
+    const char *fault = shim_nodes_fault(comm->nodes);
     snprintf(text, sizeof text, "%s%s%s", text_of(status), fault ? ": " : "", fault ? fault : "");
     shim_comm_fail(comm, ncclRemoteError, text);
 }

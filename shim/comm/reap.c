@@ -126,8 +126,7 @@ static void comm_free(shim_comm_t *comm)
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
-    alg_relay_destroy(comm->relay); /* before the scratch, whose control words it uses */
-    alg_nodes_destroy(comm->nodes);
+    shim_nodes_end(comm->nodes); /* before the scratch, whose control words it uses */
     shim_extra_forget(comm);
     if (comm->scratch) {
         shim_grow_end(comm);

@@ -44,13 +44,12 @@ ncclResult_t shim_cpu_run(const shim_call_t *call)
         atomic_fetch_add(&comm->calls_begun, 1);
         alg_team_t team = shim_launch_team(comm, call->algorithm, &call->alg);
         team.limit = alg_limit(shim_setting_timeout_ns(comm->ops->timeout_ms), call->alg.id);
-        if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
-            alg_relay_call(comm->relay, &team, &call->alg, false);
+        shim_nodes_call(comm->nodes, &team, &call->alg, false);
         int status = call->algorithm->launch_cpu(&team, &call->alg);
         if (status == ALG_STATUS_OK)
             shim_record_ended(comm->record, call->alg.id);
-        if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* the process may end after the call */
+        if (status == ALG_STATUS_OK)
+            shim_nodes_flush(comm->nodes); /* the process may end after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

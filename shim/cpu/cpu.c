@@ -22,7 +22,6 @@
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
-#include "shim/setup/nodes.h"
 
 enum { SPLIT_TAG = 's' };
 static const char id_magic[8] = "shuntid";
@@ -31,7 +30,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
-    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* the invitation follows */
+    size_t size = sizeof(id->internal) - sizeof(id_magic) - SHIM_INVITATION_BYTES; /* the invitation follows */
     if (getrandom(id->internal + sizeof(id_magic), size, 0) != (ssize_t)size) {
         shim_set_last_error("ncclGetUniqueId: the system gives no random bytes: %s", strerror(errno));
         return ncclSystemError;

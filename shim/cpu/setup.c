@@ -131,7 +131,7 @@ static bool parents_present(const shim_setup_t *setup)
 
 static void miss(shim_setup_t *setup, uint32_t came, uint32_t nranks, uint32_t limit_ms)
 {
-    if (net_invitation_valid(&setup->request.invitation))
+    if (setup->request.invitation.given)
         shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, limit_ms);
     else
         shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, limit_ms);

@@ -53,7 +53,7 @@ static const char *comm_refusal(shim_comm_t *comm)
 {
     if (!comm || !shim_attach_settle(comm))
         return "Shunt does not serve the communicator";
-    if (comm->nodes || comm->relay)
+    if (comm->nodes)
         return "the communicator's ranks are on several nodes";
     if (comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS)
         return "the communicator does not have 2 to 8 ranks";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* book.c - this process's book of slots, and peers' mapped books (layout.h). A book is mapped once, at its largest
- * size, for the life of the process: untouched pages cost nothing, and the file grows below the mapping. */
+ * size: untouched pages cost nothing, and the file grows below the mapping. A peer's is unmapped with the last record
+ * that needs it. */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
 
@@ -22,6 +23,7 @@ typedef struct seen {
     struct seen *next;
     net_mark_t mark;
     int64_t pid, descriptor; /* with these it opens the file again */
+    uint32_t views;          /* of records */
     record_mapped_t mapped;
 } seen_t;
 
@@ -37,7 +39,6 @@ static uint32_t g_slots;
 static shim_record_t *g_record[RECORD_MOST_SLOTS];
 static seen_t *g_seen;
 static bool g_refused; /* this process cannot have a book */
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 
 static void store(_Atomic uint64_t *word, uint64_t value)
 {
@@ -70,6 +71,37 @@ static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint3
     return seen;
 }
 
+static seen_t *seen_of(const record_mapped_t *mapped)
+{
+    seen_t *seen = g_seen;
+    while (seen && &seen->mapped != mapped)
+        seen = seen->next;
+    return seen;
+}
+
+static void drop_unseen(seen_t *seen)
+{
+    if (!seen || seen->views > 0 || seen->mapped.book == g_book)
+        return;
+    seen_t **link = &g_seen;
+    while (*link != seen)
+        link = &(*link)->next;
+    *link = seen->next;
+    munmap((void *)(uintptr_t)seen->mapped.book, RECORD_BOOK_BYTES(RECORD_MOST_SLOTS));
+    free(seen);
+}
+
+static void look_away(record_view_t *view)
+{
+    seen_t *seen = seen_of(view->mapped);
+    view->mapped = NULL;
+    view->slot = NULL;
+    if (!seen)
+        return;
+    seen->views--;
+    drop_unseen(seen);
+}
+
 static void forget_in_child(void)
 {
     if (g_book)
@@ -83,7 +115,7 @@ static void forget_in_child(void)
     record_waits_forget();
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
@@ -166,7 +198,6 @@ static bool has_book(void)
 {
     if (g_book || g_refused)
         return g_book != NULL;
-    pthread_once(&g_fork_once, watch_forks);
     const int error = open_book();
     g_refused = error != 0 && error != -EMFILE;
     return !error;
@@ -227,6 +258,8 @@ void shim_record_end(shim_record_t *record)
     record->watched = false;
     for (uint32_t i = 0; i < RECORD_WAITS; i++)
         record_waits_end(record, &record->wait[i]);
+    for (uint32_t r = 0; r < ALG_MAX_RANKS; r++)
+        look_away(&record->peer[r]);
     store(&record->slot->wait_id, 0);
     atomic_store(&record->slot->state, RECORD_ENDED);
     atomic_store_explicit(&record->slot->life, load(&record->slot->life) + 1, memory_order_release);
@@ -270,13 +303,13 @@ static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
 }
 
 /* Under the lock. Opens a peer's file anew, since it may have grown. */
-static const record_mapped_t *see_book(const net_process_t *process, const shim_record_offer_t *offer)
+static seen_t *see_book(const net_process_t *process, const shim_record_offer_t *offer)
 {
     seen_t *seen = find_seen(&offer->mark);
     uint32_t slots = g_slots;
     if (seen && seen->mapped.book == g_book) {
         atomic_store(&seen->mapped.slots, slots);
-        return &seen->mapped;
+        return seen;
     }
     const int fd = open_peer(process->pid, offer->descriptor, &offer->mark);
     if (fd < 0)
@@ -293,7 +326,7 @@ static const record_mapped_t *see_book(const net_process_t *process, const shim_
         seen->pid = process->pid;
         seen->descriptor = offer->descriptor;
     }
-    return seen ? &seen->mapped : NULL;
+    return seen;
 }
 
 void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t *process,
@@ -303,17 +336,20 @@ void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t 
         return;
     record_view_t *view = &record->peer[rank];
     const net_process_t self = net_process_self();
+    net_lock_take(&record_lock);
+    look_away(view);
     *view = (record_view_t){.pid = process->pid, .start_ticks = process->start_ticks};
     view->seen = process->pid_namespace == self.pid_namespace;
     if (process->time_namespace != self.time_namespace)
         view->start_ticks = 0;
-    net_lock_take(&record_lock);
-    const record_mapped_t *mapped = view->seen && offer->descriptor >= 0 ? see_book(process, offer) : NULL;
-    if (mapped && offer->slot < atomic_load(&mapped->slots)) {
-        view->mapped = mapped;
-        view->slot = record_slot_at(mapped->book, offer->slot);
+    seen_t *seen = view->seen && offer->descriptor >= 0 ? see_book(process, offer) : NULL;
+    if (seen && offer->slot < atomic_load(&seen->mapped.slots)) {
+        seen->views++;
+        view->mapped = &seen->mapped;
+        view->slot = record_slot_at(seen->mapped.book, offer->slot);
         view->life = offer->life;
     }
+    drop_unseen(seen);
     net_lock_give(&record_lock);
     record_peer_t *peer = &record->slot->peer[rank];
     atomic_store(&peer->pid, view->seen ? process->pid : 0);
@@ -325,9 +361,7 @@ void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t 
 void record_refresh(const shim_record_t *record)
 {
     for (uint32_t r = 0; r < record->about.nranks; r++) {
-        seen_t *seen = g_seen;
-        while (seen && &seen->mapped != record->peer[r].mapped)
-            seen = seen->next;
+        seen_t *seen = seen_of(record->peer[r].mapped);
         if (seen && seen->mapped.book == g_book)
             atomic_store(&seen->mapped.slots, g_slots);
         const int fd = seen && seen->pid != 0 ? open_peer(seen->pid, seen->descriptor, &seen->mark) : -1;

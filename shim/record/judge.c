@@ -196,14 +196,20 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* Whether the process has more ranks of this communicator: its other communicators may belong to those. */
-static bool has_other_ranks(const record_view_t *view)
+static bool is_there(const record_slot_t *slot, const record_view_t *view)
+{
+    return atomic_load(&slot->device) == atomic_load(&view->slot->device);
+}
+
+/* Whether the process (there: and its GPU) has more ranks of this communicator: other communicators' calls may be
+ * theirs. */
+static bool has_other_ranks(const record_view_t *view, bool there)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
     uint32_t ranks = 0;
     for (uint32_t i = 0; i < slots; i++) {
         const record_slot_t *slot = record_slot_at(view->mapped->book, i);
-        ranks += in_use(slot) && load(&slot->comm) == load(&view->slot->comm);
+        ranks += in_use(slot) && load(&slot->comm) == load(&view->slot->comm) && (!there || is_there(slot, view));
     }
     return ranks > 1;
 }
@@ -233,13 +239,13 @@ static bool is_past(const record_waiting_t *waiting, const record_waiting_t *oth
 static void find_wait(const record_waiting_t *waiting, const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
-    const bool alone = !has_other_ranks(view);
+    const bool alone = !has_other_ranks(view, false), alone_there = !has_other_ranks(view, true);
     for (uint32_t i = 0; i < slots; i++) {
         const record_slot_t *slot = record_slot_at(view->mapped->book, i);
         const uint64_t wait_ns = load(&slot->wait_ns);
-        const bool same = slot == view->slot;
+        const bool same = slot == view->slot, its = alone || (alone_there && is_there(slot, view));
         record_waiting_t other;
-        if (!in_use(slot) || rank->same_comm || (!same && (!alone || wait_ns < rank->waits_ns)) ||
+        if (!in_use(slot) || rank->same_comm || (!same && (!its || wait_ns < rank->waits_ns)) ||
             !find_waiting(slot, &other) || is_over(slot, &other) || (same && is_past(waiting, &other)))
             continue;
         rank->elsewhere = true;

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* across.c - set-up on several nodes (docs/nodes.md, "How they meet"). Splits over several nodes begin with the
  * meeting. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "shim/base/clock.h"
 #include "shim/setup/setup.h"
+
+static net_key_t key_of_child(const shim_setup_request_t *request)
+{
+    return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
+}
 
 void shim_setup_begin_nodes(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
     const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL knows its rank */
-    const uint64_t limit_ms = shim_setup_limit_ms(setup);
     const shim_nodes_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
+                                          .child = key_of_child(request),
                                           .place = setup->comm->place,
+                                          .nccl_node = shim_identity_nccl_node(),
                                           .rank = asked ? setup->comm->rank : (uint32_t)request->rank,
                                           .nranks = asked ? setup->comm->nranks : (uint32_t)request->nranks,
-                                          .deadline_ns = setup->since_ns + limit_ms * UINT64_C(1000000),
-                                          .limit_ms = (uint32_t)limit_ms,
+                                          .began_ns = setup->since_ns,
+                                          .limit_ms = (uint32_t)shim_setup_limit_ms(setup),
                                           .blocking = request->config.blocking,
                                           .kind = setup->comm->ops->device,
                                           .device = setup->comm->device,
@@ -30,26 +33,9 @@ void shim_setup_begin_nodes(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(NO_THREAD));
 }
 
-static void enter_team(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
-{
-    shim_comm_t *comm = setup->comm;
-    setup->across = malloc(sizeof(*setup->across));
-    if (!setup->across) {
-        alg_relay_destroy(outcome->relay);
-        alg_nodes_destroy(outcome->every);
-        shim_setup_decline(setup, SHIM_WHY(NO_MEMORY));
-        return;
-    }
-    *setup->across = *outcome;
-    comm->rank = outcome->node_rank;
-    comm->nranks = outcome->node_ranks;
-    const net_key_t team = shim_nodes_team_key(&outcome->key, outcome->node);
-    if (shim_setup_rejoin(setup, &team))
-        shim_setup_enter(setup, STATE_IDENTITY);
-}
-
 static void met(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
 {
+    shim_comm_t *comm = setup->comm;
     net_leave(setup->rendezvous);
     setup->rendezvous = NULL;
     shim_setup_keep_count(setup);
@@ -57,19 +43,18 @@ static void met(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
         setup->state = STATE_DONE;
         return;
     }
-    setup->comm->key = outcome->key;
-    setup->comm->rank = outcome->rank;
-    setup->comm->nranks = outcome->nranks;
-    if (!outcome->one_node)
-        enter_team(setup, outcome);
-    else if (shim_setup_rejoin(setup, &outcome->key))
+    comm->key = key_of_child(&setup->request);
+    setup->across = outcome->one_node ? NULL : outcome;
+    comm->rank = setup->across ? outcome->node_rank : outcome->rank;
+    comm->nranks = setup->across ? outcome->node_ranks : outcome->nranks;
+    if (shim_setup_rejoin(setup, &outcome->team))
         shim_setup_enter(setup, STATE_IDENTITY);
 }
 
 bool shim_setup_nodes_due(const shim_setup_t *setup)
 {
     return setup->ops->nodes_ms > 0 && setup->state == STATE_IDENTITY && !setup->request.regroup && !setup->across &&
-           net_invitation_valid(&setup->request.invitation) && net_count(setup->rendezvous) < setup->comm->nranks &&
+           setup->request.invitation.given && net_count(setup->rendezvous) < setup->comm->nranks &&
            shim_now_ns() > setup->since_ns + setup->ops->nodes_ms * UINT64_C(1000000);
 }
 
@@ -85,9 +70,6 @@ void shim_setup_forget_across(shim_setup_t *setup)
         return;
     setup->comm->rank = setup->across->rank;
     setup->comm->nranks = setup->across->nranks;
-    alg_relay_destroy(setup->across->relay);
-    alg_nodes_destroy(setup->across->every);
-    free(setup->across);
     setup->across = NULL;
 }
 
@@ -111,20 +93,20 @@ bool shim_setup_step_agreement(shim_setup_t *setup)
 
 bool shim_setup_step_meeting(shim_setup_t *setup)
 {
-    shim_nodes_outcome_t outcome;
     if (setup->state == STATE_EITHER && net_count(setup->rendezvous) >= setup->comm->nranks) {
         end_meeting(setup); /* all ranks are on this node; the last one was late */
         setup->state = STATE_IDENTITY;
         return false;
     }
-    if (!shim_nodes_poll(setup->nodes, &outcome)) {
+    const shim_nodes_outcome_t *outcome = shim_nodes_met(setup->nodes);
+    if (!outcome) {
         setup->postpone |= shim_setup_waits_too_long(setup);
         return false;
     }
-    if (outcome.failure.reason != SEL_TAKEN)
-        shim_setup_decline(setup, outcome.failure.reason, "%s", outcome.failure.text);
+    if (outcome->failure.reason != SEL_TAKEN)
+        shim_setup_decline(setup, outcome->failure.reason, "%s", outcome->failure.text);
     else
-        met(setup, &outcome);
+        met(setup, outcome);
     if (!setup->across)
         end_meeting(setup);
     return true;

@@ -44,10 +44,10 @@ typedef struct shim_setup_request {
     /* CPU mode: a reference to the parent, which counts its splits and shrinks. If the child's ranks do not meet, the
      * count is restored, since a rank whose call was refused at once has not raised it. */
     shim_comm_t *counted;
-    unsigned number;             /* number of the split; UINT_MAX: the parent's count stays */
-    shim_shrink_t *shrink;       /* NULL: a split */
-    net_invitation_t invitation; /* where ranks of several nodes meet; invalid: nowhere */
-    net_key_t place;             /* the parent's node, for an unpublished child */
+    unsigned number;              /* number of the split; UINT_MAX: the parent's count stays */
+    shim_shrink_t *shrink;        /* NULL: a split */
+    shim_invitation_t invitation; /* where ranks of several nodes meet */
+    net_key_t place;              /* the parent's node, for an unpublished child */
 } shim_setup_request_t;
 
 /* The key under which an init's ranks meet. */

@@ -57,9 +57,8 @@ static void meet(shim_setup_t *setup)
     shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
     /* The built-in rows are for two ranks on two nodes; more ranks meet only if SHUNT_ALGO is set. */
-    const bool elsewhere = setup->rendezvous && here < comm->nranks &&
-                           net_invitation_valid(&setup->request.invitation) &&
-                           comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
+    const bool elsewhere = setup->rendezvous && here < comm->nranks && setup->request.invitation.given &&
+                           comm->nranks <= (shim_settings()->algo[0] ? SHIM_NODES_RANKS : 2);
     shim_why_t refusal;
     const bool refused = shim_identity_refuses(&refusal);
     if (comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere)) {
@@ -78,12 +77,8 @@ static void meet(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(LAUNCH_ORDER));
     } else if (comm->config.cta_policy) {
         shim_setup_decline(setup, SHIM_WHY(CTA_POLICY));
-    } else if (elsewhere && shim_nodes_encrypted()) {
-        shim_setup_decline(setup, SHIM_WHY(ENCRYPTED));
-    } else if (elsewhere && !shim_identity_takes_nodes()) {
-        shim_setup_decline(setup, SHIM_WHY(FAST_NODES));
-    } else if (elsewhere && shim_nodes_alone()) {
-        shim_setup_decline(setup, SHIM_WHY(NODES_ALONE));
+    } else if (elsewhere && shim_nodes_refuses(&refusal)) {
+        shim_setup_decline(setup, refusal.reason, "%s", refusal.text);
     } else {
         shim_setup_enter(setup, elsewhere ? STATE_MEET : STATE_IDENTITY);
     }

@@ -2,8 +2,6 @@
 /* identity.c - what a rank tells the others (identity, settings), and what each rank concludes alike from all
  * identities. */
 #define _GNU_SOURCE
-#include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -29,12 +27,6 @@ enum { RECORD_LAYOUT = 15 };
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
 
-static bool variable_is_on(const char *name)
-{
-    const char *text = shim_nccl_env(name);
-    return text && atoi(text) != 0;
-}
-
 sel_link_t shim_identity_farthest(void)
 {
     static const struct {
@@ -45,21 +37,13 @@ sel_link_t shim_identity_farthest(void)
                   {"PIX", "1", SEL_LINK_PCIE},
                   {"PXB", "2", SEL_LINK_PCIE},
                   {"PHB", "3", SEL_LINK_PHB}};
-    if (variable_is_on("NCCL_P2P_DISABLE"))
+    if (shim_nccl_env_is_on("NCCL_P2P_DISABLE"))
         return SEL_LINK_CPU;
     for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
         if (shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].name) || shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].number))
             return levels[i].link;
     }
     return SEL_LINK_SYS;
-}
-
-static bool is_loaded(const char *library)
-{
-    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
-    if (handle)
-        dlclose(handle);
-    return handle;
 }
 
 /* The set variable that only NCCL obeys, or NULL. pins.h has further ones. */
@@ -70,10 +54,10 @@ static const char *refused_variable(void)
         if (shim_nccl_env_names_something(plugins[i]))
             return plugins[i];
     }
-    if (variable_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
+    if (shim_nccl_env_is_on("NCCL_LAUNCH_ORDER_IMPLICIT"))
         return "NCCL_LAUNCH_ORDER_IMPLICIT";
     /* With it NCCL refuses pointers at which Shunt's kernel would fault. */
-    if (variable_is_on("NCCL_CHECK_POINTERS"))
+    if (shim_nccl_env_is_on("NCCL_CHECK_POINTERS"))
         return "NCCL_CHECK_POINTERS";
     const char *mode = shim_nccl_env("NCCL_CHECK_MODE");
     return mode && shim_begins_with_word(mode, "DEBUG") ? "NCCL_CHECK_MODE" : NULL;
@@ -101,37 +85,9 @@ void shim_identity_tell_plugins(void)
     };
     static atomic_bool told[sizeof(plugins) / sizeof(plugins[0])];
     for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++) {
-        if (is_loaded(plugins[i].name) && !atomic_exchange(&told[i], true))
+        if (shim_nccl_plugin_loaded(plugins[i].name) && !atomic_exchange(&told[i], true))
             shim_warn("%s is loaded: %s", plugins[i].name, plugins[i].loses);
     }
-}
-
-static bool has_rdma(void)
-{
-    DIR *folder = opendir("/sys/class/infiniband");
-    bool any = false;
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        any = any || entry->d_name[0] != '.';
-    if (folder)
-        closedir(folder);
-    return any;
-}
-
-/* True for "allreduce:exchange", false for "^exchange". */
-static bool wants_exchange(void)
-{
-    const char *algo = shim_settings()->algo, *name = strstr(algo, "exchange");
-    return name && (name == algo || name[-1] != '^');
-}
-
-bool shim_identity_takes_nodes(void)
-{
-    if (wants_exchange())
-        return true;
-    if (shim_nccl_env_names_something("NCCL_NET"))
-        return shim_nccl_env_is("NCCL_NET", "Socket");
-    return !is_loaded("libnccl-net.so") && !shim_nccl_env_names_something("NCCL_NET_PLUGIN") &&
-           (variable_is_on("NCCL_IB_DISABLE") || !has_rdma());
 }
 
 static net_key_t hash_text(const char *text)
@@ -197,7 +153,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->fresh_id = random_id();
     identity->blocking = setup->request.config.blocking;
     identity->vmm = !shim_nccl_env_is("NCCL_CUMEM_ENABLE", "0");
-    identity->shared_memory = !variable_is_on("NCCL_SHM_DISABLE");
+    identity->shared_memory = !shim_nccl_env_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
     shim_record_offer(comm->record, &identity->record);
     int error = setup->ops->look(comm, identity);

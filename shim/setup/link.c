@@ -19,8 +19,8 @@ void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES])
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/pci_tree.h"
 #include "shim/setup/multicast.h"
-#include "shim/setup/pci_tree.h"
 #include "transport/transport.h"
 
 static bool nvlink_by_cuda(int device, const char *to)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "shim/base/device.h"
+#include "shim/base/pci_tree.h"
 #include "shim/setup/link.h"
-#include "shim/setup/pci_tree.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>

@@ -5,7 +5,6 @@
 
 #include "shim/setup/attach.h"
 #include "shim/setup/link.h"
-#include "shim/setup/nodes.h"
 
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* limit of a state in which a rank is missing or makes no progress */
@@ -152,9 +151,9 @@ struct shim_setup {
     uint64_t since_ns; /* when this state was entered; in MEET and EITHER: when the state before was */
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents; /* a split in CPU mode: segment of the parent's ranks, until the new ranks have met */
-    shim_nodes_t *nodes;
-    /* Outcome of the nodes' meeting; NULL: one node. Until the attach comm->rank and nranks count this node's ranks. */
-    shim_nodes_outcome_t *across;
+    shim_meeting_t *nodes;
+    /* Outcome of `nodes`; NULL: one node. Until the attach comm->rank and nranks count this node's ranks. */
+    const shim_nodes_outcome_t *across;
     int join_error;            /* errno of the join; if not 0, no other rank sees this one */
     shim_identity_t *identity; /* one of each rank */
     alg_set_t set;
@@ -212,7 +211,7 @@ bool shim_setup_nodes_due(const shim_setup_t *setup);
 /* True if there was progress. */
 bool shim_setup_step_meeting(shim_setup_t *setup);
 bool shim_setup_step_agreement(shim_setup_t *setup);
-/* Restore comm's rank and nranks; free the outcome. */
+/* Restore comm's rank and nranks. */
 void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
@@ -232,9 +231,6 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 bool shim_identity_refuses(shim_why_t *why);
 /* Log, once a process, what does not work with plugins that NCCL has opened by default. */
 void shim_identity_tell_plugins(void);
-/* Whether Shunt takes communicators of several nodes (docs/nodes.md): not where NCCL may use RDMA or a plugin, which
- * may be faster, unless SHUNT_ALGO asks for it. */
-bool shim_identity_takes_nodes(void);
 net_key_t shim_identity_nccl_node(void);
 /* 0 or a negative errno. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);

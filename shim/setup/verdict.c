@@ -173,16 +173,9 @@ void shim_setup_post_plan(shim_setup_t *setup)
 
 static void join_nodes(shim_setup_t *setup)
 {
-    shim_comm_t *comm = setup->comm;
-    shim_nodes_outcome_t *across = setup->across;
-    alg_team_t *team = alg_scratch_team(setup->scratch);
-    alg_relay_serve(across->relay, team, alg_scratch_control(setup->scratch));
-    comm->relay = across->relay;
-    comm->nodes = across->every;
-    if (comm->nodes)
-        alg_nodes_serve(comm->nodes, team);
-    across->relay = NULL;
-    across->every = NULL;
+    shim_nodes_serve(setup->nodes, alg_scratch_team(setup->scratch), alg_scratch_control(setup->scratch));
+    setup->comm->nodes = setup->nodes;
+    setup->nodes = NULL;
 }
 
 static bool all_blocking(const shim_setup_t *setup)

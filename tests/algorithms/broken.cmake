@@ -219,7 +219,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bits_payload bits oneshot device/element.h "#all if (a != a)" "if (false)")
   add_broken(bits_mirrored bits oneshot device/input.h
     "E::pack(a, result)" "(E::pack(a, result), OPS == OPS_MAX && FLOATS ? vec_order(result, order) : (void)0)"
-    "reduce_settle_floats<TYPE, OPS>(a, order)" "reduce_settle_floats<TYPE, OPS_SUM>(a, order)")
+    "reduce_finish_floats<TYPE, OPS>(a, order)" "reduce_finish_floats<TYPE, OPS_SUM>(a, order)")
   breaks(each_algorithm "${wrong}")
   # A root that hears from no rank runs ahead, into a half that a slow peer still reads.
   add_broken(no_notice kernels push_move device/notice.h "others & ~received" "0")

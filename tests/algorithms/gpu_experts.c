@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dispatch and combine on GPUs, from one thread: random programs (experts_case.h) of 2 ranks and more, with different
- * grids, several in each team so that rooms are used again. Usage: gpu_experts [-g GPUs] [-n teams] [-s seed]
+ * grids, several in each team so that rooms are used again; at the end of each team an abort. Usage: gpu_experts [-g
+ * GPUs] [-n teams] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "tests/support/data.h"
 
 static gpu_team_t g_team;
+enum { LIMIT_NS = 20000000 };
 
 static void *device_make(int rank, size_t bytes)
 {
@@ -124,6 +126,54 @@ static int play_late(const alg_experts_shape_t *shape, uint64_t *state)
     return wrong;
 }
 
+/* One rank is aborted while it waits to send into a room whose last call its peers have not received. A peer that ends
+ * without an error has received that call. The team can make no further call. Returns the number of faults. */
+static int play_abort(const alg_experts_shape_t *shape, uint64_t *state)
+{
+    static experts_case_t cases[ALG_EXPERTS_STAGED + 1];
+    static experts_rank_t ranks[ALG_MAX_RANKS][ALG_EXPERTS_STAGED + 1];
+    const uint32_t rooms = alg_experts_staged(shape);
+    const int victim = (int)data_below(state, (uint64_t)g_team.nranks);
+    const uint32_t blocks = 2 + (uint32_t)data_below(state, g_team.shared ? 7 : 24);
+    int wrong = 0;
+    for (uint32_t i = 0; i <= rooms; i++)
+        experts_case_draw(&cases[i], shape, state);
+    for (int r = 0; r < g_team.nranks; r++) {
+        g_team.team[r].limit = alg_limit(LIMIT_NS, 0);
+        for (uint32_t i = 0; i <= rooms; i++) {
+            experts_rank_make(&ranks[r][i], r, &device_memory, shape);
+            experts_rank_load(&ranks[r][i], &cases[i]);
+        }
+        for (uint32_t i = 0; i < rooms; i++)
+            launch(r, shape, &ranks[r][i], r == victim ? blocks : 4, ALG_EXPERTS_SEND);
+    }
+    launch(victim, shape, &ranks[victim][0], 4, ALG_EXPERTS_RECEIVE);
+    launch(victim, shape, &ranks[victim][rooms], blocks, ALG_EXPERTS_SEND);
+    for (uint64_t i = data_below(state, 400); i > 0; i--)
+        (void)cudaStreamQuery(g_team.stream[victim]);
+    __atomic_store_n(&g_team.control[victim]->abort, 1, __ATOMIC_RELEASE);
+    GPU(cudaStreamSynchronize(g_team.stream[victim]));
+    for (int r = 0; r < g_team.nranks; r++)
+        for (uint32_t i = 0; r != victim && i < rooms; i++)
+            launch(r, shape, &ranks[r][i], 4, ALG_EXPERTS_RECEIVE);
+    for (int r = 0; r < g_team.nranks; r++) {
+        GPU(cudaStreamSynchronize(g_team.stream[r]));
+        for (uint32_t i = 0; r != victim && !g_team.control[r]->status && i < rooms; i++) {
+            char fault[200];
+            if (experts_dispatch_right(&ranks[r][i], &cases[i], fault, sizeof fault))
+                continue;
+            printf("beside an abort, %s\n", fault);
+            wrong++;
+        }
+    }
+    for (uint32_t i = 0; i <= rooms; i++) {
+        for (int r = 0; r < g_team.nranks; r++)
+            experts_rank_free(&ranks[r][i]);
+        experts_case_free(&cases[i]);
+    }
+    return wrong;
+}
+
 static int play_team(int gpus, const alg_experts_shape_t *its_shape, uint64_t *state)
 {
     static experts_rank_t ranks[ALG_MAX_RANKS][EXPERTS_CASES];
@@ -145,6 +195,8 @@ static int play_team(int gpus, const alg_experts_shape_t *its_shape, uint64_t *s
         wrong = play(&shape, &p, ranks, state);
     if (!wrong)
         wrong = play_late(&shape, state);
+    if (!wrong)
+        wrong = play_abort(&shape, state);
     for (int r = 0; r < nranks; r++) {
         for (int i = 0; i < EXPERTS_CASES; i++)
             experts_rank_free(&ranks[r][i]);

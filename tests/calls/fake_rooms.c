@@ -461,9 +461,25 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
     return &control;
 }
 
-void net_network_close(net_network_t *network)
+void shim_nodes_call(shim_meeting_t *meeting, const alg_team_t *team, const alg_call_t *call, bool captured)
 {
-    (void)network;
+    (void)meeting, (void)team, (void)call, (void)captured;
+}
+
+void shim_nodes_flush(shim_meeting_t *meeting)
+{
+    (void)meeting;
+}
+
+const char *shim_nodes_fault(const shim_meeting_t *meeting)
+{
+    (void)meeting;
+    return NULL;
+}
+
+void shim_nodes_end(shim_meeting_t *meeting)
+{
+    (void)meeting;
 }
 
 void net_leave(net_rendezvous_t *rendezvous)

@@ -138,6 +138,51 @@ static void a_reader_sees_whole_entries_or_none(void **state)
     close(pipes[1]);
 }
 
+static uint32_t mapped_books(void)
+{
+    char line[4096];
+    uint32_t count = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        count += strstr(line, RECORD_FILE) != NULL;
+    fclose(maps);
+    return count;
+}
+
+/* A rank whose peers come and go, as in elastic training, keeps no book of those that went. */
+static void a_peers_book_goes_with_the_last_record_of_it(void **state)
+{
+    (void)state;
+    int pipes[2];
+    shim_record_offer_t offer;
+    net_process_t peer;
+    assert_int_equal(pipe(pipes), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const net_process_t self = net_process_self();
+        write(pipes[1], &self, sizeof self) == sizeof self ? write_calls(pipes[1]) : _exit(1);
+    }
+    assert_int_equal(read(pipes[0], &peer, sizeof peer), sizeof peer);
+    assert_int_equal(read(pipes[0], &offer, sizeof offer), sizeof offer);
+    shim_record_t *one = shim_record_new(), *other = shim_record_new();
+    const uint32_t own = mapped_books();
+    shim_record_meet(one, 1, &peer, &offer);
+    shim_record_meet(one, 1, &peer, &offer);
+    shim_record_meet(other, 1, &peer, &offer);
+    assert_int_equal(mapped_books(), own + 1);
+    shim_record_end(one);
+    assert_int_equal(mapped_books(), own + 1);
+    assert_true(record_view_lives(&other->peer[1]));
+    shim_record_end(other);
+    assert_int_equal(mapped_books(), own);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* The entry of a writer that died while writing is not read. */
 static void an_entry_that_was_not_finished_is_none(void **state)
 {
@@ -295,6 +340,37 @@ static void each_cause_is_told(void **state)
     assert_int_equal(rank.cause, RECORD_OTHER_CALL);
     assert_true(rank.other.sign.count == 9);
     end_pair(&pair);
+}
+
+/* Both ranks are threads of this process. A wait on another communicator is rank 1's if it is on its GPU, and no other
+ * rank is there. */
+static void a_threads_wait_elsewhere_is_known_by_its_gpu(void **state)
+{
+    (void)state;
+    enum { COMM = 1, ELSEWHERE = 2 };
+    const pair_t pair = make_pair();
+    const pair_t other = make_pair();
+    record_made_t made;
+    call(&pair, 0, 8);
+    call(&other, 1, 8);
+    assert_true(record_last(other.record[1]->slot, &made));
+    atomic_store(&other.record[1]->slot->wait_id, record_id(&made.sign));
+    for (uint32_t r = 0; r < 2; r++) {
+        atomic_store(&pair.record[r]->slot->comm, COMM);
+        atomic_store(&other.record[r]->slot->comm, ELSEWHERE);
+        atomic_store(&pair.record[r]->slot->device, -1);
+        atomic_store(&other.record[r]->slot->device, -1);
+    }
+    assert_false(judge(&pair).elsewhere); /* the CPU device: it may be rank 0's */
+    for (int32_t r = 0; r < 2; r++) {
+        atomic_store(&pair.record[r]->slot->device, r);
+        atomic_store(&other.record[r]->slot->device, r);
+    }
+    assert_true(judge(&pair).elsewhere && !judge(&pair).same_comm);
+    atomic_store(&other.record[1]->slot->device, 0);
+    assert_false(judge(&pair).elsewhere);
+    end_pair(&pair);
+    end_pair(&other);
 }
 
 /* A rank whose record is gone with its process may have made calls. */
@@ -730,9 +806,11 @@ int main(void)
         cmocka_unit_test(a_large_odd_count_is_rounded_down),
         cmocka_unit_test(a_reader_sees_whole_entries_or_none),
         cmocka_unit_test(an_entry_that_was_not_finished_is_none),
+        cmocka_unit_test(a_peers_book_goes_with_the_last_record_of_it),
         cmocka_unit_test(kinds_have_numbers_of_their_own),
         cmocka_unit_test(what_must_be_equal_is_compared),
         cmocka_unit_test(each_cause_is_told),
+        cmocka_unit_test(a_threads_wait_elsewhere_is_known_by_its_gpu),
         cmocka_unit_test(calls_without_a_record_are_not_denied),
         cmocka_unit_test(a_wait_two_kernels_ago_is_over),
         cmocka_unit_test(who_waits_in_a_later_call_has_ended_this),

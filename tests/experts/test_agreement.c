@@ -4,6 +4,7 @@
  */
 #include "../cpu/cpu.h"
 #include "experts.h"
+#include "shim/experts/group.h"
 
 #include <signal.h>
 #include <string.h>
@@ -195,12 +196,58 @@ static void a_rank_that_does_not_come_is_not_waited_for(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
+/* Whether fp32 sums of a group of so many tokens, of 7168 values and 8 choices, have NVIDIA's bits. */
+static alg_experts_exact_t exact_of(ncclComm_t comm, int nranks, uint32_t tokens)
+{
+    ncclEpGroupConfig_t config = experts_config(nranks);
+    config.num_experts = 64;
+    config.num_topk = 8;
+    config.max_token_bytes = 7168 * 4;
+    config.max_dispatch_tokens_per_rank = tokens;
+    shim_experts_group_t *group = NULL;
+    const char *why = NULL;
+    CHECK_NCCL(experts_service()->create(comm, &config, &group, &why));
+    CHECK(group != NULL);
+    const alg_experts_exact_t exact = group->shape.exact;
+    CHECK_NCCL(experts_service()->destroy(group));
+    return exact;
+}
+
+static void exact_body(ranks_t *ranks)
+{
+    enum { WITHIN = 136, ABOVE = 144 };
+    const bool *deterministic = ranks->arg;
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK(exact_of(comm, ranks->nranks, WITHIN) == (*deterministic ? ALG_EXPERTS_EXACT_ALL : ALG_EXPERTS_EXACT_FP32));
+    CHECK(exact_of(comm, ranks->nranks, ABOVE) == (*deterministic ? ALG_EXPERTS_EXACT_ALL : ALG_EXPERTS_EXACT_NONE));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void sums_are_exact_while_their_scratch_is_small(void **state)
+{
+    static const char *const set[] = {"SHUNT_DETERMINISTIC", "1", NULL};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool deterministic = i == 1;
+        ranks_plan_t plan = {.shape = RANKS_PROCESSES,
+                             .nranks = 2,
+                             .env = deterministic ? set : NULL,
+                             .body = exact_body,
+                             .arg = &deterministic};
+        assert_int_equal(ranks_run(&plan), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_are_served),         cmocka_unit_test(one_refusal_forwards_all),
-        cmocka_unit_test(arguments_are_checked),        cmocka_unit_test(one_rank_is_forwarded),
-        cmocka_unit_test(a_dead_rank_ends_the_meeting), cmocka_unit_test(a_rank_that_does_not_come_is_not_waited_for),
+        cmocka_unit_test(all_ranks_are_served),
+        cmocka_unit_test(one_refusal_forwards_all),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(one_rank_is_forwarded),
+        cmocka_unit_test(a_dead_rank_ends_the_meeting),
+        cmocka_unit_test(a_rank_that_does_not_come_is_not_waited_for),
+        cmocka_unit_test(sums_are_exact_while_their_scratch_is_small),
     };
     cpu_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,15 +53,15 @@ static void end(experts_round_t *r)
 static void values(gpu_t *gpu)
 {
     shim_experts_group_t *group = begin(gpu);
-    for (uint64_t seed = 0; seed < 20; seed++)
-        experts_run(group, gpu->rank, gpu->nranks, seed % 2, seed);
+    for (uint64_t i = 0; i < 20; i++)
+        experts_run(group, gpu->rank, gpu->nranks, i % 2, gpu->options->seed + i);
     CHECK_NCCL(experts_service()->destroy(group));
 }
 
 static void staged(gpu_t *gpu)
 {
     shim_experts_group_t *group = begin(gpu);
-    for (uint64_t seed = 0; seed < 10; seed++) {
+    for (uint64_t seed = gpu->options->seed; seed < gpu->options->seed + 10; seed++) {
         experts_round_t *one = experts_round(group, NULL, gpu->rank, gpu->nranks, false, seed);
         experts_round_t *other = experts_round(group, NULL, gpu->rank, gpu->nranks, true, seed + 10);
         one->config.send_only = one->combine.send_only = 1;
@@ -132,14 +132,14 @@ static void beside(gpu_t *gpu)
     cudaStream_t other;
     float *data = make(1 << 20);
     CHECK_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-    for (uint64_t seed = 0; seed < 20; seed++) {
+    for (uint64_t round = 0; round < 20; round++) {
         for (int i = 0; i < 1 << 18; i++)
             data[i] = (float)gpu->rank;
         for (int i = 0; i < 10; i++)
             CHECK_NCCL(ncclAllReduce(data, data, 1 << 18, ncclFloat32, ncclMax, gpu->comm, other));
-        experts_run(group, gpu->rank, gpu->nranks, seed % 2, seed);
+        experts_run(group, gpu->rank, gpu->nranks, round % 2, gpu->options->seed + round);
         CHECK_CUDA(cudaStreamSynchronize(other));
-        CHECK(data[seed] == (float)(gpu->nranks - 1));
+        CHECK(data[round] == (float)(gpu->nranks - 1));
     }
     CHECK_CUDA(cudaStreamDestroy(other));
     drop(data);

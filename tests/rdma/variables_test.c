@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "shim/setup/rdma.h"
+#include "shim/nodes/rdma.h"
 
 static net_rdma_t read_wish(void)
 {

@@ -17,10 +17,10 @@
 #include "shim/comm/redop.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
+#include "shim/nodes/rdma.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
 #include "shim/setup/multicast.h"
-#include "shim/setup/rdma.h"
 
 fake_t fake;
 _Thread_local unsigned fake_depth;

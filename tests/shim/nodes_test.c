@@ -20,8 +20,8 @@
 #include "fake.h"
 #include "shim/comm/comm.h"
 #include "shim/names/names.h"
+#include "shim/nodes/nodes.h"
 #include "shim/setup/attach.h"
-#include "shim/setup/nodes.h"
 #include "tests/support/fake_relay.h"
 
 typedef struct trial {
@@ -65,13 +65,19 @@ static ncclUniqueId fresh_id(pid_t *maker)
             return __LINE__; \
     } while (0)
 
+static bool is_alone(void)
+{
+    shim_why_t why;
+    return shim_nodes_refuses(&why) && why.reason == SEL_FORWARD_NODES_ALONE;
+}
+
 static int check(const trial_t *trial, ncclComm_t comm, int rank)
 {
     shim_comm_t *state = shim_comm_find(comm);
     EXPECT(state != NULL);
     shim_attach_settle(state); /* as its first call: on a busy machine an init does not wait that long */
     EXPECT(atomic_load(&state->phase) == (trial->attaches ? SHIM_COMM_ATTACHED : SHIM_COMM_FORWARD));
-    EXPECT(trial->missed || !shim_nodes_alone());
+    EXPECT(trial->missed || !is_alone());
     EXPECT(state->rank == (uint32_t)rank && state->nranks == (uint32_t)trial->nranks);
     if (!trial->attaches)
         return 0;
@@ -81,7 +87,7 @@ static int check(const trial_t *trial, ncclComm_t comm, int rank)
     sel_topology_class(topology, class);
     snprintf(expected, sizeof(expected), "network-sm90-%ux%u", trial->nodes, trial->team);
     EXPECT(strcmp(class, expected) == 0);
-    EXPECT(topology->nranks == (uint32_t)trial->nranks && state->relay != NULL);
+    EXPECT(topology->nranks == (uint32_t)trial->nranks && state->nodes != NULL);
     EXPECT(team->nodes == trial->nodes && team->node == (uint32_t)rank / trial->team);
     EXPECT(state->all_block);
     return 0;
@@ -120,7 +126,7 @@ static void run(trial_t trial)
             const int line = rank_main(&trial, &id, r);
             if (line)
                 fprintf(stderr, "rank %d: line %d\n", r, line);
-            _exit(line ? 1 : shim_nodes_alone() ? REMEMBERS : 0);
+            _exit(line ? 1 : is_alone() ? REMEMBERS : 0);
         }
     }
     bool remembered[NET_NETWORK_RANKS] = {false};
@@ -296,21 +302,17 @@ static void comm_id(void **state)
 {
     (void)state;
     ncclUniqueId id;
-    net_invitation_t invitation;
     fake_reset();
     setenv("NCCL_NET", "IB", 1);
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
-    invitation = shim_nodes_invitation(&id, 1);
-    assert_false(net_invitation_valid(&invitation));
+    assert_false(shim_nodes_invitation(&id, 1).given);
     setenv("NCCL_NET", "Socket", 1);
     setenv("NCCL_COMM_ID", "192.0.2.1:4000", 1);
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
-    invitation = shim_nodes_invitation(&id, 1);
-    assert_false(net_invitation_valid(&invitation));
+    assert_false(shim_nodes_invitation(&id, 1).given);
     unsetenv("NCCL_COMM_ID");
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
-    invitation = shim_nodes_invitation(&id, 1);
-    assert_true(net_invitation_valid(&invitation));
+    assert_true(shim_nodes_invitation(&id, 1).given);
     for (int i = 0; i < 48; i++)
         assert_int_equal(id.internal[i], 0x5a);
 }

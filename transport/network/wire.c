@@ -219,40 +219,31 @@ ssize_t wire_write_parts(int connection, const struct iovec *parts, size_t count
     return would_wait(errno) ? 0 : -ECONNRESET;
 }
 
-static void nap(int connection, short events)
+/* Of `to` and `from` one is NULL. */
+static int move_all(int connection, uint8_t *to, const uint8_t *from, size_t size, const net_limit_t *limit)
 {
-    struct pollfd one = {.fd = connection, .events = events};
-    poll(&one, 1, WIRE_NAP_MS);
+    for (size_t done = 0; done < size;) {
+        const ssize_t moved = to ? wire_read_some(connection, to + done, size - done)
+                                 : wire_write_some(connection, from + done, size - done);
+        if (moved < 0)
+            return (int)moved;
+        done += (size_t)moved;
+        const int error = moved == 0 ? wire_check(limit) : 0;
+        if (error)
+            return error;
+        struct pollfd one = {.fd = connection, .events = to ? POLLIN : POLLOUT};
+        if (moved == 0)
+            poll(&one, 1, WIRE_NAP_MS);
+    }
+    return 0;
 }
 
 int wire_read(int connection, void *bytes, size_t size, const net_limit_t *limit)
 {
-    for (size_t done = 0; done < size;) {
-        ssize_t got = wire_read_some(connection, (uint8_t *)bytes + done, size - done);
-        if (got < 0)
-            return (int)got;
-        done += (size_t)got;
-        int error = got == 0 ? wire_check(limit) : 0;
-        if (error)
-            return error;
-        if (got == 0)
-            nap(connection, POLLIN);
-    }
-    return 0;
+    return move_all(connection, bytes, NULL, size, limit);
 }
 
 int wire_write(int connection, const void *bytes, size_t size, const net_limit_t *limit)
 {
-    for (size_t done = 0; done < size;) {
-        ssize_t sent = wire_write_some(connection, (const uint8_t *)bytes + done, size - done);
-        if (sent < 0)
-            return (int)sent;
-        done += (size_t)sent;
-        int error = sent == 0 ? wire_check(limit) : 0;
-        if (error)
-            return error;
-        if (sent == 0)
-            nap(connection, POLLOUT);
-    }
-    return 0;
+    return move_all(connection, NULL, bytes, size, limit);
 }

@@ -3,7 +3,7 @@
  * pci_tree.c - reads the file that describes the PCI tree which a virtual machine hides. NCCL and Shunt prefer the file
  * to /sys. The drivers still report which devices exist.
  */
-#include "shim/setup/pci_tree.h"
+#include "shim/base/pci_tree.h"
 
 #include <stdatomic.h>
 #include <string.h>

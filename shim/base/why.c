@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shim/setup/why.h"
+#include "shim/base/why.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rdma.c - reads NCCL's variables, with NCCL's meaning and defaults. Without an RDMA device libibverbs is not
  * opened. */
-#include "shim/setup/rdma.h"
+#include "shim/nodes/rdma.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,9 +13,9 @@
 #endif
 
 #include "shim/base/nccl_env.h"
+#include "shim/base/pci_tree.h"
 #include "shim/base/settings.h"
 #include "shim/base/words.h"
-#include "shim/setup/pci_tree.h"
 
 static int number(const char *name, int otherwise)
 {
