@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.c - locks that are free in a forked child, where a lock held by another thread would stay locked, with its data
- * half changed. So a fork first takes all of them, in any order, since no thread holds two. */
+/* lock.c - locks that are free in a forked child, where another thread's lock would stay locked, with its data half
+ * changed. So a fork first takes all, in any order, since no thread holds two. */
 #include "transport/transport.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;

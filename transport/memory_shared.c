@@ -3,7 +3,7 @@
  * /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd; where the kernel refuses (other user or
  * pid namespace, a process that is not traceable or has lost its first thread), the descriptor is sent to their box.
  * The owner keeps its descriptor while peers may open it.
- * Seals prevent truncation, so a mapping of a checked size never faults. The memory lives while any process maps it. */
+ * Seals prevent truncation, so a mapping of a checked size never faults. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

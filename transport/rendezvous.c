@@ -2,7 +2,7 @@
 /* rendezvous.c - slots, stages and the verdict, in a segment that ranks share. A joiner writes only its own slot; one
  * release store (slot state, record size or verdict) publishes the contents: a reader sees complete records or none,
  * and a joiner may be killed at any point. The verdict names the slot with its reason: one compare-and-swap sets both.
- * Peers may be broken: the segment's numbers are checked. The handle owns the mapping. */
+ * Peers may be broken: the segment's numbers are checked. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

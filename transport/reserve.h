@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Allocates all pages of the file now: a lack of memory is -ENOSPC or -ENOMEM here, not a SIGBUS later. -EFBIG: above
- * the limit on file sizes. */
+ * `ulimit -f`. */
 int net_reserve(int fd, size_t bytes);
 
 #endif

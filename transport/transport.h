@@ -54,8 +54,8 @@ void net_condition_make(pthread_cond_t *condition);
 /* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
-/* Runs a function when the library is loaded. Fork handlers are registered so: a child also forks beside a thread's
- * first call, and before glibc 2.36 a registration waits for forks, which may wait for the thread's locks. */
+/* Runs a function when the library is loaded. Fork handlers are registered so: before glibc 2.36 a registration in a
+ * thread's first call waits for forks, which may wait for the thread's locks. */
 #define NET_AT_LOAD __attribute__((constructor))
 
 /* ---- Locks ---------------------------------------------------------------------
@@ -148,7 +148,7 @@ void net_leave(net_rendezvous_t *rendezvous);
 bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
- * A bell wakes a thread of its process, and carries no data. Peers of the same user open it through /proc. */
+ * A bell wakes a thread of its process. Peers of the same user open it through /proc. */
 typedef struct net_bell {
     net_process_t owner;
     uint64_t device, inode;

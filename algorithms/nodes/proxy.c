@@ -35,7 +35,6 @@ typedef struct server {
     }
 static server_t g_proxy = SERVER, g_reader = SERVER;
 static alg_relay_t *g_relays;
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
 uint64_t proxy_now_ns(void)
 {
@@ -61,7 +60,7 @@ static void forget_in_child(void)
     g_relays = NULL;
 }
 
-static void prepare(void)
+NET_AT_LOAD static void prepare(void)
 {
     net_condition_make(&g_proxy.wake);
     net_condition_make(&g_reader.wake);
@@ -223,7 +222,6 @@ void proxy_let_reader(void)
 
 int proxy_add(alg_relay_t *relay)
 {
-    pthread_once(&g_once, prepare);
     take(&g_proxy);
     const bool running = start(&g_proxy, serve_all);
     if (running) {

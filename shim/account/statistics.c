@@ -121,9 +121,13 @@ static void print_at_exit(void)
     free(text);
 }
 
-static void start(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+static void start(void)
+{
     has_table_key = pthread_key_create(&table_key, return_table) == 0;
     if (shim_setting_stats()) {
         atexit(print_at_exit);

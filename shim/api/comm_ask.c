@@ -34,7 +34,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     const shim_real_t *nccl = shim_nccl("ncclCommGetAsyncError");
     if (!nccl)
         return ncclSystemError;
-    const unsigned long long late = shim_cpu_mode() ? 0 : pending_of(comm);
+    const unsigned long long late = pending_of(comm);
     ncclResult_t result = nccl->ncclCommGetAsyncError(comm, asyncError);
     if (result != ncclSuccess || !asyncError || shim_cpu_mode())
         return result;

@@ -6,7 +6,6 @@
 #include <sys/random.h>
 
 #include "shim/api/nccl.h"
-#include "shim/base/device.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/pins.h"
 #include "shim/base/settings.h"
@@ -33,7 +32,8 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number, int colo
 /* In CPU mode cpu/ sets up communicators. */
 static bool takes_part(void)
 {
-    return !shim_cpu_mode() && shim_settings()->enable && shim_real_alone(shim_real());
+    const shim_real_t *real = shim_real_used();
+    return real && shim_settings()->enable && shim_real_alone(real);
 }
 
 /* NULL if Shunt takes no part: disabled, one rank, arguments that NCCL will refuse, or two NCCLs in the process. */
@@ -51,6 +51,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     const int most = invitation.given ? SHIM_NODES_RANKS : ALG_MAX_RANKS;
     const shim_setup_request_t request = {.key = shim_attach_key(ids, id_count, nranks),
                                           .newcomm = newcomm,
+                                          .ops = &shim_setup_cuda,
                                           .wait = said.blocking,
                                           .grouped = shim_group_depth() > 0,
                                           .publish = nranks <= most,
@@ -141,6 +142,7 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
     shim_comm_collect();
     const shim_setup_request_t request = {.key = key,
                                           .newcomm = newcomm,
+                                          .ops = &shim_setup_cuda,
                                           .parent = handle,
                                           .wait = parent->config.blocking,
                                           .grouped = shim_group_depth() > 0,

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* version.c - the version and the error texts. The real NCCL answers, since programs compare its answers. Without one,
  * the answers are those of the NCCL whose header Shunt was built with. */
-#include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 
-static const shim_real_t *real_if_any(void)
-{
-    return shim_cpu_mode() ? NULL : shim_real();
-}
-
 SHIM_PUBLIC(ncclGetVersion);
 ncclResult_t ncclGetVersion(int *version)
 {
-    const shim_real_t *real = real_if_any();
+    const shim_real_t *real = shim_real_used();
     if (real != NULL)
         return real->ncclGetVersion(version);
     if (version == NULL) {
@@ -30,7 +24,7 @@ enum { TIMEOUT = 8 }; /* ncclTimeout, since NCCL 2.32 */
 SHIM_PUBLIC(ncclGetErrorString);
 const char *ncclGetErrorString(ncclResult_t result)
 {
-    const shim_real_t *real = real_if_any();
+    const shim_real_t *real = shim_real_used();
     if (real != NULL)
         return real->ncclGetErrorString(result);
     switch ((int)result) {
@@ -62,6 +56,6 @@ SHIM_PUBLIC(ncclGetLastError);
 const char *ncclGetLastError(ncclComm_t comm)
 {
     const char *own = shim_last_error();
-    const shim_real_t *real = real_if_any();
+    const shim_real_t *real = shim_real_used();
     return own[0] != '\0' || real == NULL ? own : real->ncclGetLastError(comm);
 }

@@ -15,6 +15,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
+#include "transport/transport.h"
 
 /* An empty list, a leading '-' or NoDevFiles hides all GPUs. */
 static bool all_hidden(void)
@@ -72,15 +73,13 @@ static void forget_in_child(void)
         g_once = (pthread_once_t)PTHREAD_ONCE_INIT;
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
 static void decide(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
     shim_device_t wanted = shim_settings()->device;
     g_cpu = wanted == SHIM_DEVICE_CPU || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
     g_hidden = g_cpu && wanted == SHIM_DEVICE_AUTO && all_hidden() && device_node();

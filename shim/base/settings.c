@@ -16,13 +16,7 @@
 #include "shim/base/conf.h"
 #include "shim/base/words.h"
 
-enum {
-    MAX_BLOCKS = 1024,
-    MAX_TIMEOUT_MS = 86400000,
-    CPU_TIMEOUT_MS = 10000,
-    FAULT_BYTES = 160,
-    COMPLAINT_BYTES = 1536
-};
+enum { MAX_BLOCKS = 1024, MAX_TIMEOUT_MS = 86400000, FAULT_BYTES = 160, COMPLAINT_BYTES = 1536 };
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
@@ -347,11 +341,11 @@ const char *shim_setting_nccl_path(void)
     return path[0] != '\0' ? path : NULL;
 }
 
-uint64_t shim_setting_timeout_ns(bool cpu)
+uint64_t shim_setting_timeout_ns(uint32_t usual_ms)
 {
     uint32_t timeout_ms = shim_settings()->timeout_ms;
     if (timeout_ms == SHIM_TIMEOUT_AUTO)
-        timeout_ms = cpu ? CPU_TIMEOUT_MS : 0;
+        timeout_ms = usual_ms;
     return timeout_ms * UINT64_C(1000000);
 }
 

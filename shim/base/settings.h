@@ -40,8 +40,8 @@ const shim_settings_t *shim_settings(void);
 
 /* SHUNT_NCCL_PATH; NULL: not set. */
 const char *shim_setting_nccl_path(void);
-/* Longest wait for another rank inside a call, in ns; 0: no limit. */
-uint64_t shim_setting_timeout_ns(bool cpu);
+/* Longest wait for another rank inside a call, in ns; 0: no limit. usual_ms: the default. */
+uint64_t shim_setting_timeout_ns(uint32_t usual_ms);
 
 bool shim_setting_stats(void);
 

@@ -24,7 +24,7 @@ struct shim_call {
 
     uint64_t start_ns;   /* 0: no trace */
     shim_comm_t *comm;   /* retained; NULL: unknown handle */
-    bool attached;       /* the communicator is attached, on GPUs, and not suspended */
+    bool attached;       /* the communicator is attached, and not suspended; CPU mode: the call is valid */
     bool ordered;        /* forwarded, in no group; shim_order_enter has made its stream wait */
     sel_reason_t reason; /* why the call is forwarded */
     const char *source;  /* source of the row that decided; NULL: none */

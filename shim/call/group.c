@@ -21,8 +21,8 @@
 #include <string.h>
 
 #include "shim/account/trace.h"
-#include "shim/base/device.h"
 #include "shim/base/last_error.h"
+#include "shim/call/device.h"
 #include "shim/call/group_state.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/stop.h"
@@ -30,9 +30,8 @@
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
-enum { MOST_NAPS = 10000 }; /* two seconds */
-/* The first NCCL with ncclGroupSimulateEnd; NCCL_SIM_INFO_INITIALIZER's magic. */
-enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
+enum { MOST_NAPS = 10000 };        /* two seconds */
+enum { SIMULATE_VERSION = 22200 }; /* the first NCCL with ncclGroupSimulateEnd */
 
 unsigned shim_group_depth(void)
 {
@@ -165,8 +164,7 @@ static void finish_finalized(const shim_group_t *g)
     }
 }
 
-/* The record has numbered the group's calls, but not all were made. */
-static void note_failure(const shim_group_t *g)
+void shim_group_note_failure(const shim_group_t *g)
 {
     for (uint32_t i = 0; i < g->use_count; i++)
         shim_record_doubt(g->uses[i].comm->record);
@@ -174,7 +172,7 @@ static void note_failure(const shim_group_t *g)
         shim_record_doubt(g->calls[i].comm->record);
 }
 
-static ncclResult_t end_cuda(ncclSimInfo_t *info)
+ncclResult_t shim_group_end_cuda(ncclSimInfo_t *info)
 {
     const shim_real_t *real = shim_real_need("ncclGroupEnd");
     bool simulate = info != NULL;
@@ -210,30 +208,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
     }
     finish_finalized(&shim_group);
     if (simulate || shim_is_error(result))
-        note_failure(&shim_group);
-    shim_group_drop(&shim_group);
-    return result;
-}
-
-static ncclResult_t end_cpu(ncclSimInfo_t *info)
-{
-    if (shim_group.depth == 0) {
-        shim_set_last_error("ncclGroupEnd: no group has been started");
-        return ncclInvalidUsage;
-    }
-    if (--shim_group.depth > 0)
-        return ncclSuccess;
-    if (shim_group.error == ncclSuccess && info != NULL && info->magic != SIMULATE_MAGIC) {
-        shim_set_last_error("ncclGroupSimulateEnd: simInfo was not made with NCCL_SIM_INFO_INITIALIZER");
-        shim_group.error = ncclInvalidArgument;
-    }
-    if (shim_group.error == ncclSuccess && info == NULL)
-        shim_group.error = shim_group_join(&shim_group);
-    ncclResult_t result = shim_attach_after_group(shim_group.error);
-    if (result == ncclSuccess && info == NULL)
-        result = shim_group_run(&shim_group);
-    if (info != NULL || shim_is_error(result))
-        note_failure(&shim_group);
+        shim_group_note_failure(&shim_group);
     shim_group_drop(&shim_group);
     return result;
 }
@@ -241,13 +216,8 @@ static ncclResult_t end_cpu(ncclSimInfo_t *info)
 SHIM_PUBLIC(ncclGroupStart);
 ncclResult_t ncclGroupStart(void)
 {
-    ncclResult_t result = ncclSuccess;
-    if (!shim_cpu_mode()) {
-        const shim_real_t *real = shim_real_need("ncclGroupStart");
-        if (real == NULL)
-            return ncclSystemError;
-        result = real->ncclGroupStart();
-    }
+    const shim_real_t *nccl = shim_call_ops(NULL)->nccl("ncclGroupStart");
+    const ncclResult_t result = nccl != NULL ? nccl->ncclGroupStart() : ncclSystemError;
     if (result == ncclSuccess)
         shim_group.depth++;
     return result;
@@ -258,7 +228,7 @@ ncclResult_t ncclGroupEnd(void)
 {
     bool outermost = shim_group.depth == 1;
     uint64_t start_ns = outermost ? shim_trace_begin() : 0;
-    ncclResult_t result = shim_cpu_mode() ? end_cpu(NULL) : end_cuda(NULL);
+    ncclResult_t result = shim_call_ops(NULL)->group_end(NULL);
     if (start_ns != 0)
         shim_trace_end(&(shim_trace_call_t){
             .start_ns = start_ns, .function = "ncclGroupEnd", .type = -1, .result = (int32_t)result});
@@ -269,5 +239,5 @@ ncclResult_t ncclGroupEnd(void)
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
-    return shim_cpu_mode() ? end_cpu(simInfo) : end_cuda(simInfo);
+    return shim_call_ops(NULL)->group_end(simInfo);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group_state.h - a thread's group, and the steps of its end. For group*.c only. */
+/* group_state.h - a thread's group, and the steps of its end. For group*.c, make.c and cpu/ only. */
 #ifndef SHUNT_SHIM_GROUP_STATE_H
 #define SHUNT_SHIM_GROUP_STATE_H
 
@@ -81,7 +81,8 @@ ncclResult_t shim_group_gather(shim_group_t *g);
 /* After the real end: launches, and lets the streams continue. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
 
-/* On the CPU device (group_cpu.c). */
-ncclResult_t shim_group_run(const shim_group_t *g);
+ncclResult_t shim_group_end_cuda(ncclSimInfo_t *info);
+/* The record has numbered the group's calls, but not all were made. */
+void shim_group_note_failure(const shim_group_t *g);
 
 #endif

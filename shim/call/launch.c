@@ -6,7 +6,6 @@
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
-#include "shim/comm/failure.h"
 #include "shim/comm/order.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
@@ -29,7 +28,7 @@ ncclResult_t shim_launch_failed(int error, const char *what)
     return ncclUnhandledCudaError;
 }
 
-static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+alg_team_t shim_launch_team(const shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
 {
     const uint64_t bytes = alg_call_bytes(call, comm->nranks);
     return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
@@ -71,7 +70,7 @@ static int launch_in_order(const shim_launch_t *launch)
     shim_comm_t *comm = launch->comm;
     const bool captured = launch->capture->id != 0;
     alg_call_t granted = *launch->call;
-    alg_team_t team = team_of(comm, launch->algorithm, launch->call);
+    alg_team_t team = shim_launch_team(comm, launch->algorithm, launch->call);
     int error = launch->joined ? 0 : shim_order_enter(comm, launch->stream, launch->capture);
     if (error != 0)
         return error;
@@ -83,7 +82,7 @@ static int launch_in_order(const shim_launch_t *launch)
                             .ahead = ahead};
     if (!shim_share_grant(comm, &granted, &ask))
         team.dependent_launch = 0;
-    team.limit = alg_limit(shim_setting_timeout_ns(false), granted.id);
+    team.limit = alg_limit(shim_setting_timeout_ns(0), granted.id);
     shim_nodes_call(comm->nodes, &team, &granted, captured);
     error = launch_tracked(launch, &team, &granted);
     /* also after a failure: some kernels may have launched */
@@ -119,50 +118,4 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
      * not be ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
-}
-
-static ncclResult_t result_of(shim_comm_t *comm, int status)
-{
-    switch (status) {
-    case ALG_STATUS_OK:
-        return ncclSuccess;
-    case ALG_STATUS_TIMEOUT:
-    case ALG_STATUS_PEER_DEAD:
-    case ALG_STATUS_PEER_LEFT:
-        shim_comm_fail_call(comm, (uint32_t)status);
-        return ncclRemoteError;
-    default:
-        atomic_store(&comm->reusable, false);
-        if (atomic_load(&comm->async_error) != ncclSuccess) /* SHUNT_MISMATCH_ERROR has set it */
-            return (ncclResult_t)atomic_load(&comm->async_error);
-        shim_set_last_error("the communicator was aborted or revoked during a call");
-        return ncclSystemError;
-    }
-}
-
-ncclResult_t shim_cpu_run(const shim_call_t *call)
-{
-    shim_comm_t *comm = call->comm;
-    ncclResult_t result = ncclSystemError;
-    pthread_mutex_t *lock = shim_call_is_message(call) ? &comm->message_lock : &comm->lock;
-    pthread_mutex_lock(lock);
-    if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
-        atomic_fetch_add(&comm->calls_begun, 1);
-        alg_team_t team = team_of(comm, call->algorithm, &call->alg);
-        team.limit = alg_limit(shim_setting_timeout_ns(true), call->alg.id);
-        shim_nodes_call(comm->nodes, &team, &call->alg, false);
-        int status = call->algorithm->launch_cpu(&team, &call->alg);
-        if (status == ALG_STATUS_OK)
-            shim_record_ended(comm->record, call->alg.id);
-        if (status == ALG_STATUS_OK)
-            shim_nodes_flush(comm->nodes); /* the process may end after the call */
-        atomic_fetch_add(&comm->calls_ended, 1);
-        result = result_of(comm, status);
-    } else {
-        shim_set_last_error("the communicator has failed or ended before its call could run");
-        int error = atomic_load(&comm->async_error);
-        result = error != ncclSuccess ? (ncclResult_t)error : ncclSystemError;
-    }
-    pthread_mutex_unlock(lock);
-    return result;
 }

@@ -20,8 +20,7 @@ typedef struct shim_launch {
 ncclResult_t shim_launch(const shim_launch_t *launch);
 /* Logs a failed CUDA call; returns NCCL's error. */
 ncclResult_t shim_launch_failed(int error, const char *what);
-
-/* Runs in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
-ncclResult_t shim_cpu_run(const shim_call_t *call);
+/* The ranks and memory that a call's kernel sees. */
+alg_team_t shim_launch_team(const shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call);
 
 #endif

@@ -5,8 +5,9 @@
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
-#include "shim/call/check.h"
+#include "shim/call/device.h"
 #include "shim/call/group.h"
+#include "shim/call/group_state.h"
 #include "shim/call/note.h"
 #include "shim/call/route.h"
 #include "shim/comm/order.h"
@@ -15,21 +16,19 @@
 
 shim_place_t shim_call_place(const shim_call_t *call)
 {
-    const bool known = call->comm != NULL && (call->attached || call->comm->cpu) && call->comm->plan != NULL;
+    const bool known = call->comm != NULL && call->attached && call->comm->plan != NULL;
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
 
 static int is_captured(const shim_call_t *call, ncclResult_t result)
 {
     shim_capture_t capture;
-    if (shim_cpu_mode())
-        return 0;
     if (shim_is_error(result))
         return -1;
     return shim_capture_query(call->stream, &capture) == 0 ? capture.id != 0 : -1;
 }
 
-static void trace(const shim_call_t *call, ncclResult_t result)
+static void trace(const shim_call_ops_t *ops, const shim_call_t *call, ncclResult_t result)
 {
     const bool known = call->comm != NULL;
     const bool reduces =
@@ -45,7 +44,7 @@ static void trace(const shim_call_t *call, ncclResult_t result)
                                .rank = known ? (int32_t)call->comm->rank : -1,
                                .nranks = known ? (int32_t)call->comm->nranks : -1,
                                .result = (int32_t)result,
-                               .captured = is_captured(call, result)};
+                               .captured = ops->captured(call, result)};
     shim_statistics_fresh(&event.decision);
     shim_trace_end(&event);
 }
@@ -154,15 +153,6 @@ static ncclResult_t forward(shim_call_t *call)
     return hand_on(real, call);
 }
 
-static void find_comm(shim_call_t *call)
-{
-    call->comm = shim_comm_acquire(call->handle);
-    if (call->comm == NULL)
-        return;
-    call->attached = shim_attach_settle(call->comm) && !call->comm->cpu &&
-                     !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
-}
-
 /* Whether Shunt may take the call; if not, *reason says why. */
 static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
 {
@@ -176,22 +166,6 @@ static bool is_ours(const shim_call_t *call, sel_reason_t *reason)
     return call->attached;
 }
 
-static ncclResult_t make_on_cpu(shim_call_t *call)
-{
-    ncclResult_t result = shim_cpu_check_call(call);
-    if (result == ncclSuccess && call->comm != NULL && atomic_load(&call->comm->suspended)) {
-        shim_set_last_error("%s: the communicator is suspended", call->function);
-        result = ncclInvalidUsage;
-    }
-    if (result == ncclSuccess && call->more != NULL) {
-        shim_set_last_error("%s: the CPU device has no such call", call->function);
-        result = ncclInvalidUsage;
-    }
-    if (result == ncclSuccess && call->alg.count > 0)
-        result = shim_route_cpu(call);
-    return shim_group_check(result);
-}
-
 /* CUDA may already have shut down. */
 static ncclResult_t exiting(const shim_call_t *call)
 {
@@ -199,21 +173,42 @@ static ncclResult_t exiting(const shim_call_t *call)
     return ncclSystemError;
 }
 
-ncclResult_t shim_call_make(shim_call_t *call)
+static ncclResult_t make(shim_call_t *call)
 {
     ncclResult_t result;
-    call->start_ns = shim_trace_begin();
-    find_comm(call);
+    if (call->comm != NULL)
+        call->attached =
+            shim_attach_settle(call->comm) && !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
     if (call->attached && shim_comm_exiting())
-        result = exiting(call);
-    else if (call->comm != NULL ? call->comm->cpu : shim_cpu_mode())
-        result = make_on_cpu(call);
-    else if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
+        return exiting(call);
+    if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
         result = forward(call);
+    return result;
+}
+
+const shim_call_ops_t shim_call_cuda = {.make = make,
+                                        .captured = is_captured,
+                                        .group_end = shim_group_end_cuda,
+                                        .nccl = shim_real_need,
+                                        .answer = shim_real_answer,
+                                        .comm = shim_comm_acquire};
+
+const shim_call_ops_t *shim_call_ops(const shim_comm_t *comm)
+{
+    const bool cpu = comm != NULL ? comm->ops != &shim_device_cuda : shim_cpu_mode();
+    return cpu ? &shim_call_cpu : &shim_call_cuda;
+}
+
+ncclResult_t shim_call_make(shim_call_t *call)
+{
+    call->start_ns = shim_trace_begin();
+    call->comm = shim_comm_acquire(call->handle);
+    const shim_call_ops_t *ops = shim_call_ops(call->comm);
+    const ncclResult_t result = ops->make(call);
     if (shim_is_error(result))
         shim_note_failure(call);
     if (call->start_ns != 0)
-        trace(call, result);
+        trace(ops, call, result);
     if (call->comm != NULL)
         shim_comm_release(call->comm);
     return result;

@@ -17,7 +17,7 @@ void shim_note_call(shim_call_t *call)
 {
     if (call->comm == NULL || call->comm->record == NULL)
         return;
-    const bool taken = call->algorithm != NULL, known = call->attached || call->comm->cpu;
+    const bool taken = call->algorithm != NULL, known = call->attached;
     const shim_record_call_t made = {.sign = {.collective = call->collective,
                                               .type = (uint32_t)call->alg.type,
                                               .op = operator_of(call),

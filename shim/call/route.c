@@ -16,8 +16,6 @@
 
 #include "shim/account/ranges.h"
 #include "shim/account/statistics.h"
-#include "shim/base/last_error.h"
-#include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/call/launch.h"
 #include "shim/call/note.h"
@@ -41,6 +39,25 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
 
 /* The first NCCL with 8-bit floats; the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
+
+bool shim_route_has_buffers(const shim_call_t *call)
+{
+    const bool root = call->alg.root == call->comm->rank;
+    switch (call->collective) {
+    case ALG_REDUCE:
+    case ALG_GATHER:
+        return call->alg.input != NULL && (!root || call->alg.output != NULL);
+    case ALG_BROADCAST:
+    case ALG_SCATTER:
+        return call->alg.output != NULL && (!root || call->alg.input != NULL);
+    case SHIM_SEND:
+        return call->alg.input != NULL;
+    case SHIM_RECV:
+        return call->alg.output != NULL;
+    default:
+        return call->alg.input != NULL && call->alg.output != NULL;
+    }
+}
 
 static bool set_op(shim_call_t *call)
 {
@@ -67,11 +84,10 @@ static bool set_message(shim_call_t *call)
                                     .peer = alg->root,
                                     .send = send};
     return alg->count == 0 ||
-           (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
+           (shim_route_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
 }
 
-/* True if the call is certainly valid and not an empty collective. */
-static bool set_call(shim_call_t *call)
+bool shim_route_set(shim_call_t *call)
 {
     alg_call_t *alg = &call->alg;
     const uint32_t nranks = call->comm->nranks;
@@ -83,7 +99,7 @@ static bool set_call(shim_call_t *call)
         return false;
     if (message)
         return set_message(call);
-    return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
+    return alg->count > 0 && shim_route_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
 /* Whether this rank's blocks are slower: buffers are unaligned, or the blocks also copy a message to itself
@@ -93,7 +109,7 @@ static bool is_slow(const shim_call_t *call)
     return !alg_call_is_aligned(&call->alg) || (shim_call_is_message(call) && call->alg.root == call->comm->rank);
 }
 
-static sel_choice_t choose(shim_call_t *call)
+sel_choice_t shim_route_choose(shim_call_t *call)
 {
     const sel_query_t query = {.collective = call->alg.collective,
                                .type = call->alg.type,
@@ -111,8 +127,7 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
-/* Whether all ranks have the scratch that the call needs; may wait for it (grow.h). */
-static bool has_memory(shim_call_t *call)
+bool shim_route_has_memory(shim_call_t *call)
 {
     const alg_map_t *map = alg_scratch_map(call->comm->scratch);
     const uint32_t piece = alg_piece_of(map, call->algorithm, alg_call_bytes(&call->alg, call->comm->nranks));
@@ -153,7 +168,7 @@ static ncclResult_t queue(const shim_call_t *call)
     return shim_group_check(result);
 }
 
-static void list_message(shim_call_t *call)
+void shim_route_list(shim_call_t *call)
 {
     call->alg.messages = &call->message;
     call->alg.message_count = shim_call_is_message(call);
@@ -161,7 +176,7 @@ static void list_message(shim_call_t *call)
 
 static ncclResult_t launch(shim_call_t *call)
 {
-    list_message(call);
+    shim_route_list(call);
     const shim_launch_t one = {.comm = call->comm,
                                .algorithm = call->algorithm,
                                .call = &call->alg,
@@ -174,7 +189,7 @@ static ncclResult_t launch(shim_call_t *call)
 }
 
 /* Bytes as in the real NCCL's ranges. */
-static bool begin_range(const shim_call_t *call)
+bool shim_route_begin_range(const shim_call_t *call)
 {
     return shim_ranges_wanted() && shim_range_begin(call->function, call->alg.count * alg_type_bytes(call->alg.type));
 }
@@ -185,15 +200,15 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     call->reason = SEL_FORWARD_STREAM;
     if (shim_capture_query(call->stream, &call->capture) != 0)
         return false;
-    const sel_choice_t choice = choose(call);
-    if (choice.algorithm == NULL || !has_memory(call))
+    const sel_choice_t choice = shim_route_choose(call);
+    if (choice.algorithm == NULL || !shim_route_has_memory(call))
         return false;
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     *result = ncclSuccess;
     if (call->alg.count == 0)
         return true;
     shim_note_call(call);
-    const bool ranged = begin_range(call);
+    const bool ranged = shim_route_begin_range(call);
     *result = shim_group_depth() > 0 ? queue(call) : launch(call);
     if (ranged)
         shim_range_end();
@@ -204,7 +219,7 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
     /* call->reason is set in advance, for the case that the next check fails. */
     call->reason = SEL_FORWARD_ARGUMENTS;
-    if (!set_call(call) || !real_knows(call))
+    if (!shim_route_set(call) || !real_knows(call))
         return false;
     call->reason = SEL_FORWARD_NOT_READY;
     if (!ready(call->comm))
@@ -216,56 +231,4 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     bool taken = take(call, result);
     net_device_leave(&visit);
     return taken;
-}
-
-/* Call after set_call. */
-static ncclResult_t run_on_cpu(shim_call_t *call)
-{
-    const sel_choice_t choice = choose(call);
-    if (choice.algorithm == NULL) {
-        shim_set_last_error("%s: the CPU device cannot serve this call, and there is no NCCL to forward it to (%s)",
-                            call->function, sel_reason_text(choice.reason));
-        return ncclInvalidUsage;
-    }
-    if (!has_memory(call)) {
-        shim_set_last_error(
-            "%s: a rank has no memory for the scratch that this call needs, or the communicator has ended",
-            call->function);
-        return ncclSystemError;
-    }
-    shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
-    shim_note_call(call);
-    /* As in NCCL, a single rank's collectives run at once, even in a group. */
-    const bool queued = shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call));
-    if (!queued)
-        list_message(call);
-    const bool ranged = begin_range(call);
-    const ncclResult_t result = queued ? shim_group_queue(call) : shim_cpu_run(call);
-    if (ranged)
-        shim_range_end();
-    return result;
-}
-
-/* With one rank every collective is an all-reduce, of bytes if the collective does not reduce. */
-static ncclResult_t run_alone(const shim_call_t *call)
-{
-    shim_call_t alone = *call;
-    if (!alg_collective_reduces(alone.alg.collective)) {
-        alone.alg.count *= alg_type_bytes(alone.alg.type);
-        alone.alg.type = ALG_UINT8;
-    }
-    alone.alg.collective = ALG_ALL_REDUCE;
-    return run_on_cpu(&alone);
-}
-
-ncclResult_t shim_route_cpu(shim_call_t *call)
-{
-    const bool message = shim_call_is_message(call);
-    if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
-        return shim_group_self_fault(call->function);
-    if (!set_call(call)) {
-        shim_set_last_error("%s: count is too large for any memory", call->function);
-        return ncclInvalidArgument;
-    }
-    return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_cpu(call);
 }

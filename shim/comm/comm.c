@@ -110,7 +110,16 @@ NET_AT_LOAD static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-shim_comm_t *shim_comm_new(void)
+static uint64_t no_limit(uint32_t timeout_ms)
+{
+    (void)timeout_ms;
+    return 0;
+}
+
+const shim_device_ops_t shim_device_cuda = {
+    .device = ALG_DEVICE_CUDA, .asynchronous = true, .meeting_ns = no_limit, .without_memory = "forwards all"};
+
+shim_comm_t *shim_comm_new(const shim_device_ops_t *ops)
 {
     pthread_mutex_lock(&g_lock);
     shim_comm_t *comm = g_free_first;
@@ -130,6 +139,8 @@ shim_comm_t *shim_comm_new(void)
         while (!atomic_compare_exchange_weak(&g_made, &comm->made_before, comm))
             ;
     }
+    comm->ops = ops;
+    comm->device = -1;
     comm->next = NULL;
     atomic_store_explicit(&comm->references, 1, memory_order_release);
     return comm;
@@ -250,7 +261,6 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);
-    atomic_store(&comm->cpu, false);
     atomic_store(&comm->finalized, false);
     atomic_store(&comm->revoked, false);
     atomic_store(&comm->aborted, false);
@@ -264,7 +274,6 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->emptied_by = NULL;
     atomic_store(&comm->calls_begun, 0);
     atomic_store(&comm->calls_ended, 0);
-    comm->device = 0;
     comm->life = 0;
     comm->rank = comm->nranks = 0;
     comm->config = (shim_config_t){0};

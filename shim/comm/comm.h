@@ -71,6 +71,16 @@ typedef struct shim_ahead {
 
 typedef struct shim_shrink shim_shrink_t;
 
+/* What differs between devices; setup.h, call/device.h and experts/group.h have such structs too. */
+typedef struct shim_device_ops {
+    alg_device_t device;
+    bool asynchronous;                           /* calls end after they return */
+    uint32_t timeout_ms;                         /* SHUNT_TIMEOUT_MS's default */
+    uint64_t (*meeting_ns)(uint32_t timeout_ms); /* the user's, for ranks that meet; 0: none */
+    const char *without_memory;                  /* what happens to calls, in words */
+} shim_device_ops_t;
+extern const shim_device_ops_t shim_device_cuda;
+
 typedef struct shim_config {
     bool blocking;
     bool launch_order; /* order among communicators: only NCCL keeps it */
@@ -84,12 +94,12 @@ typedef struct shim_comm {
     _Atomic(ncclComm_t) handle; /* NULL until known, and on the free list */
     _Atomic int phase;          /* shim_comm_phase_t */
     _Atomic int async_error;    /* ncclResult_t of a failure that Shunt found */
-    atomic_bool cpu;            /* CPU mode: `handle` is this pointer */
+    const shim_device_ops_t *ops;
     atomic_bool finalized;
     atomic_bool revoked;
     atomic_bool aborted;   /* ncclCommAbort on GPUs: the real NCCL frees the handle */
     atomic_bool suspended; /* calls are forwarded, and NCCL refuses them */
-    int device;            /* CUDA ordinal; CPU mode: the rank */
+    int device;            /* CUDA ordinal; -1: not known yet, or CPU mode */
     uint64_t life;         /* net_device_life of the scratch; CPU mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;
@@ -135,7 +145,7 @@ shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, which the caller releases. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 /* A fresh state with one reference, the caller's; NULL without memory. */
-shim_comm_t *shim_comm_new(void);
+shim_comm_t *shim_comm_new(const shim_device_ops_t *ops);
 /* Insert under comm->handle, in place of an older state. The table takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
 /* The caller gets the table's reference; NULL if absent. */

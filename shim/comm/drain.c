@@ -40,7 +40,7 @@ static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 {
     uint64_t naps = 0;
-    if (atomic_load(&comm->cpu))
+    if (!comm->ops->asynchronous)
         return true;
     if (!lock_within(comm, &naps, limit_ms))
         return false;
@@ -94,7 +94,6 @@ void shim_drain_forget(shim_comm_t *comm)
 
 #else
 
-/* On the CPU device a call has ended when it returns. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 {
     (void)comm;

@@ -66,7 +66,6 @@ void shim_extra_forget(const shim_comm_t *comm)
 void shim_extra_end(shim_extra_t *extra)
 {
     shim_comm_t *comm = extra->comm;
-    const bool cpu = atomic_load(&comm->cpu);
     pthread_mutex_lock(&g_lock);
     shim_record_t *record = extra->record;
     extra->record = NULL;
@@ -75,7 +74,7 @@ void shim_extra_end(shim_extra_t *extra)
     pthread_mutex_lock(&g_lock);
     extra->ended = true;
     pthread_mutex_unlock(&g_lock);
-    if (cpu)
+    if (!comm->ops->asynchronous)
         shim_extra_forget(comm);
     shim_comm_release(comm);
 }

@@ -131,12 +131,6 @@ static const char *name_of(uint32_t piece)
     return names[piece];
 }
 
-/* The CPU device has no NCCL to forward to. */
-static const char *treats(const shim_comm_t *comm)
-{
-    return atomic_load(&comm->cpu) ? "takes no" : "forwards all";
-}
-
 static void decline(job_t *job, const char *reason)
 {
     (void)net_decide(job->rendezvous, NET_DECLINED, reason);
@@ -289,8 +283,9 @@ static void tell(const job_t *job, bool grown)
         shim_info("communicator %p (rank %u of %u): memory for %s, %zu KiB of scratch now", handle, comm->rank,
                   comm->nranks, name_of(job->what), alg_scratch_bytes(comm->scratch) / 1024);
     else if (is_alive(comm) && net_decided(job->rendezvous))
-        shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no memory: %s", treats(comm),
-                  name_of(job->what), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
+        shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no memory: %s",
+                  comm->ops->without_memory, name_of(job->what), handle, comm->rank, comm->nranks,
+                  net_reason(job->rendezvous));
 }
 
 /* Under the lock. */
@@ -399,8 +394,8 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
         if (asked && !has_declined(comm, piece)) {
             shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no shared memory to meet the other "
                       "ranks in: %s",
-                      treats(comm), name_of(piece), (void *)atomic_load(&comm->handle), comm->rank, comm->nranks,
-                      strerror(-error));
+                      comm->ops->without_memory, name_of(piece), (void *)atomic_load(&comm->handle), comm->rank,
+                      comm->nranks, strerror(-error));
             give_up(comm, piece);
         }
         free(job);

@@ -73,7 +73,7 @@ typedef struct sight {
 static bool may_wait(const shim_comm_t *comm)
 {
     int phase = atomic_load(&comm->phase);
-    if (atomic_load(&comm->cpu) || phase == SHIM_COMM_JOINING || phase == SHIM_COMM_FORWARD || !comm->scratch)
+    if (phase == SHIM_COMM_JOINING || phase == SHIM_COMM_FORWARD || !comm->scratch)
         return false;
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
@@ -82,8 +82,6 @@ static bool may_wait(const shim_comm_t *comm)
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);
-    if (atomic_load(&comm->cpu))
-        return false;
     return phase == SHIM_COMM_FORWARD ||
            (phase == SHIM_COMM_DEAD && in_table && !atomic_load(&comm->aborted) && !atomic_load(&comm->revoked) &&
             !atomic_load(&comm->finalized) && atomic_load(&comm->async_error) == ncclSuccess);
@@ -92,6 +90,8 @@ static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 static void check_comm(shim_comm_t *comm, void *context)
 {
     sight_t *sight = context;
+    if (!comm->ops->asynchronous)
+        return;
     const bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
     sight->unseen = sight->unseen || is_forwarded(comm, in_table);
     if (!may_wait(comm) || shim_comm_lost(comm))
@@ -133,7 +133,7 @@ static bool has_room(held_t *held)
 static void hold(shim_comm_t *comm, void *context)
 {
     held_t *held = context;
-    if (held->busy || atomic_load(&comm->cpu))
+    if (held->busy)
         return;
     if (!has_room(held) || pthread_mutex_trylock(&comm->lock) != 0) {
         held->busy = true;

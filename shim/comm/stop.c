@@ -55,8 +55,6 @@ static void stop_at_exit(shim_comm_t *comm, void *unused)
 {
     (void)unused;
     int none = ncclSuccess;
-    if (atomic_load(&comm->cpu))
-        return;
     atomic_compare_exchange_strong(&comm->async_error, &none, ncclSystemError);
     stop_kernels(comm, atomic_load(&comm->phase));
 }
@@ -85,7 +83,7 @@ static bool launches_have_ended(shim_comm_t *comm)
 /* A launch that waits for a full queue ends when Shunt's kernels are stopped. */
 static void let_launches_end(shim_comm_t *comm, void *unused)
 {
-    if (atomic_load(&comm->cpu) || launches_have_ended(comm))
+    if (launches_have_ended(comm))
         return;
     stop_at_exit(comm, unused);
     (void)launches_have_ended(comm);
@@ -94,7 +92,7 @@ static void let_launches_end(shim_comm_t *comm, void *unused)
 /* Also of communicators that end, or that a graph keeps. */
 static void look_for_kernels(shim_comm_t *comm, void *any)
 {
-    if (!atomic_load(&comm->cpu) && (comm->scratch || shim_extra_any(comm)))
+    if (comm->scratch || shim_extra_any(comm))
         *(bool *)any = true;
 }
 

@@ -14,11 +14,11 @@
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/base/nccl_env.h"
-#include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/comm/extra.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/shrink.h"
+#include "shim/cpu/check.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
@@ -110,7 +110,7 @@ static shim_setup_request_t request_for(net_key_t key, ncclComm_t *newcomm, cons
     const shim_config_t said = shim_config_read(config, parent);
     return (shim_setup_request_t){.key = key,
                                   .newcomm = newcomm,
-                                  .cpu = true,
+                                  .ops = &shim_setup_cpu,
                                   .wait = said.blocking,
                                   .grouped = shim_group_depth() > 0,
                                   .publish = true,
@@ -125,7 +125,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     request.nranks = nranks;
     request.invitation = shim_nodes_invitation(ids, id_count);
     atomic_store(&is_rank, true);
-    return shim_attach_publish(&request);
+    return shim_cpu_publish(&request);
 }
 
 ncclResult_t shim_cpu_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
@@ -211,7 +211,7 @@ static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *pa
     request->wait = parent->config.blocking;
     shim_comm_retain(parent);
     request->counted = parent;
-    shim_setup_t *setup = shim_attach_publish(request);
+    shim_setup_t *setup = shim_cpu_publish(request);
     if (setup)
         return shim_attach_forwarded(&setup, 1, ncclSuccess);
     shim_attach_uncount(request);

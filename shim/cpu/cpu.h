@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.h - makes and ends communicators of the CPU device. For this folder only. */
+/* cpu.h - communicators of the CPU device. For this folder only. */
 #ifndef SHUNT_SHIM_CPU_H
 #define SHUNT_SHIM_CPU_H
 
 #include <nccl.h>
+
+#include "shim/call/call.h"
+#include "shim/setup/attach.h"
+
+extern const shim_device_ops_t shim_device_cpu;
+extern const shim_setup_ops_t shim_setup_cpu;
+
+/* Runs in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
+ncclResult_t shim_cpu_run(const shim_call_t *call);
+ncclResult_t shim_cpu_group_end(ncclSimInfo_t *info);
+/* As shim_attach_publish, with the handle. */
+shim_setup_t *shim_cpu_publish(const shim_setup_request_t *request);
 
 /* Bodies of NCCL's functions; the caller reports their errors to the group. */
 ncclResult_t shim_cpu_get_unique_id(ncclUniqueId *id);

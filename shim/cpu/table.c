@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "shim/base/last_error.h"
-#include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/comm/redop.h"
+#include "shim/cpu/check.h"
 #include "shim/cpu/cpu.h"
 
 enum { ALIGNMENT = 4096 };
@@ -80,7 +80,7 @@ static ncclResult_t get_fact(ncclComm_t handle, int *value, fact_t fact, const c
     shim_comm_t *comm = shim_comm_acquire(handle);
     if (!comm)
         return ncclInvalidArgument;
-    *value = fact == FACT_COUNT ? (int)comm->nranks : fact == FACT_RANK ? (int)comm->rank : comm->device;
+    *value = fact == FACT_COUNT ? (int)comm->nranks : (int)comm->rank;
     shim_comm_release(comm);
     return ncclSuccess;
 }
@@ -195,6 +195,11 @@ static ncclResult_t destroy_op(ncclRedOp_t op, ncclComm_t handle)
                                              : shim_cpu_invalid(function, "op is unknown to this communicator");
 }
 
+static ncclResult_t start_group(void)
+{
+    return ncclSuccess;
+}
+
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_real_t g_table = {.version = NCCL_VERSION_CODE};
 
@@ -218,6 +223,7 @@ static void fill(void)
     g_table.ncclCommCount = count_of;
     g_table.ncclCommCuDevice = device_of;
     g_table.ncclCommUserRank = rank_of;
+    g_table.ncclGroupStart = start_group;
     g_table.ncclMemAlloc = mem_alloc;
     g_table.ncclMemFree = mem_free;
     g_table.ncclCommRegister = register_buffer;
@@ -226,8 +232,9 @@ static void fill(void)
     g_table.ncclRedOpDestroy = destroy_op;
 }
 
-const shim_real_t *shim_cpu_nccl(void)
+const shim_real_t *shim_cpu_nccl(const char *function)
 {
+    (void)function;
     pthread_once(&g_once, fill);
     return &g_table;
 }

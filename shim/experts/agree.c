@@ -24,7 +24,6 @@
 #include <time.h>
 
 #include "shim/base/clock.h"
-#include "shim/base/settings.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/group.h"
@@ -109,18 +108,15 @@ static void free_ended(const shim_comm_t *comm)
 static void make(meeting_t *meeting)
 {
     const shim_comm_t *comm = meeting->comm;
-    const alg_device_t device = atomic_load(&comm->cpu) ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
     const alg_set_t set = {{comm->key.word[0], comm->key.word[1]}}; /* no pooled scratch has this key */
     alg_map_t map;
     offer_t record = {.error = alg_experts_map(meeting->shape, &map) ? 0 : -EINVAL};
     free_ended(comm);
-#if SHUNT_HAS_CUDA
-    if (!record.error && device == ALG_DEVICE_CUDA)
-        record.error = net_cuda_errno(alg_experts_preload_cuda(meeting->shape));
-#endif
     if (!record.error)
-        record.error = alg_scratch_create(device, comm->device, alg_scratch_kind(comm->scratch), &set, meeting->id,
-                                          comm->rank, comm->nranks, &map, &meeting->scratch, record.bytes);
+        record.error = shim_experts_ops(comm)->preload(meeting->shape);
+    if (!record.error)
+        record.error = alg_scratch_create(comm->ops->device, comm->device, alg_scratch_kind(comm->scratch), &set,
+                                          meeting->id, comm->rank, comm->nranks, &map, &meeting->scratch, record.bytes);
     post(meeting, OFFER, &record, sizeof(record));
 }
 
@@ -276,7 +272,7 @@ static void begin_record(const meeting_t *meeting)
     const shim_record_about_t about = {.comm = meeting->id,
                                        .rank = comm->rank,
                                        .nranks = comm->nranks,
-                                       .device = atomic_load(&comm->cpu) ? -1 : comm->device,
+                                       .device = comm->device,
                                        .attached = true,
                                        .control = alg_scratch_control(meeting->scratch),
                                        .phase = &comm->phase,
@@ -296,13 +292,12 @@ static const char *reason_of(const net_rendezvous_t *rendezvous)
 alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *shape, const char *refusal,
                                   shim_record_t *record, const char **why)
 {
-    const bool cpu = atomic_load(&comm->cpu);
-    const uint64_t set_ns = cpu ? shim_setting_timeout_ns(true) : 0;
+    const uint64_t set_ns = comm->ops->meeting_ns(comm->ops->timeout_ms);
     meeting_t meeting = {
         .comm = comm, .shape = shape, .record = record, .limit_ns = set_ns ? set_ns : COME_MS * UINT64_C(1000000)};
     const uint64_t number = atomic_fetch_add(&comm->extras, 1);
     net_scope_t scope = {0};
-    int error = cpu ? 0 : net_scope_enter(&scope, comm->device);
+    int error = shim_experts_ops(comm)->enter(&scope, comm->device);
     if (!error)
         error = begin(&meeting, number, refusal);
     const bool attached = !error && meet(&meeting) == NET_ATTACHED, agreed = attached && meeting.stage == PROOF;
@@ -319,7 +314,6 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
         meeting.scratch = NULL;
     }
     net_leave(meeting.rendezvous);
-    if (!cpu)
-        net_scope_leave(&scope);
+    net_scope_leave(&scope);
     return meeting.scratch;
 }

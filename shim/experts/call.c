@@ -2,21 +2,13 @@
 /* call.c - dispatch, combine and complete: checked, and launched on the program's stream. All ranks make a group's
  * calls in one order, and the program orders its streams, as NVIDIA's library demands: no event is recorded. Staged
  * calls (send_only) use the staged rooms (algorithms/experts/room.h) in turn; kernels count staged calls. */
-#include <string.h>
 
 #include "shim/account/ranges.h"
 #include "shim/account/trace.h"
-#include "shim/account/track.h"
-#include "shim/base/log.h"
 #include "shim/comm/share.h"
-#include "shim/comm/stop.h"
 #include "shim/experts/check.h"
 
-#if SHUNT_HAS_CUDA
-#include <cuda_runtime_api.h>
-#endif
-
-static const char *name_of(const alg_experts_call_t *call)
+const char *shim_experts_name(const alg_experts_call_t *call)
 {
     return call->phases == ALG_EXPERTS_RECEIVE ? "ncclEpComplete" : call->combine ? "ncclEpCombine" : "ncclEpDispatch";
 }
@@ -47,7 +39,7 @@ static const char *text_of(const shim_experts_group_t *group, uint32_t status)
     }
 }
 
-static ncclResult_t fail_status(shim_experts_group_t *group, const char *name, uint32_t status)
+ncclResult_t shim_experts_fail_status(shim_experts_group_t *group, const char *name, uint32_t status)
 {
     const bool aborted = status == ALG_STATUS_ABORTED;
     return fail(group, aborted ? ncclSystemError : ncclRemoteError, name, text_of(group, status));
@@ -65,14 +57,12 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
     const uint32_t status = __atomic_load_n(&control->status, __ATOMIC_ACQUIRE);
     if (atomic_load(&group->destroyed))
         return shim_experts_refuse(ncclInvalidUsage, "%s: the group was destroyed", name);
-    if (shim_comm_exiting())
-        return shim_experts_refuse(ncclSystemError, "%s: no calls are made while the process exits", name);
     if (group->failure != ncclSuccess)
         return shim_experts_refuse(group->failure, "%s: the group has already failed; destroy it", name);
     if (status != ALG_STATUS_OK)
-        return fail_status(group, name, status);
+        return shim_experts_fail_status(group, name, status);
     if (__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE))
-        return fail_status(group, name, ALG_STATUS_ABORTED);
+        return shim_experts_fail_status(group, name, ALG_STATUS_ABORTED);
     if (has_ended(group->extra->comm))
         return shim_experts_refuse(ncclInvalidUsage, "%s: the group's communicator has failed or ended", name);
     return ncclSuccess;
@@ -85,97 +75,20 @@ static ncclResult_t check_room(const shim_experts_group_t *group, const alg_expe
         return shim_experts_refuse(ncclInvalidUsage,
                                    "%s: send_only: a handle was destroyed with its call open; the group takes no more "
                                    "such calls",
-                                   name_of(call));
+                                   shim_experts_name(call));
     if (!(group->taken >> group->sends % group->staged & 1))
         return ncclSuccess;
     return shim_experts_refuse(ncclInvalidUsage,
                                "%s: send_only: a call that was sent %u such calls ago is not completed; call "
                                "ncclEpComplete",
-                               name_of(call), group->staged);
+                               shim_experts_name(call), group->staged);
 }
 
-/* Gives the call its id, by which waiting kernels are recognized. Both halves of a staged call have one id. */
-static void note(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
+void shim_experts_begin(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream)
 {
     if (call->phases != ALG_EXPERTS_RECEIVE)
         call->id = shim_experts_note(handle, call, stream);
     team->limit = alg_limit(handle->group->timeout_ns, call->id);
-}
-
-static ncclResult_t run_cpu(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call)
-{
-    shim_experts_group_t *group = handle->group;
-    note(handle, team, call, NULL);
-    atomic_fetch_add(&group->extra->running, 1);
-    const int status = alg_experts_launch_cpu(team, &group->shape, call);
-    atomic_fetch_sub(&group->extra->running, 1);
-    if (status != ALG_STATUS_OK)
-        return fail_status(group, name_of(call), (uint32_t)status);
-    if (call->phases == ALG_EXPERTS_BOTH)
-        shim_record_ended(group->extra->record, call->id);
-    return ncclSuccess;
-}
-
-#if SHUNT_HAS_CUDA
-static ncclResult_t fail_launch(shim_experts_group_t *group, const char *name, int error)
-{
-    (void)cudaGetLastError(); /* the program's next query must not see it */
-    group->failure = ncclInternalError;
-    return shim_experts_refuse(ncclUnhandledCudaError,
-                               "%s: CUDA error %d, %s; the group's calls fail from now on; look for an earlier CUDA "
-                               "error of the program",
-                               name, error, cudaGetErrorString((cudaError_t)error));
-}
-
-/* A receiving half is captured if its sending half is. */
-static int launch_tracked(const shim_experts_handle_t *handle, const alg_team_t *team, const alg_experts_call_t *call,
-                          cudaStream_t stream)
-{
-    const shim_experts_group_t *group = handle->group;
-    const shim_comm_t *comm = group->extra->comm;
-    const bool off = atomic_load_explicit(&shim_trace_off, memory_order_relaxed);
-    if (handle->captured < 0 || (off && !shim_track_goes_on(handle->captured > 0)))
-        return alg_experts_launch_cuda(team, &group->shape, call, stream);
-    const shim_track_call_t about = {.device = comm->device,
-                                     .life = comm->life,
-                                     .captured = handle->captured > 0,
-                                     .collective = call->combine ? "combine" : "dispatch",
-                                     .algorithm = shim_record_experts,
-                                     .comm = atomic_load(&comm->handle),
-                                     .rank = (int32_t)comm->rank,
-                                     .kind = SHIM_TRACK_EXPERTS,
-                                     .blocks = call->blocks,
-                                     .threads = ALG_EXPERTS_THREADS,
-                                     .parts = 1,
-                                     .bytes = shim_experts_bytes(call)};
-    const shim_timed_t timed = shim_track_begin(&about, stream);
-    const int error = alg_experts_launch_cuda(team, &group->shape, call, stream);
-    shim_track_end(timed, &about, stream);
-    return error;
-}
-#endif
-
-/* Launches under the communicator's lock, since the process's exit waits for launches that hold it. */
-static ncclResult_t run_cuda(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call,
-                             cudaStream_t stream)
-{
-    shim_experts_group_t *group = handle->group;
-#if SHUNT_HAS_CUDA
-    shim_comm_t *comm = group->extra->comm;
-    net_visit_t visit;
-    pthread_mutex_lock(&comm->lock);
-    int error = net_device_enter(&visit, comm->device);
-    if (error == 0) {
-        note(handle, team, call, stream);
-        error = launch_tracked(handle, team, call, stream);
-        net_device_leave(&visit);
-    }
-    pthread_mutex_unlock(&comm->lock);
-    return error == 0 ? ncclSuccess : fail_launch(group, name_of(call), error);
-#else
-    (void)team, (void)stream;
-    return fail(group, ncclInternalError, name_of(call), "no CUDA in this build");
-#endif
 }
 
 static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *call, cudaStream_t stream)
@@ -184,10 +97,10 @@ static ncclResult_t launch(shim_experts_handle_t *handle, alg_experts_call_t *ca
     alg_team_t team = *alg_scratch_team(group->extra->scratch);
     call->blocks = group->blocks;
     /* A grid launched early waits on the GPU, and may keep other communicators' grids out (share.c). */
-    if (!group->cpu && !shim_share_is_lone(group->extra->comm))
+    if (!shim_share_is_lone(group->extra->comm))
         team.dependent_launch = 0;
-    const bool ranged = shim_ranges_wanted() && shim_range_begin(name_of(call), shim_experts_bytes(call));
-    const ncclResult_t result = group->cpu ? run_cpu(handle, &team, call) : run_cuda(handle, &team, call, stream);
+    const bool ranged = shim_ranges_wanted() && shim_range_begin(shim_experts_name(call), shim_experts_bytes(call));
+    const ncclResult_t result = group->ops->run(handle, &team, call, stream);
     if (ranged)
         shim_range_end();
     if (result != ncclSuccess)

@@ -53,7 +53,7 @@ static ncclResult_t resolve(const shim_experts_group_t *group, const ncclEpTenso
                             void **data)
 {
     typedef ncclResult_t (*get_t)(ncclComm_t, ncclWindow_t, void **);
-    const shim_real_t *real = group->cpu ? NULL : shim_real();
+    const shim_real_t *real = shim_real_used();
     void *base = NULL;
     get_t get = NULL;
     if (real)

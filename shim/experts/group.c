@@ -114,7 +114,7 @@ static const uint64_t TIMEOUT_NS = UINT64_C(100000000000);
 static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, shim_record_t *record,
                                   const ncclEpGroupConfig_t *config, const alg_experts_shape_t *shape)
 {
-    const bool cpu = atomic_load(&comm->cpu);
+    const shim_experts_ops_t *ops = shim_experts_ops(comm);
     shim_experts_group_t *group = calloc(1, sizeof(*group));
     if (!group)
         return NULL;
@@ -123,13 +123,14 @@ static shim_experts_group_t *make(shim_comm_t *comm, alg_scratch_t *scratch, shi
         free(group);
         return NULL;
     }
+    group->ops = ops;
     group->shape = *shape;
     group->alloc = config->alloc;
-    group->timeout_ns = config->timeout_ns ? config->timeout_ns : shim_setting_timeout_ns(cpu);
+    group->timeout_ns = config->timeout_ns ? config->timeout_ns : shim_setting_timeout_ns(comm->ops->timeout_ms);
     if (group->timeout_ns == 0)
         group->timeout_ns = TIMEOUT_NS;
-    group->blocks = cpu ? 1 : alg_experts_grid(comm->plan->topology.multiprocessors, config->max_num_sms);
-    group->cpu = cpu;
+    const uint32_t grid = alg_experts_grid(comm->plan->topology.multiprocessors, config->max_num_sms);
+    group->blocks = grid > 0 ? grid : 1; /* the CPU device has no multiprocessors */
     group->staged = alg_experts_staged(shape);
     pthread_mutex_init(&group->lock, NULL);
     atomic_store(&group->references, 1);

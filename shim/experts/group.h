@@ -9,13 +9,33 @@
 #include "shim/comm/extra.h"
 #include "shim/experts/service.h"
 
+/* What differs between devices. */
+typedef struct shim_experts_ops {
+    uint32_t threads; /* of a block */
+    /* The meeting's scope; load the kernels. 0 or a negative errno. */
+    int (*enter)(net_scope_t *scope, int device);
+    int (*preload)(const alg_experts_shape_t *shape);
+    /* Allocate `bytes`, or with 0 free *memory, also while the program captures; 0 or a CUDA error. */
+    int (*memory)(const shim_experts_group_t *group, void **memory, size_t bytes);
+    ncclResult_t (*run)(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream);
+    int32_t (*captured)(const void *stream);
+} shim_experts_ops_t;
+extern const shim_experts_ops_t shim_experts_cuda, shim_experts_cpu;
+
+static inline const shim_experts_ops_t *shim_experts_ops(const shim_comm_t *comm)
+{
+    static const shim_experts_ops_t *const ops[] = {
+        [ALG_DEVICE_CUDA] = &shim_experts_cuda, [ALG_DEVICE_CPU] = &shim_experts_cpu};
+    return ops[comm->ops->device];
+}
+
 struct shim_experts_group {
+    const shim_experts_ops_t *ops;
     shim_extra_t *extra; /* the communicator and the scratch */
     alg_experts_shape_t shape;
     ncclEpAllocConfig_t alloc;
     uint64_t timeout_ns;
     uint32_t blocks;
-    bool cpu;
     atomic_uint references; /* the program's and each handle's */
     pthread_mutex_t lock;   /* held by a call; guards the fields below, and handles' open calls */
     ncclResult_t failure;   /* of an earlier call */
@@ -68,6 +88,15 @@ ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayou
 ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
 
+/* The program's functions; see `memory`. */
+static inline int shim_experts_callers_memory(const shim_experts_group_t *group, void **memory, size_t bytes)
+{
+    if (bytes)
+        return group->alloc.alloc_fn(memory, bytes, group->alloc.context);
+    (void)group->alloc.free_fn(*memory, group->alloc.context);
+    return 0;
+}
+
 /* Bytes of the rows that this rank sends (dispatch) or gets (combine), as they travel. */
 static inline uint64_t shim_experts_bytes(const alg_experts_call_t *call)
 {
@@ -80,6 +109,11 @@ uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call
 /* The trace's event of a call that began at start_ns (not 0). `tokens`: its input; NULL: ncclEpComplete. */
 void shim_experts_trace(const shim_experts_handle_t *handle, const char *function, const ncclEpTensor_t *tokens,
                         const void *stream, uint64_t start_ns, ncclResult_t result);
+
+/* Give the call its id, by which waiting kernels are recognized. Both halves of a staged call have one id. */
+void shim_experts_begin(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream);
+ncclResult_t shim_experts_fail_status(shim_experts_group_t *group, const char *name, uint32_t status);
+const char *shim_experts_name(const alg_experts_call_t *call);
 
 ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
                                    const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,

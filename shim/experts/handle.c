@@ -6,10 +6,6 @@
 #include "shim/base/log.h"
 #include "shim/experts/check.h"
 
-#if SHUNT_HAS_CUDA
-#include <cuda_runtime_api.h>
-#endif
-
 enum { ROUTES_ALIGNMENT = 256 };
 
 static size_t bytes_of(const shim_experts_group_t *group, uint32_t top_k)
@@ -33,59 +29,9 @@ ncclResult_t shim_experts_handle_bytes(shim_experts_group_t *group, int top_k, s
     return result;
 }
 
-static int device_alloc(const shim_experts_group_t *group, void **memory, size_t bytes)
-{
-    if (group->alloc.alloc_fn)
-        return group->alloc.alloc_fn(memory, bytes, group->alloc.context);
-    if (group->cpu) {
-        *memory = aligned_alloc(ROUTES_ALIGNMENT, (bytes + ROUTES_ALIGNMENT - 1) / ROUTES_ALIGNMENT * ROUTES_ALIGNMENT);
-        return *memory ? 0 : 2; /* cudaErrorMemoryAllocation */
-    }
-#if SHUNT_HAS_CUDA
-    return (int)cudaMalloc(memory, bytes);
-#else
-    return 1;
-#endif
-}
-
-static void device_free(const shim_experts_group_t *group, void *memory)
-{
-    if (group->alloc.free_fn)
-        (void)group->alloc.free_fn(memory, group->alloc.context);
-    else if (group->cpu)
-        free(memory);
-#if SHUNT_HAS_CUDA
-    else
-        (void)cudaFree(memory);
-#endif
-}
-
-/* Allocates `bytes`, or with 0 frees *memory, on the communicator's device, also while the program captures. */
-static int visit(const shim_experts_group_t *group, void **memory, size_t bytes)
-{
-    net_visit_t visit;
-    int error = group->cpu ? 0 : net_device_enter(&visit, group->extra->comm->device);
-    if (error)
-        return error;
-    const int mode = group->cpu ? 0 : net_capture_relax();
-    if (bytes)
-        error = device_alloc(group, memory, bytes);
-    else
-        device_free(group, *memory);
-    if (group->cpu)
-        return error;
-    net_capture_restore(mode);
-#if SHUNT_HAS_CUDA
-    if (error)
-        (void)cudaGetLastError();
-#endif
-    net_device_leave(&visit);
-    return error;
-}
-
 static ncclResult_t own_memory(shim_experts_handle_t *handle, size_t bytes)
 {
-    const int error = visit(handle->group, &handle->memory, bytes);
+    const int error = handle->group->ops->memory(handle->group, &handle->memory, bytes);
     if (!error && handle->memory)
         return ncclSuccess;
     handle->memory = NULL;
@@ -190,7 +136,7 @@ ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle)
         shim_warn("ncclEpHandleDestroy: the handle has a call that was sent and not completed; the group takes no "
                   "send_only calls from now on; call ncclEpComplete first");
     if (handle->memory)
-        (void)visit(group, &handle->memory, 0);
+        (void)group->ops->memory(group, &handle->memory, 0);
     free(handle);
     shim_experts_release(group);
     return ncclSuccess;

@@ -4,7 +4,6 @@
  * is sent; ncclEpComplete only appears in the trace. */
 #include "shim/account/statistics.h"
 #include "shim/account/trace.h"
-#include "shim/comm/capture.h"
 #include "shim/experts/group.h"
 
 _Static_assert((int)SHIM_DISPATCH == (int)RECORD_DISPATCH && (int)SHIM_COMBINE == (int)RECORD_COMBINE,
@@ -12,23 +11,14 @@ _Static_assert((int)SHIM_DISPATCH == (int)RECORD_DISPATCH && (int)SHIM_COMBINE =
 
 static const alg_algorithm_t g_served = {.name = shim_record_experts};
 
-static int32_t capture_of(const shim_experts_group_t *group, const void *stream)
-{
-    shim_capture_t capture;
-    if (group->cpu)
-        return 0;
-    return shim_capture_query((void *)(uintptr_t)stream, &capture) == 0 ? capture.id != 0 : -1;
-}
-
 uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call_t *call, const void *stream)
 {
     const shim_experts_group_t *group = handle->group;
-    handle->captured = capture_of(group, stream);
+    handle->captured = group->ops->captured(stream);
     const bool captured = handle->captured > 0, known = handle->captured >= 0;
     const uint32_t collective = call->combine ? RECORD_COMBINE : RECORD_DISPATCH;
     const shim_place_t place = shim_place(&group->extra->comm->plan->topology, ALG_TYPE_COUNT, captured);
-    const sel_choice_t choice = {
-        .algorithm = &g_served, .blocks = call->blocks, .threads = group->cpu ? 1 : ALG_EXPERTS_THREADS};
+    const sel_choice_t choice = {.algorithm = &g_served, .blocks = call->blocks, .threads = group->ops->threads};
     shim_count_taken(collective, place, shim_experts_bytes(call), &choice);
     const shim_record_call_t made = {.sign = {.collective = collective, .op = ALG_SUM, .count = call->tokens},
                                      .captured = captured,

@@ -99,7 +99,7 @@ static int open_sockets(shim_meeting_t *meeting, record_t *record)
     const shim_nodes_request_t *request = &meeting->request;
     const net_interfaces_t wanted = shim_invite_interfaces();
     shim_rdma_t rdma;
-    shim_rdma_read(request->cpu ? -1 : request->device, &rdma);
+    shim_rdma_read(request->device, &rdma);
     *record = (record_t){.version = SHUNT_VERSION_CODE,
                          .layout = RECORD_LAYOUT,
                          .node = request->place,
@@ -108,7 +108,7 @@ static int open_sockets(shim_meeting_t *meeting, record_t *record)
                          .order = request->order,
                          .blocking = request->blocking};
     int error = net_network_open(&wanted, &rdma.wish, &meeting->relay_sockets, &record->relay);
-    if (!error && request->cpu)
+    if (!error && request->kind == ALG_DEVICE_CPU)
         error = net_network_open(&wanted, &rdma.wish, &meeting->every_sockets, &record->every);
     return error;
 }
@@ -180,9 +180,9 @@ static int connect_relay(shim_meeting_t *meeting, const members_t *members, cons
                          const net_limit_t *limit)
 {
     const shim_nodes_outcome_t *outcome = &meeting->outcome;
-    const alg_device_t device = meeting->request.cpu ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
+    const shim_nodes_request_t *request = &meeting->request;
     net_address_t address[ALG_MAX_RANKS];
-    int error = alg_relay_create(device, meeting->request.device, outcome->node, outcome->nodes, &meeting->relay);
+    int error = alg_relay_create(request->kind, request->device, outcome->node, outcome->nodes, &meeting->relay);
     if (error)
         return error;
     for (uint32_t m = 0; m < members->count; m++) {
@@ -190,7 +190,7 @@ static int connect_relay(shim_meeting_t *meeting, const members_t *members, cons
             address[members->node[m]] = records[members->rank[m]].relay;
     }
     const net_landing_t landing = alg_relay_landing(meeting->relay);
-    const net_key_t group = team_key(&meeting->request.child, outcome->node_rank);
+    const net_key_t group = team_key(&request->child, outcome->node_rank);
     error = net_network_connect(meeting->relay_sockets, &meeting->invitation, &group, outcome->node, outcome->nodes,
                                 address, &landing, limit);
     if (error)
@@ -286,7 +286,7 @@ static void met(shim_meeting_t *meeting, net_meeting_t *first, const record_t *r
             return;
         }
     }
-    if (!request->cpu && one_node_to_nccl(request, records)) {
+    if (request->kind == ALG_DEVICE_CUDA && one_node_to_nccl(request, records)) {
         shim_why_write(meeting->failed, SHIM_WHY(ONE_NODE));
         return;
     }

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answer.c - calls into the real NCCL, and its results. */
+#include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/real/real.h"
+
+const shim_real_t *shim_real_used(void)
+{
+    return shim_cpu_mode() ? NULL : shim_real();
+}
 
 const shim_real_t *shim_real_need(const char *function)
 {

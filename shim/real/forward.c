@@ -30,7 +30,7 @@ static ncclResult_t forward_missing(void)
 void *shim_forward_resolve(uint32_t index)
 {
     const char *name = forward_names[index];
-    const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
+    const shim_real_t *real = shim_real_used();
     void *target = real ? shim_real_symbol(real, name) : NULL;
     if (target) {
         atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);

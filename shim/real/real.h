@@ -22,6 +22,8 @@ typedef struct shim_real {
 
 /* The real NCCL; NULL: there is none, and never will be. The first call opens hundreds of MB, in up to a second. */
 const shim_real_t *shim_real(void);
+/* The same, but NULL in CPU mode, where it takes no calls. */
+const shim_real_t *shim_real_used(void);
 /* After shim_real returned NULL: one line with cause and remedy; else "". */
 const char *shim_real_failure(void);
 /* As shim_real. Without a real NCCL it sets the last error, and the caller returns ncclSystemError. */

@@ -23,7 +23,7 @@ void shim_setup_begin_nodes(shim_setup_t *setup)
                                           .began_ns = setup->since_ns,
                                           .limit_ms = (uint32_t)shim_setup_limit_ms(setup),
                                           .blocking = request->config.blocking,
-                                          .cpu = request->cpu,
+                                          .kind = setup->comm->ops->device,
                                           .device = setup->comm->device,
                                           .regroup = request->regroup,
                                           .color = request->color,
@@ -44,8 +44,6 @@ static void met(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
         return;
     }
     comm->key = key_of_child(&setup->request);
-    if (setup->request.cpu)
-        comm->device = (int)outcome->rank;
     setup->across = outcome->one_node ? NULL : outcome;
     comm->rank = setup->across ? outcome->node_rank : outcome->rank;
     comm->nranks = setup->across ? outcome->node_ranks : outcome->nranks;
@@ -55,9 +53,9 @@ static void met(shim_setup_t *setup, const shim_nodes_outcome_t *outcome)
 
 bool shim_setup_nodes_due(const shim_setup_t *setup)
 {
-    return setup->state == STATE_IDENTITY && setup->request.cpu && !setup->request.regroup && !setup->across &&
+    return setup->ops->nodes_ms > 0 && setup->state == STATE_IDENTITY && !setup->request.regroup && !setup->across &&
            setup->request.invitation.given && net_count(setup->rendezvous) < setup->comm->nranks &&
-           shim_now_ns() > setup->since_ns + SHIM_NODES_MS * UINT64_C(1000000);
+           shim_now_ns() > setup->since_ns + setup->ops->nodes_ms * UINT64_C(1000000);
 }
 
 static void end_meeting(shim_setup_t *setup)

@@ -53,19 +53,6 @@ NET_AT_LOAD static void prepare(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* As in NCCL, an init sets the program's handle at once, a split when it ends. */
-static bool is_early(const shim_setup_t *setup)
-{
-    return !setup->request.regroup;
-}
-
-static bool own_handle(shim_setup_t *setup)
-{
-    shim_comm_t *comm = setup->comm;
-    atomic_store(&comm->handle, (ncclComm_t)comm);
-    return !is_early(setup) || shim_comm_insert(comm);
-}
-
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks)
 {
     struct {
@@ -78,24 +65,21 @@ net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks)
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
 {
     shim_setup_t *setup = calloc(1, sizeof(*setup));
-    if (!setup)
+    shim_comm_t *comm = setup ? shim_comm_new(request->ops->comm) : NULL;
+    if (!comm) {
+        free(setup);
         return NULL;
-    shim_comm_t *comm = shim_comm_new();
-    if (!comm)
-        goto free_setup;
-    atomic_store(&comm->cpu, request->cpu);
+    }
     comm->key = request->key;
     comm->config = request->config;
     comm->all_block = request->config.blocking;
     comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;
     comm->rank = request->rank < 0 ? 0 : (uint32_t)request->rank;
     comm->nranks = request->nranks < 0 ? 0 : (uint32_t)request->nranks;
-    comm->device = request->cpu ? (int)comm->rank : 0;
     setup->request = *request;
+    setup->ops = request->ops;
     setup->comm = comm;
     setup->owner = self();
-    if (request->cpu && !own_handle(setup))
-        goto free_comm;
     comm->invitation = request->invitation;
     const net_key_t key = shim_nodes_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
@@ -108,15 +92,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     g_setups = setup;
     atomic_fetch_add(&g_count, 1);
     pthread_mutex_unlock(&g_lock);
-    if (request->cpu) /* comes last, since another thread may then abort the handle and must find the set-up */
-        __atomic_store_n(request->newcomm, is_early(setup) ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
     return setup;
-
-free_comm:
-    shim_comm_release(comm);
-free_setup:
-    free(setup);
-    return NULL;
 }
 
 typedef struct filter {
@@ -152,14 +128,18 @@ void shim_attach_uncount(const shim_setup_request_t *request)
             ;
 }
 
+static void withdraw(shim_setup_t *setup)
+{
+    shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
+    setup->ops->hide(setup);
+}
+
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (setup->request.cpu && setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS) {
-        /* Only a non-blocking set-up leaves a broken communicator, which the program aborts. */
-        __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-        shim_comm_drop(comm, atomic_load(&comm->handle));
-    }
+    /* Only a non-blocking set-up leaves a broken communicator, which the program aborts. */
+    if (setup->result != ncclSuccess && setup->finisher < FINISHER_POLLS)
+        withdraw(setup);
     shim_setup_forget_across(setup);
     shim_attach_uncount(&setup->request);
     shim_comm_release(setup->request.counted);
@@ -273,20 +253,17 @@ static ncclResult_t finish_inits(const filter_t *filter)
 /* The real call failed: end the set-up silently. NCCL may have freed the handle, so the state leaves the table. */
 static void discard(shim_setup_t *setup)
 {
-    shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
-    if (setup->request.cpu)
-        __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.cpu = false; /* reports no second error */
+    withdraw(setup);
     atomic_store(&setup->cancel, true);
 }
 
 /* Leaves the set-up to polls (linger) or to the call that finishes its batch. One left to polls is ready once the real
- * NCCL is (CPU mode: at once). */
+ * NCCL is. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->finisher = linger ? FINISHER_POLLS : FINISHER_CALL;
     setup->batch = linger ? 0 : batch;
-    atomic_store(&setup->ready, !linger || setup->request.cpu);
+    atomic_store(&setup->ready, !linger);
 }
 
 /* Makes a batch of this thread's set-ups in the group, or leaves them to polls. Returns the batch's size. */
@@ -298,7 +275,7 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->finisher != FINISHER_GROUP || setup->owner != g_self)
             continue;
-        place(setup, *batch, !failed && (setup->request.cpu ? !setup->request.wait : linger));
+        place(setup, *batch, !failed && setup->ops->lingers(setup, linger));
         if (failed)
             discard(setup);
         taken += setup->finisher == FINISHER_CALL;
@@ -417,7 +394,7 @@ static void wait_for_verdict(shim_comm_t *comm)
     bool ready = false;
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
-        if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.cpu)
+        if (setup->comm != comm || !atomic_load(&setup->ready) || !setup->ops->forwards)
             continue;
         uint64_t nobody = 0;
         atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_now_ns());

@@ -21,13 +21,15 @@ bool shim_attach_settle(shim_comm_t *comm);
 /* ---- For api/ and cpu/ -------------------------------------------------------- */
 
 typedef struct shim_setup shim_setup_t;
+typedef struct shim_setup_ops shim_setup_ops_t;
+extern const shim_setup_ops_t shim_setup_cuda;
 
 /* What an entry point knows before it forwards its call. */
 typedef struct shim_setup_request {
     net_key_t key;
     ncclComm_t *newcomm; /* the program's variable, set by a successful real call */
     ncclComm_t parent;   /* of a split or shrink: its parent, polled until *newcomm is set; else NULL */
-    bool cpu;
+    const shim_setup_ops_t *ops;
     bool wait;    /* the call is blocking */
     bool grouped; /* the call is in a group of this thread */
     /* Whether this node's ranks meet under `key`. If not (too many ranks; CPU mode: several nodes), only children use

@@ -27,7 +27,7 @@ enum { RECORD_LAYOUT = 15 };
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
 
-static sel_link_t farthest_peer(void)
+sel_link_t shim_identity_farthest(void)
 {
     static const struct {
         const char *name, *number; /* number: NCCL's older name of the level */
@@ -153,21 +153,14 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->fresh_id = random_id();
     identity->blocking = setup->request.config.blocking;
     identity->vmm = !shim_nccl_env_is("NCCL_CUMEM_ENABLE", "0");
-    identity->farthest = farthest_peer();
-    identity->shared_memory = setup->request.cpu || !shim_nccl_env_is_on("NCCL_SHM_DISABLE");
+    identity->shared_memory = !shim_nccl_env_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
     shim_record_offer(comm->record, &identity->record);
-    sel_gpu_kind_t kind;
-    int error = setup->request.cpu ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
+    int error = setup->ops->look(comm, identity);
     /* If the GPUs differ in kind, sel_plan_init ignores the table. */
-    identity->settings = own_settings(comm, setup->request.cpu ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
+    identity->settings = own_settings(comm, setup->ops->fingerprint(&identity->gpu.fingerprint, 1));
     return error;
 }
-
-/* 1 allows several ranks on one GPU (scripts/gpu-test one-gpu). */
-#ifndef SHUNT_SHARED_GPU
-#define SHUNT_SHARED_GPU 0
-#endif
 
 /* Compares the rank's identity with rank 0's, and its GPU with those of all lower ranks. */
 static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t *why)
@@ -183,7 +176,7 @@ static bool rank_mismatches(const shim_setup_t *setup, uint32_t rank, shim_why_t
     else if (rank == 0 && (first->settings.scratch_bytes > MOST_SCRATCH_BYTES ||
                            !sel_policy_check(first->settings.policy, fault, sizeof(fault))))
         shim_why_write(why, SHIM_WHY(SETTINGS), rank);
-    for (uint32_t r = 0; r < rank && why->reason == SEL_TAKEN && !setup->request.cpu && !SHUNT_SHARED_GPU; r++) {
+    for (uint32_t r = 0; r < rank && why->reason == SEL_TAKEN && !setup->ops->share; r++) {
         if (!memcmp(setup->identity[r].gpu.uuid, other->gpu.uuid, sizeof(other->gpu.uuid)))
             shim_why_write(why, SHIM_WHY(SHARED_GPU), rank);
     }
@@ -277,8 +270,7 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
             topology.multiprocessors = gpu->multiprocessors;
         topology.multicast = topology.multicast && gpu->multicast && gpu->multicast <= topology.nranks;
     }
-    if (!setup->request.cpu)
-        topology.fingerprint = sel_fingerprint(kind, topology.nranks);
+    topology.fingerprint = setup->ops->fingerprint(kind, topology.nranks);
     return topology;
 }
 
@@ -298,20 +290,12 @@ bool shim_identity_shared_memory(const shim_setup_t *setup)
     return shared;
 }
 
-bool shim_identity_sees_peers(const shim_setup_t *setup)
+sel_reach_t shim_identity_reach(const shim_setup_t *setup, uint32_t *peers)
 {
+    const shim_comm_t *comm = setup->comm;
     shim_gpu_t gpu[ALG_MAX_RANKS];
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+    for (uint32_t r = 0; r < comm->nranks; r++)
         gpu[r] = setup->identity[r].gpu;
-    return setup->request.cpu || shim_link_peers(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
-}
-
-sel_reach_t shim_identity_reach(const shim_setup_t *setup)
-{
-    if (setup->request.cpu)
-        return (sel_reach_t){.link = SEL_LINK_CPU};
-    shim_gpu_t gpu[ALG_MAX_RANKS];
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
-        gpu[r] = setup->identity[r].gpu;
-    return shim_link_reach(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
+    *peers = shim_link_peers(comm->device, gpu, comm->rank, comm->nranks);
+    return shim_link_reach(comm->device, gpu, comm->rank, comm->nranks);
 }

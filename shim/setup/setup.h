@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* setup.h - a set-up in progress, for this folder only. */
+/* setup.h - a set-up in progress, for this folder and cpu/. */
 #ifndef SHUNT_SHIM_SETUP_H
 #define SHUNT_SHIM_SETUP_H
 
@@ -12,8 +12,7 @@ enum {
     SHIM_AWAY_MS = 200,           /* longest wait of an init for a rank that is away (docs/design.md) */
     /* Longest wait of polls for a rank that is away. Its program may poll seldom, or only after this one is ready. */
     SHIM_POLLS_MS = 5000,
-    SHIM_NODES_MS = 100,       /* CPU mode: wait for this node's ranks before other nodes are tried */
-    SHIM_NODES_LIMIT_MS = 3000 /* on GPUs: wait for other nodes, which may not run Shunt */
+    SHIM_SETUP_KINDS = 4 /* most kinds of memory of a device */
 };
 
 /* Numbers of a rank's records. */
@@ -70,10 +69,72 @@ typedef struct shim_identity {
     sel_settings_t settings;
 } shim_identity_t;
 
+/* A kind of memory, in the order of the tries. */
+typedef struct shim_setup_kind {
+    net_memory_kind_t kind;
+    net_memory_kind_t idle; /* kind of an idle scratch that serves instead */
+    alg_memory_t memory;
+    bool sends;       /* in STATE_SENT */
+    bool pieces;      /* on one node */
+    const char *told; /* for the log; "": the usual kind */
+    bool (*usable)(const shim_setup_t *setup);
+} shim_setup_kind_t;
+
+typedef enum shim_tell { SHIM_TELL_NOTHING, SHIM_TELL_REASON, SHIM_TELL_FAULT } shim_tell_t;
+
+typedef struct shim_declined {
+    const char *code, *why, *class;
+    shim_tell_t tell;
+    bool logs; /* for its process */
+} shim_declined_t;
+
+/* What differs between devices in a set-up: cuda.c, and cpu/setup.c. */
+struct shim_setup_ops {
+    const shim_device_ops_t *comm;
+    bool forwards; /* to the real NCCL, if not attached */
+    const shim_setup_kind_t *kinds;
+    uint32_t kind_count;
+    bool rings_first;     /* alg_map_cut's */
+    bool share;           /* several ranks may be on one device */
+    sel_link_t link;      /* until the links are known */
+    uint32_t meeting_ms;  /* limit of STATE_MEET */
+    uint32_t nodes_ms;    /* wait in IDENTITY before STATE_EITHER; 0: none */
+    const char *no_offer; /* OFFER's failure */
+
+    /* The program's variable: once attached; after a failure. */
+    void (*show)(shim_setup_t *setup);
+    void (*hide)(shim_setup_t *setup);
+    /* At a group's end: whether polls finish the set-up. */
+    bool (*lingers)(const shim_setup_t *setup, bool in_progress);
+    /* Leave STATE_REAL; true if there was progress. */
+    bool (*begin)(shim_setup_t *setup, bool own);
+    /* STATE_REGROUP. Compute the new ranks from all colours, and join those of this colour; false: this rank has no
+     * colour, or declined. Whether all ranks of this colour live. */
+    void (*post_color)(shim_setup_t *setup);
+    bool (*take_colors)(shim_setup_t *setup);
+    bool (*parents_present)(const shim_setup_t *setup);
+    /* The identity's part; 0 or a negative errno. */
+    int (*look)(const shim_comm_t *comm, shim_identity_t *identity);
+    uint64_t (*fingerprint)(const uint64_t *kind, uint32_t count);
+    /* The worst link to a peer; whether access to all is allowed. */
+    sel_reach_t (*reach)(const shim_setup_t *setup, uint32_t *peers);
+    uint64_t (*find_idle)(shim_setup_t *setup);
+    bool (*serves)(const sel_plan_t *plan);
+    /* Post or decline; make the plan's scratch, load its kernels. */
+    void (*offer_first)(shim_setup_t *setup);
+    int (*make)(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES]);
+    /* Decline: no kind of memory is left; ranks are missing. */
+    void (*lack)(shim_setup_t *setup, uint32_t rank, const char *what);
+    void (*miss)(shim_setup_t *setup, uint32_t came, uint32_t nranks, uint32_t limit_ms);
+    void (*adopt)(shim_setup_t *setup);
+    void (*declined)(shim_setup_t *setup, const shim_declined_t *how);
+};
+
 struct shim_setup {
     shim_setup_t *next;         /* next in attach.c's list */
     shim_setup_t *claimed_next; /* next set-up of the same claim */
     shim_setup_request_t request;
+    const shim_setup_ops_t *ops;
     shim_comm_t *comm; /* a reference */
 
     /* attach.c's lock guards these. A step, which does not hold it, uses only the atomic ones and `postpone`. */
@@ -96,11 +157,11 @@ struct shim_setup {
     int join_error;            /* errno of the join; if not 0, no other rank sees this one */
     shim_identity_t *identity; /* one of each rank */
     alg_set_t set;
-    uint64_t pooled;   /* id of the idle scratch to use; 0: none */
-    uint64_t offered;  /* `pooled`; 0 once this rank uses the scratch or leaves it */
-    sel_reach_t reach; /* worst over all ranks */
-    bool sees_peers;   /* no rank is denied access to a peer */
-    bool pinned_first; /* pinned memory is better than peer access */
+    uint64_t pooled;     /* id of the idle scratch to use; 0: none */
+    uint64_t offered;    /* `pooled`; 0 once this rank uses the scratch or leaves it */
+    sel_reach_t reach;   /* worst over all ranks */
+    bool sees_peers;     /* no rank is denied access to a peer */
+    uint32_t first_kind; /* number of the kind that is tried first */
     alg_memory_t memory;
     net_memory_kind_t pooled_kind;  /* the idle scratch's; a plain kind also means its _SENT kind */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
@@ -119,13 +180,17 @@ uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
 /* Whether a step must set `postpone`: it has waited too long for a rank that is away, whose program may in turn wait
  * for this rank. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
-/* The kind of memory, for the log; "" for the usual one. */
-const char *shim_setup_memory_text(const shim_setup_t *setup);
+const shim_setup_kind_t *shim_setup_kind(const shim_setup_t *setup, uint32_t attempt);
+bool shim_setup_make_plan(shim_setup_t *setup);
+uint64_t shim_setup_find_idle(shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t map);
+/* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
+ * scratch. */
+bool shim_setup_try_from(shim_setup_t *setup, uint32_t attempt);
+/* 0 or a negative errno. */
+int shim_setup_make_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES]);
 
 /* ---- begin.c ---- */
 
-/* Leave STATE_REAL. False until the real call has succeeded. */
-bool shim_setup_begin(shim_setup_t *setup, bool own);
 /* Store the program's handle in setup->comm, and setup->comm in the table of communicators. */
 void shim_setup_adopt(shim_setup_t *setup);
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
@@ -134,20 +199,14 @@ bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 /* CPU mode: the child's ranks have met, so the parent's count of children stays. The reference stays until the set-up
  * ends: the parent's address is its handle, which must not be reused. */
 void shim_setup_keep_count(shim_setup_t *setup);
-void shim_setup_post_color(shim_setup_t *setup);
-/* Compute the new ranks from all colours, and join those of this colour. False: this rank has no colour, or
- * declined. */
-bool shim_setup_take_colors(shim_setup_t *setup);
 void shim_setup_post_identity(shim_setup_t *setup);
-/* Whether all ranks of this colour still live, as the parent's segment shows. */
-bool shim_setup_parents_present(const shim_setup_t *setup);
 /* Read a record of exactly `size` bytes. 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
 /* ---- across.c ---- */
 
 void shim_setup_begin_nodes(shim_setup_t *setup);
-/* CPU mode: whether ranks are missing on this node after SHIM_NODES_MS. */
+/* Whether ranks are missing on this node after `nodes_ms`. */
 bool shim_setup_nodes_due(const shim_setup_t *setup);
 /* True if there was progress. */
 bool shim_setup_step_meeting(shim_setup_t *setup);
@@ -182,11 +241,12 @@ void shim_identity_log_differences(const shim_setup_t *setup);
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
+/* The greatest distance of peer access that this rank's variables allow. */
+sel_link_t shim_identity_farthest(void);
 /* Whether all ranks' variables allow peer access over `link`; _shared_memory: pinned memory. */
 bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
-/* Whether CUDA's queries allow this GPU access to all peers. */
-bool shim_identity_sees_peers(const shim_setup_t *setup);
-sel_reach_t shim_identity_reach(const shim_setup_t *setup);
+/* On GPUs, by CUDA's queries. */
+sel_reach_t shim_identity_reach(const shim_setup_t *setup, uint32_t *peers);
 
 #endif

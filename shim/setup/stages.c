@@ -26,9 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/account/track.h"
 #include "shim/base/clock.h"
-#include "shim/base/settings.h"
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
@@ -48,38 +46,12 @@ typedef struct offer {
     net_bell_t bell; /* of this process, for a scratch that comes in pieces */
 } offer_t;
 
-/* In the order of the tries, unless pinned_first is set. */
-typedef struct kind {
-    net_memory_kind_t kind;
-    alg_memory_t memory;
-    const char *told;
-} kind_t;
-static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
-                               {NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ", by CUDA IPC"},
-                               {NET_MEMORY_PINNED, ALG_MEMORY_PINNED, ", through pinned memory"},
-                               {NET_MEMORY_PINNED_SENT, ALG_MEMORY_PINNED, ", through pinned memory"}};
-static const kind_t cpu_kinds[] = {{NET_MEMORY_SHARED, ALG_MEMORY_PEER, ""},
-                                   {NET_MEMORY_SHARED_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
-enum { OLDEST_ARCH = 80 }; /* the oldest that kernels are built for */
-enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
-enum { CPU_TRIES = sizeof(cpu_kinds) / sizeof(cpu_kinds[0]) };
 
-_Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
+_Static_assert(STAGE_FIRST_TRY + (int)SHIM_SETUP_KINDS * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)STATE_PROOF - (int)STATE_OFFER == (int)TRY_PROOF, "states and stages of a try differ");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
-
-/* The last kind of memory has failed on `rank`. */
-static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
-{
-    if (error != -ENOSYS)
-        shim_setup_decline(setup, SHIM_WHY(NOT_SHARED), rank, what, strerror(-error));
-    else if (setup->request.cpu)
-        shim_setup_decline(setup, SHIM_WHY(SYSTEM_REFUSES), rank, what);
-    else
-        shim_setup_decline(setup, SHIM_WHY(CUDA_REFUSES), rank, what);
-}
 
 static uint32_t stage_of(const shim_setup_t *setup, shim_state_t state)
 {
@@ -87,31 +59,9 @@ static uint32_t stage_of(const shim_setup_t *setup, shim_state_t state)
     return state >= STATE_OFFER ? first + (state - STATE_OFFER) : state == STATE_AGREE ? STAGE_AGREE : STAGE_IDENTITY;
 }
 
-static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
+const shim_setup_kind_t *shim_setup_kind(const shim_setup_t *setup, uint32_t attempt)
 {
-    if (setup->request.cpu)
-        return &cpu_kinds[attempt];
-    return &kinds[setup->pinned_first ? (attempt + PEER_TRIES) % TRIES : attempt];
-}
-
-static uint32_t pinned_attempt(const shim_setup_t *setup)
-{
-    return setup->pinned_first ? 0 : PEER_TRIES;
-}
-
-static uint32_t tries(const shim_setup_t *setup)
-{
-    return setup->request.cpu ? CPU_TRIES : TRIES;
-}
-
-static bool sends(net_memory_kind_t kind)
-{
-    return kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_SHARED_SENT || kind == NET_MEMORY_PINNED_SENT;
-}
-
-const char *shim_setup_memory_text(const shim_setup_t *setup)
-{
-    return kind_of(setup, setup->attempt)->told;
+    return &setup->ops->kinds[(setup->first_kind + attempt) % setup->ops->kind_count];
 }
 
 static void post(shim_setup_t *setup, const void *record, size_t size)
@@ -152,20 +102,14 @@ static int read_identities(shim_setup_t *setup)
         if (error)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
-        identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
+        identity->fresh_id |= identity->fresh_id ? 0 : SHIM_SETUP_KINDS + 1;
         if (setup->across && nranks == 1) /* a rank alone on its node needs only a control page */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
 }
 
-static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
-{
-    return !setup->across &&
-           (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_SHARED || kind == NET_MEMORY_SHARED_SENT);
-}
-
-static bool make_plan(shim_setup_t *setup)
+bool shim_setup_make_plan(shim_setup_t *setup)
 {
     if (!setup->plan)
         setup->plan = malloc(sizeof(*setup->plan));
@@ -173,44 +117,22 @@ static bool make_plan(shim_setup_t *setup)
         return false;
     sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
     topology.lanes = setup->reach.lanes;
-    topology.peers = setup->pinned_first && setup->memory == ALG_MEMORY_PINNED;
+    topology.peers = setup->first_kind > 0 && setup->memory == ALG_MEMORY_PINNED;
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
 }
 
-static bool all_take_vmm(const shim_setup_t *setup)
+static void cut(const shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t *map)
 {
-    bool vmm = true;
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
-        vmm = vmm && setup->identity[r].vmm;
-    return vmm;
+    if (kind->pieces && !setup->across)
+        alg_map_cut(map, setup->comm->nranks, setup->ops->rings_first);
 }
 
-static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map)
+uint64_t shim_setup_find_idle(shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t map)
 {
-    if (comes_in_pieces(setup, kind))
-        alg_map_cut(&map, setup->comm->nranks, setup->request.cpu);
-    setup->pooled_kind = kind;
+    cut(setup, kind, &map);
+    setup->pooled_kind = kind->kind;
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
-}
-
-/* An idle scratch of this team: in the plan's memory, or in pinned memory if earlier set-ups found no peer access. */
-static uint64_t find_idle(shim_setup_t *setup)
-{
-    const alg_map_t *map = &setup->plan->map;
-    alg_map_t pinned;
-    uint64_t id = 0;
-    if (setup->request.cpu)
-        return find_idle_of(setup, NET_MEMORY_SHARED, *map);
-    if (setup->memory == ALG_MEMORY_PINNED)
-        return find_idle_of(setup, NET_MEMORY_PINNED, *map);
-    if (all_take_vmm(setup))
-        id = find_idle_of(setup, NET_MEMORY_CUDA_VMM, *map);
-    if (!id)
-        id = find_idle_of(setup, NET_MEMORY_CUDA_IPC, *map);
-    if (!id && alg_map_init_shm(&pinned, setup->identity[0].settings.scratch_bytes))
-        id = find_idle_of(setup, NET_MEMORY_PINNED, pinned);
-    return id;
 }
 
 static bool take_identities(shim_setup_t *setup)
@@ -228,7 +150,7 @@ static bool take_identities(shim_setup_t *setup)
         shim_setup_decline(setup, why.reason, "%s", why.text);
         return false;
     }
-    const bool peers = setup->request.cpu || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
+    const bool peers = shim_identity_peers(setup, SEL_LINK_NVSWITCH);
     setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_PINNED;
     if (!peers && !shim_identity_shared_memory(setup)) {
         shim_setup_decline(setup, SHIM_WHY(NO_PATH));
@@ -240,84 +162,36 @@ static bool take_identities(shim_setup_t *setup)
 static void post_links(shim_setup_t *setup)
 {
     alg_map_t map;
-    setup->reach.link = setup->request.cpu ? SEL_LINK_CPU : SEL_LINK_PCIE; /* until take_links sets it */
+    setup->reach.link = setup->ops->link; /* until take_links sets it */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
-    if (!alg_map_init(&map, bytes) || !make_plan(setup)) {
+    if (!alg_map_init(&map, bytes) || !shim_setup_make_plan(setup)) {
         shim_setup_decline(setup, SHIM_WHY(SCRATCH), (unsigned long long)bytes);
         return;
     }
     shim_identity_log_differences(setup);
     setup->set = shim_identity_set(setup);
-    const sel_reach_t reach = shim_identity_reach(setup);
-    agree_t record = {.pooled = find_idle(setup),
-                      .link = reach.link,
-                      .lanes = reach.lanes,
-                      .far = reach.far,
-                      .peers = shim_identity_sees_peers(setup)};
+    agree_t record = {.pooled = setup->ops->find_idle(setup)};
+    const sel_reach_t reach = setup->ops->reach(setup, &record.peers);
+    record.link = reach.link;
+    record.lanes = reach.lanes;
+    record.far = reach.far;
     setup->pooled = setup->offered = record.pooled;
     post(setup, &record, sizeof(record));
 }
 
-#if SHUNT_HAS_CUDA
-enum { LOADED_DEVICES = 64 };
-
-static struct {
-    uint64_t life;
-    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* index: memory; bit n: kernels for n ranks are loaded */
-} g_loaded[LOADED_DEVICES];
-static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
-
-/* Whether the kernels are loaded into the device's context; `loaded`: record that they are. False if net_device_life is
- * unknown. */
-static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
-{
-    const uint64_t life = net_device_life(device);
-    if (device < 0 || device >= LOADED_DEVICES || life == 0)
-        return false;
-    net_lock_take(&g_loaded_lock);
-    if (g_loaded[device].life != life)
-        memset(&g_loaded[device], 0, sizeof(g_loaded[device]));
-    g_loaded[device].life = life;
-    if (loaded)
-        g_loaded[device].ranks[memory] |= 1u << nranks;
-    const bool known = g_loaded[device].ranks[memory] >> nranks & 1;
-    net_lock_give(&g_loaded_lock);
-    return known;
-}
-#endif
-
-static int preload(int device, alg_memory_t memory, uint32_t nranks)
-{
-#if SHUNT_HAS_CUDA
-    if (is_loaded(device, memory, nranks, false))
-        return 0;
-    for (uint32_t i = 0; i < alg_registry_count; i++) {
-        const bool wanted = alg_registry[i]->memory == memory && alg_registry[i]->preload_cuda;
-        int error = wanted ? alg_registry[i]->preload_cuda(nranks) : 0;
-        if (error)
-            return net_cuda_errno(error);
-    }
-    (void)is_loaded(device, memory, nranks, true);
-#else
-    (void)device, (void)memory, (void)nranks;
-#endif
-    return 0;
-}
-
-static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
+int shim_setup_make_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
-    const net_memory_kind_t kind = kind_of(setup, setup->attempt)->kind;
+    const net_memory_kind_t kind = shim_setup_kind(setup, setup->attempt)->kind;
     if (setup->pooled) {
         setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
     }
     shim_setup_leave_idle(setup);
     uint64_t id = setup->identity[0].fresh_id + setup->attempt;
-    alg_device_t device = setup->request.cpu ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
     int error = -ENOMEM;
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
-        error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
+        error = alg_scratch_create(comm->ops->device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
         if (error == -ENOMEM && setup->finisher >= FINISHER_POLLS) /* retired memory may be freed now: reap and retry */
             shim_comm_reap_idle();
@@ -331,107 +205,34 @@ static void post_offer(shim_setup_t *setup)
 {
     offer_t record;
     memset(&record, 0, sizeof(record));
-    net_scope_t scope = {0};
-    bool cpu = setup->request.cpu;
-    record.error = cpu ? 0 : net_scope_enter(&scope, setup->comm->device);
-    if (!record.error && setup->plan->map.pieces > 1)
+    if (setup->plan->map.pieces > 1)
         record.error = shim_grow_start(&record.bell);
-    if (!record.error && !cpu &&
-        (!setup->pooled || setup->across)) /* the kernels were loaded when the pooled scratch was made */
-        record.error =
-            preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
-        record.error = obtain_scratch(setup, record.bytes);
-    if (!record.error && !cpu && shim_settings()->trace[0])
-        shim_track_prepare(setup->comm->device, alg_scratch_life(setup->scratch));
-    if (!cpu)
-        net_scope_leave(&scope);
+        record.error = setup->ops->make(setup, record.bytes);
     post(setup, &record, sizeof(record));
 }
 
-static bool allowed_peers(const shim_setup_t *setup)
+bool shim_setup_try_from(shim_setup_t *setup, uint32_t attempt)
 {
-    const sel_reach_t *reach = &setup->reach;
-    return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
-}
-
-/* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
-static bool one_pid_namespace(const shim_setup_t *setup)
-{
-    bool one = true;
-    for (uint32_t r = 1; r < setup->comm->nranks; r++)
-        one = one && setup->identity[r].process.pid_namespace == setup->identity[0].process.pid_namespace;
-    return one;
-}
-
-/* Whether this kind of memory may be tried. Pinned memory is not tried over NVLink if peer access is allowed but
- * failed, since NCCL's may work. */
-static bool usable(const shim_setup_t *setup, uint32_t attempt)
-{
-    const bool allowed = allowed_peers(setup);
-    switch (kind_of(setup, attempt)->kind) {
-    case NET_MEMORY_SHARED:
-    case NET_MEMORY_SHARED_SENT:
-        return true;
-    case NET_MEMORY_PINNED:
-    case NET_MEMORY_PINNED_SENT:
-        return !setup->across && shim_identity_shared_memory(setup) &&
-               (!allowed || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
-    case NET_MEMORY_CUDA_VMM:
-        return allowed && setup->sees_peers && all_take_vmm(setup);
-    default:
-        return allowed && setup->sees_peers && one_pid_namespace(setup);
-    }
-}
-
-static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
-{
-    const kind_t *kind = kind_of(setup, attempt);
-    if (setup->request.cpu || kind->memory == ALG_MEMORY_PINNED)
-        return setup->request.cpu || setup->pooled_kind == NET_MEMORY_PINNED;
-    return kind->kind == setup->pooled_kind;
-}
-
-/* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
- * scratch. */
-static bool try_from(shim_setup_t *setup, uint32_t attempt)
-{
-    while (attempt < tries(setup) && !usable(setup, attempt))
+    while (attempt < setup->ops->kind_count && !shim_setup_kind(setup, attempt)->usable(setup))
         attempt++;
-    if (attempt == tries(setup))
+    if (attempt == setup->ops->kind_count)
         return false;
+    const shim_setup_kind_t *kind = shim_setup_kind(setup, attempt);
     setup->state = STATE_OFFER;
     setup->attempt = attempt;
-    setup->memory = kind_of(setup, attempt)->memory;
-    if (!suits_pooled(setup, attempt))
+    setup->memory = kind->memory;
+    if (kind->idle != setup->pooled_kind)
         setup->pooled = 0;
-    make_plan(setup);
-    if (comes_in_pieces(setup, kind_of(setup, attempt)->kind))
-        alg_map_cut(&setup->plan->map, setup->comm->nranks, setup->request.cpu);
+    shim_setup_make_plan(setup);
+    cut(setup, kind, &setup->plan->map);
     if (setup->comm->rank == 0 && !setup->across)
         shim_table_note(setup->plan);
-    if (setup->request.cpu || setup->across || sel_plan_serves(setup->plan))
+    if (setup->across || setup->ops->serves(setup->plan))
         post_offer(setup);
     else
         shim_setup_decline(setup, SHIM_WHY(NOT_FASTER));
     return true;
-}
-
-static bool prefers_pinned(shim_setup_t *setup)
-{
-    if (!usable(setup, pinned_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
-        return false;
-    setup->memory = ALG_MEMORY_PEER;
-    return make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
-}
-
-/* The idle scratch's kind, since the earlier kinds failed when that scratch was made; without one, the first kind. */
-static uint32_t first_attempt(const shim_setup_t *setup)
-{
-    for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
-        if (suits_pooled(setup, attempt) && usable(setup, attempt))
-            return attempt;
-    return 0;
 }
 
 static bool take_links(shim_setup_t *setup)
@@ -445,7 +246,7 @@ static bool take_links(shim_setup_t *setup)
             return false;
         }
         const bool sane = other.link < SEL_LINK_COUNT && other.far < SEL_LINK_COUNT &&
-                          (other.link == SEL_LINK_CPU) == setup->request.cpu;
+                          (other.link == SEL_LINK_CPU) == (setup->ops->link == SEL_LINK_CPU);
         const sel_reach_t one = sane ? (sel_reach_t){(sel_link_t)other.link, other.lanes, (sel_link_t)other.far}
                                      : (sel_reach_t){SEL_LINK_SYS, 0, SEL_LINK_CPU};
         setup->reach = r == 0 ? one : sel_reach_join(setup->reach, one);
@@ -458,20 +259,16 @@ static bool take_links(shim_setup_t *setup)
 
 static void post_first_offer(shim_setup_t *setup)
 {
-    const bool cpu = setup->request.cpu;
-    setup->pinned_first = !cpu && prefers_pinned(setup);
-    if (cpu) {
-        try_from(setup, 0);
-    } else if (setup->plan->topology.arch < OLDEST_ARCH) {
-        make_plan(setup);
-        shim_setup_decline(setup, SHIM_WHY(OLD_GPUS), OLDEST_ARCH);
-    } else if (!try_from(setup, first_attempt(setup))) {
-        make_plan(setup);
-        if (allowed_peers(setup) && setup->sees_peers)
-            shim_setup_decline(setup, SHIM_WHY(PID_NAMESPACES));
-        else
-            shim_setup_decline(setup, SHIM_WHY(NO_SHM));
-    }
+    setup->ops->offer_first(setup);
+}
+
+/* The last kind of memory has failed on `rank`. */
+static void decline_memory(shim_setup_t *setup, uint32_t rank, const char *what, int error)
+{
+    if (error != -ENOSYS)
+        shim_setup_decline(setup, SHIM_WHY(NOT_SHARED), rank, what, strerror(-error));
+    else
+        setup->ops->lack(setup, rank, what);
 }
 
 static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
@@ -480,7 +277,7 @@ static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int e
         alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     setup->pooled = 0;
-    if (error == -ENOMEM || !try_from(setup, setup->attempt + 1))
+    if (error == -ENOMEM || !shim_setup_try_from(setup, setup->attempt + 1))
         decline_memory(setup, rank, what, error);
 }
 
@@ -510,7 +307,7 @@ static void post_opened(shim_setup_t *setup)
 
 static void post_sent(shim_setup_t *setup)
 {
-    if (setup->pooled || !sends(kind_of(setup, setup->attempt)->kind)) {
+    if (setup->pooled || !shim_setup_kind(setup, setup->attempt)->sends) {
         shim_setup_enter(setup, STATE_OPENED);
         return;
     }
@@ -535,6 +332,16 @@ static bool take_proofs(shim_setup_t *setup)
     return false;
 }
 
+static void post_color(shim_setup_t *setup)
+{
+    setup->ops->post_color(setup);
+}
+
+static bool take_colors(shim_setup_t *setup)
+{
+    return setup->ops->take_colors(setup);
+}
+
 typedef enum wait { FOR_NOTHING, FOR_REAL, FOR_RANKS, FOR_NODES, FOR_RANKS_OR_NODES, FOR_ALL_NODES } wait_t;
 
 typedef enum limit {
@@ -550,17 +357,17 @@ typedef struct state {
     void (*post)(shim_setup_t *); /* on entry */
     bool (*take)(shim_setup_t *); /* once all ranks have posted: whether to enter `next`; NULL: yes */
     shim_state_t next;            /* used with FOR_RANKS only */
-    const char *failure;          /* what a rank that posts an error could not do; NULL: records have no error */
+    const char *failure;          /* what a rank that posts an error could not do; NULL: records have none */
 } state_t;
 
 static const state_t states[STATES] = {
     [STATE_REAL] = {.wait = FOR_REAL},
-    [STATE_REGROUP] = {FOR_RANKS, LIMIT_JOIN, shim_setup_post_color, shim_setup_take_colors, STATE_IDENTITY, NULL},
+    [STATE_REGROUP] = {FOR_RANKS, LIMIT_JOIN, post_color, take_colors, STATE_IDENTITY, NULL},
     [STATE_MEET] = {.wait = FOR_NODES, .limit = LIMIT_MEETING, .post = shim_setup_begin_nodes},
     [STATE_EITHER] = {.wait = FOR_RANKS_OR_NODES, .limit = LIMIT_MEETING, .post = shim_setup_begin_nodes},
     [STATE_IDENTITY] = {FOR_RANKS, LIMIT_JOIN, shim_setup_post_identity, take_identities, STATE_AGREE, NULL},
     [STATE_AGREE] = {FOR_RANKS, LIMIT_STAGE, post_links, take_links, STATE_OFFER, NULL},
-    [STATE_OFFER] = {FOR_RANKS, LIMIT_STAGE, post_first_offer, NULL, STATE_SENT, "could not share memory of its GPU"},
+    [STATE_OFFER] = {FOR_RANKS, LIMIT_STAGE, post_first_offer, NULL, STATE_SENT, ""},
     [STATE_SENT] = {FOR_RANKS, LIMIT_STAGE, post_sent, NULL, STATE_OPENED, "could not send its memory's descriptor"},
     [STATE_OPENED] = {FOR_RANKS, LIMIT_STAGE, post_opened, NULL, STATE_PROOF, "could not map the memory of its peers"},
     [STATE_PROOF] = {FOR_RANKS, LIMIT_STAGE, post_proof, take_proofs, STATE_DONE,
@@ -578,17 +385,14 @@ void shim_setup_enter(shim_setup_t *setup, shim_state_t state)
 uint64_t shim_setup_limit_ms(const shim_setup_t *setup)
 {
     const limit_t limit = states[setup->state].limit;
-    const uint64_t set = setup->request.cpu ? shim_setting_timeout_ns(true) / 1000000 : 0;
-    if (limit == LIMIT_MEETING && !setup->request.cpu)
-        return SHIM_NODES_LIMIT_MS;
-    return set && (limit != LIMIT_STAGE || set > SHIM_SETUP_LIMIT_MS) ? set : SHIM_SETUP_LIMIT_MS;
+    const uint64_t set = setup->comm->ops->meeting_ns(setup->comm->ops->timeout_ms) / 1000000;
+    const uint64_t usual = limit == LIMIT_MEETING ? setup->ops->meeting_ms : (uint64_t)SHIM_SETUP_LIMIT_MS;
+    return set && (limit != LIMIT_STAGE || set > usual) ? set : usual;
 }
 
 static void take_error(shim_setup_t *setup, uint32_t rank, int error)
 {
-    const char *what = states[setup->state].failure;
-    if (setup->state == STATE_OFFER && setup->request.cpu)
-        what = "could not make memory for its peers";
+    const char *what = setup->state == STATE_OFFER ? setup->ops->no_offer : states[setup->state].failure;
     if (setup->state == STATE_PROOF)
         decline_memory(setup, rank, what, error);
     else
@@ -613,10 +417,8 @@ static void time_out(shim_setup_t *setup)
     const uint32_t came = net_count(setup->rendezvous);
     const uint32_t limit_ms = (uint32_t)shim_setup_limit_ms(setup);
     const bool absent = came < nranks && states[setup->state].limit == LIMIT_JOIN;
-    if (absent && setup->request.cpu && !setup->request.invitation.given)
-        shim_setup_decline(setup, SHIM_WHY(NO_ADDRESS), came, nranks, limit_ms);
-    else if (absent)
-        shim_setup_decline(setup, SHIM_WHY(MISSING), came, nranks, limit_ms);
+    if (absent)
+        setup->ops->miss(setup, came, nranks, limit_ms);
     else if (atomic_load(&setup->needed_ns))
         shim_setup_decline(setup, SHIM_WHY(IDLE_RANK));
     else
@@ -626,7 +428,7 @@ static void time_out(shim_setup_t *setup)
 bool shim_setup_waits_too_long(const shim_setup_t *setup)
 {
     const uint64_t away_ms = setup->finisher >= FINISHER_POLLS ? SHIM_POLLS_MS : SHIM_AWAY_MS;
-    return !setup->request.cpu && setup->finisher != FINISHER_LATER &&
+    return setup->ops->forwards && setup->finisher != FINISHER_LATER &&
            shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
@@ -646,7 +448,7 @@ static bool out_of_time(shim_setup_t *setup)
     }
     if (now < setup->since_ns + shim_setup_limit_ms(setup) * ms)
         return false;
-    if (missing & NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
+    if (missing & NET_MISSING_UNSEEN && !(setup->parents && setup->ops->parents_present(setup)))
         return true;
     if (needed)
         return now > needed + SHIM_SETTLE_LIMIT_MS * ms;
@@ -693,7 +495,7 @@ bool shim_setup_step(shim_setup_t *setup, bool own)
         shim_setup_enter(setup, STATE_EITHER);
     switch (states[setup->state].wait) {
     case FOR_REAL:
-        return shim_setup_begin(setup, own);
+        return setup->ops->begin(setup, own);
     case FOR_RANKS:
         return step_ranks(setup);
     case FOR_NODES:

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "selector/table_file.h"
-#include "shim/base/device.h"
 #include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/owner.h"
@@ -185,7 +184,7 @@ static void load(void)
 /* The loaded NCCL's version; 0: none. */
 static uint32_t nccl_version(void)
 {
-    const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
+    const shim_real_t *real = shim_real_used();
     return real ? (uint32_t)real->version : 0;
 }
 
@@ -260,7 +259,7 @@ static void make_folder(const char *folder)
 static void leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
-    const shim_real_t *real = shim_cpu_mode() ? NULL : shim_real();
+    const shim_real_t *real = shim_real_used();
     char table[TABLE_PATH_BYTES], note[TABLE_PATH_BYTES + 320], host[256] = "", line[TABLE_PATH_BYTES + 64];
     gethostname(host, sizeof(host) - 1);
     if (!shim_table_path(topology->fingerprint, table, sizeof(table)))

@@ -10,16 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/base/last_error.h"
 #include "shim/base/log.h"
 #include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
 #include "shim/comm/grow.h"
-#include "shim/comm/share.h"
-#include "shim/comm/stop.h"
 #include "shim/setup/setup.h"
-#include "shim/setup/watch.h"
 
 enum { TEXT_BYTES = 192 };
 
@@ -34,37 +30,16 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-typedef enum tell { TELL_NOTHING, TELL_REASON, TELL_FAULT } tell_t;
-
-static tell_t tell_of(sel_reason_t reason)
+static shim_tell_t tell_of(sel_reason_t reason)
 {
     switch (reason) {
     case SEL_FORWARD_GIVEN_UP:
     case SEL_FORWARD_NO_HANDLE:
     case SEL_FORWARD_RANKS:
-        return TELL_NOTHING;
+        return SHIM_TELL_NOTHING;
     default:
-        return shim_why_is_fault(reason) ? TELL_FAULT : TELL_REASON;
+        return shim_why_is_fault(reason) ? SHIM_TELL_FAULT : SHIM_TELL_REASON;
     }
-}
-
-/* A non-blocking caller gets the error when it polls. */
-static void conclude_broken(shim_setup_t *setup, const char *reason, tell_t tell)
-{
-    char text[192];
-    setup->result = ncclSystemError;
-    snprintf(text, sizeof(text), "communicator was not set up: %s", reason);
-    shim_comm_t *polled = setup->comm;
-    if (setup->request.parent)
-        polled = shim_comm_acquire(setup->request.parent);
-    else
-        shim_comm_retain(polled);
-    if (tell != TELL_NOTHING && setup->finisher >= FINISHER_POLLS && polled)
-        shim_comm_fail(polled, ncclSystemError, text);
-    atomic_store(&setup->comm->phase, SHIM_COMM_DEAD);
-    if (tell != TELL_NOTHING)
-        shim_set_last_error("%s", text);
-    shim_comm_release(polled);
 }
 
 void shim_setup_leave_idle(shim_setup_t *setup)
@@ -72,17 +47,6 @@ void shim_setup_leave_idle(shim_setup_t *setup)
     if (setup->offered)
         alg_scratch_leave_idle(setup->offered, setup->comm->rank);
     setup->offered = 0;
-}
-
-static void warn_of_bits(const shim_comm_t *comm, const char *reason)
-{
-    static atomic_bool told;
-    if (comm->nranks == 1)
-        shim_pins_warn_alone();
-    else if (shim_settings()->deterministic && !atomic_exchange(&told, true))
-        shim_warn("SHUNT_DETERMINISTIC=1: communicator %p (rank %u of %u) is forwarded to NCCL: %s; NCCL adds in "
-                  "its own order: set NCCL_ALGO and NCCL_PROTO for reproducible results",
-                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
 /* Maps the peers' records; on several nodes only this rank's own. */
@@ -101,12 +65,11 @@ static void begin_record(shim_comm_t *comm, bool attached)
 {
     if (!comm->record)
         return;
-    const bool cpu = atomic_load(&comm->cpu);
     const net_key_t own = shim_comm_own_key(comm);
     const shim_record_about_t about = {.comm = net_key_name(&own).word[0],
                                        .rank = comm->rank,
                                        .nranks = comm->nranks,
-                                       .device = cpu ? -1 : comm->device,
+                                       .device = comm->device,
                                        .attached = attached,
                                        .control = attached ? alg_scratch_control(comm->scratch) : NULL,
                                        .phase = &comm->phase,
@@ -115,7 +78,7 @@ static void begin_record(shim_comm_t *comm, bool attached)
     shim_record_begin(comm->record, &about);
 }
 
-static void conclude_forward(shim_setup_t *setup, const char *code, const char *why, tell_t tell)
+static void conclude_forward(shim_setup_t *setup, const char *code, const char *why, shim_tell_t tell)
 {
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
@@ -132,26 +95,7 @@ static void conclude_forward(shim_setup_t *setup, const char *code, const char *
         meet_records(setup);
     shim_setup_forget_across(setup);
     begin_record(comm, false);
-
-    if (setup->request.cpu) {
-        conclude_broken(setup, why, tell);
-        return;
-    }
-    int joining = SHIM_COMM_JOINING; /* an abort may have set DEAD */
-    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
-    warn_of_bits(comm, why);
-    if (tell == TELL_FAULT || (tell == TELL_REASON && logs))
-        shim_log(tell == TELL_FAULT ? SHIM_LOG_WARN : SHIM_LOG_INFO,
-                 "Shunt forwards communicator %p to NCCL: verdict=forwarded rank=%u ranks=%u class=%s reason=%s why=%s",
-                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, code, why);
-}
-
-static void show_split(shim_setup_t *setup)
-{
-    if (shim_comm_insert(setup->comm))
-        __atomic_store_n(setup->request.newcomm, (ncclComm_t)setup->comm, __ATOMIC_RELEASE);
-    else
-        setup->result = ncclSystemError;
+    setup->ops->declined(setup, &(shim_declined_t){code, why, class, tell, logs});
 }
 
 /* Lists the sources of the plan's rules, each once, as far as they fit. */
@@ -174,9 +118,9 @@ static void log_attached(const shim_setup_t *setup)
     name_sources(comm->plan, sources, sizeof(sources));
     shim_info("Shunt attached communicator %p%s: verdict=attached rank=%u ranks=%u class=%s machine=%016llx "
               "scratch_kib=%zu reused=%d rules=%s",
-              (void *)atomic_load(&comm->handle), shim_setup_memory_text(setup), comm->rank, comm->nranks, class,
-              (unsigned long long)comm->plan->topology.fingerprint, alg_scratch_bytes(comm->scratch) / 1024,
-              setup->pooled != 0, sources);
+              (void *)atomic_load(&comm->handle), shim_setup_kind(setup, setup->attempt)->told, comm->rank,
+              comm->nranks, class, (unsigned long long)comm->plan->topology.fingerprint,
+              alg_scratch_bytes(comm->scratch) / 1024, setup->pooled != 0, sources);
     const char *pin = shim_pin_caps();
     if (pin)
         shim_info("%s caps Shunt's grids at %u blocks; for reproducible results SHUNT_DETERMINISTIC=1 needs no cap",
@@ -204,7 +148,7 @@ static void plan_for_nodes(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t
     topology.nranks = setup->across->nranks;
     topology.nodes = setup->across->nodes;
     topology.multicast = false;
-    if (setup->request.cpu)
+    if (sel_link_on_cpu(topology.link))
         topology.link = SEL_LINK_NETWORK;
     *settings = setup->identity[0].settings;
     forget_other_rows(settings, &topology);
@@ -248,9 +192,8 @@ static bool all_blocking(const shim_setup_t *setup)
 static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    bool cpu = setup->request.cpu;
     const bool logs = logs_for_process(setup);
-    alg_scratch_team(setup->scratch)->limit = alg_limit(shim_setting_timeout_ns(cpu), 0);
+    alg_scratch_team(setup->scratch)->limit = alg_limit(shim_setting_timeout_ns(comm->ops->timeout_ms), 0);
     if (!shim_settings()->priority)
         alg_scratch_team(setup->scratch)->priority = 0;
     if (setup->across)
@@ -263,24 +206,15 @@ static void conclude_attached(shim_setup_t *setup)
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
-    if (!cpu) {
-        shim_share_join(comm);
-        shim_comm_stop_at_exit();
-    }
+    setup->ops->adopt(setup);
     meet_records(setup);
     shim_setup_forget_across(setup);
-    if (cpu) {
-        comm->rendezvous = setup->rendezvous;
-        setup->rendezvous = NULL;
-        shim_cpu_watch();
-    }
     setup->state = STATE_DONE;
     shim_setup_keep_count(setup);
     int joining = SHIM_COMM_JOINING;
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     begin_record(comm, true);
-    if (setup->request.regroup)
-        show_split(setup);
+    setup->ops->show(setup);
     if (comm->plan->map.pieces > 1)
         shim_grow_attached(comm);
     if (logs)
@@ -300,7 +234,7 @@ void shim_setup_attach(shim_setup_t *setup)
 }
 
 /* told: "rank 2: CODE why", or "CODE why". Codes are words, since versions number them differently. */
-static void conclude_declined(shim_setup_t *setup, const char *told, tell_t tell)
+static void conclude_declined(shim_setup_t *setup, const char *told, shim_tell_t tell)
 {
     char code[SEL_CODE_BYTES], why[TEXT_BYTES];
     const char *said = strncmp(told, "rank ", 5) == 0 ? strstr(told, ": ") : NULL;
@@ -319,7 +253,7 @@ static bool has_proven(const shim_setup_t *setup)
     return setup->scratch && setup->state == STATE_PROOF;
 }
 
-static bool apply_verdict(shim_setup_t *setup, tell_t tell)
+static bool apply_verdict(shim_setup_t *setup, shim_tell_t tell)
 {
     switch (net_verdict(setup->rendezvous)) {
     case NET_ATTACHED:
@@ -333,8 +267,8 @@ static bool apply_verdict(shim_setup_t *setup, tell_t tell)
             conclude_forward(setup, sel_reason_code(SEL_FORWARD_EARLY), shim_text_EARLY, tell);
         break;
     case NET_DECLINED:
-        if (tell == TELL_FAULT && !net_decided(setup->rendezvous))
-            tell = TELL_REASON;
+        if (tell == SHIM_TELL_FAULT && !net_decided(setup->rendezvous))
+            tell = SHIM_TELL_REASON;
         conclude_declined(setup, net_reason(setup->rendezvous), tell);
         break;
     default:
@@ -346,7 +280,7 @@ static bool apply_verdict(shim_setup_t *setup, tell_t tell)
 
 bool shim_setup_apply_verdict(shim_setup_t *setup)
 {
-    return apply_verdict(setup, TELL_REASON);
+    return apply_verdict(setup, SHIM_TELL_REASON);
 }
 
 void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *format, ...)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that leave, on the CPU device: a rank that leaves after its part does not disturb the others, and calls that
- * still need it end. Ranks are threads; the test marks ranks as gone, as shim/setup/watch.c does.
+ * still need it end. Ranks are threads; the test marks ranks as gone, as shim/cpu/watch.c does.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -59,10 +59,27 @@ ncclResult_t shim_experts_check_combine(const shim_experts_handle_t *handle, con
     return check(handle, true, call);
 }
 
-int alg_experts_launch_cpu(const alg_team_t *team, const alg_experts_shape_t *shape, const alg_experts_call_t *call)
+int alg_experts_preload_cuda(const alg_experts_shape_t *shape)
 {
-    (void)team, (void)shape, (void)call;
-    return ALG_STATUS_ABORTED;
+    (void)shape;
+    return 0;
+}
+
+int net_cuda_errno(int cuda_error)
+{
+    return -cuda_error;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    *memory = malloc(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
 }
 
 /* As the runtime, it remembers an error until somebody asks. */
@@ -94,7 +111,8 @@ static side_t *side_make(int device)
     s->comm = fake_comm(device, true);
     s->comm->plan = calloc(1, sizeof(*s->comm->plan));
     s->extra = (shim_extra_t){.comm = s->comm, .record = shim_record_new()};
-    s->group = (shim_experts_group_t){.extra = &s->extra, .blocks = BLOCKS, .staged = 4, .timeout_ns = 1000000};
+    s->group = (shim_experts_group_t){
+        .ops = &shim_experts_cuda, .extra = &s->extra, .blocks = BLOCKS, .staged = 4, .timeout_ns = 1000000};
     pthread_mutex_init(&s->group.lock, NULL);
     s->handle = (shim_experts_handle_t){.group = &s->group, .tokens = TOKENS, .chosen = true};
     s->tokens = (ncclEpTensor_t){.datatype = ncclBfloat16};

@@ -552,8 +552,9 @@ bool shim_cpu_mode(void)
     return false;
 }
 
-const shim_real_t *shim_cpu_nccl(void)
+const shim_real_t *shim_cpu_nccl(const char *function)
 {
+    (void)function;
     return NULL;
 }
 
@@ -562,7 +563,7 @@ const shim_real_t *shim_cpu_nccl(void)
 shim_comm_t *fake_comm(int device, bool blocking)
 {
     static uintptr_t next = 0x10000;
-    shim_comm_t *comm = shim_comm_new();
+    shim_comm_t *comm = shim_comm_new(&shim_device_cuda);
     atomic_store(&comm->handle, (ncclComm_t)(next += 256));
     comm->device = device;
     comm->life = fake.life;

@@ -99,7 +99,7 @@ static int check_defaults(void *argument)
     CHILD_CHECK(s->debug == SHIM_LOG_WARN && s->debug_file[0] == '\0' && s->algo[0] == '\0');
     CHILD_CHECK(strcmp(s->stats, "0") == 0);
     CHILD_CHECK(shim_setting_nccl_path() == NULL);
-    CHILD_CHECK(shim_setting_timeout_ns(true) == UINT64_C(10000000000) && shim_setting_timeout_ns(false) == 0);
+    CHILD_CHECK(shim_setting_timeout_ns(10000) == UINT64_C(10000000000) && shim_setting_timeout_ns(0) == 0);
     shunt_setting_t row;
     uint32_t rows = 0;
     for (; shim_setting_row(rows, &row); rows++) {
@@ -314,8 +314,8 @@ static void what_is_no_file_is_not_read(void **state)
 static int check_once(void *argument)
 {
     fresh_environment(argument);
-    CHILD_CHECK(shim_settings()->max_ctas == 5 && shim_setting_timeout_ns(true) == 20000000 &&
-                shim_setting_timeout_ns(false) == 20000000);
+    CHILD_CHECK(shim_settings()->max_ctas == 5 && shim_setting_timeout_ns(10000) == 20000000 &&
+                shim_setting_timeout_ns(0) == 20000000);
     setenv("SHUNT_MAX_CTAS", "6", 1);
     shunt_setting_t row;
     CHILD_CHECK(shim_settings()->max_ctas == 5);

@@ -22,7 +22,7 @@ static ncclComm_t handle_of(uintptr_t number)
 /* In the table, which then holds the only reference. */
 static shim_comm_t *add(uintptr_t number)
 {
-    shim_comm_t *comm = shim_comm_new();
+    shim_comm_t *comm = shim_comm_new(&shim_device_cuda);
     assert_non_null(comm);
     atomic_store(&comm->handle, handle_of(number));
     comm->rank = (uint32_t)number;

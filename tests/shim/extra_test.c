@@ -99,11 +99,14 @@ uint32_t alg_experts_grid(uint32_t multiprocessors, uint32_t most)
     return 1;
 }
 
-int alg_experts_preload_cuda(const alg_experts_shape_t *shape)
+static int preload(const alg_experts_shape_t *shape)
 {
     (void)shape;
     return 0;
 }
+
+const shim_experts_ops_t shim_experts_cuda = {.enter = net_scope_enter, .preload = preload};
+const shim_experts_ops_t shim_experts_cpu;
 
 /* ---- Tests ---- */
 

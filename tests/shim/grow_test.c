@@ -20,6 +20,7 @@
 #include "shim/base/clock.h"
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
+#include "shim/cpu/cpu.h"
 #include "tests/support/scaled.h"
 
 #ifndef ROUNDS
@@ -147,9 +148,8 @@ static void make_world(world_t *w, uint64_t seed)
     const uint64_t own[2] = {w->seed, (uint64_t)getpid()}; /* this program may run several times at once */
     const net_key_t key = net_key_hash(own, sizeof own);
     for (uint32_t r = 0; r < w->nranks; r++) {
-        shim_comm_t *comm = w->comm[r] = shim_comm_new();
+        shim_comm_t *comm = w->comm[r] = shim_comm_new(&shim_device_cpu);
         atomic_store(&comm->handle, (ncclComm_t)(handles += 64));
-        atomic_store(&comm->cpu, true);
         comm->rank = r;
         comm->nranks = w->nranks;
         comm->key = key;
@@ -341,7 +341,7 @@ static uint32_t make_until(const shim_comm_t *state, shim_comm_t *made[], uint32
 {
     uint32_t count = 0;
     do
-        made[count] = shim_comm_new();
+        made[count] = shim_comm_new(&shim_device_cpu);
     while (made[count++] != state && count < most);
     return count;
 }
@@ -367,7 +367,6 @@ static void reuse_a_state(uint64_t round)
     const uint32_t count = make_until(comm, made, STATES);
     assert_ptr_equal(made[count - 1], comm);
     comm->nranks = w.nranks;
-    atomic_store(&comm->cpu, true);
     atomic_store(&comm->handle, handle);
     assert_true(shim_comm_insert(comm));
     const unsigned before = atomic_load(&looks);

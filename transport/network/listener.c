@@ -40,7 +40,6 @@ typedef struct listener {
     uint64_t deaf_until_ns; /* accepts nobody until then: no descriptor was left */
 } listener_t;
 
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static listener_t *g_listener;
 static net_invitation_t g_invitation; /* every id contains it */
@@ -329,7 +328,7 @@ static void forget_in_child(void)
     g_listener = NULL;
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
@@ -369,7 +368,6 @@ static bool is_running(net_invitation_t *invitation)
 
 int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation)
 {
-    pthread_once(&g_once, watch_forks);
     if (is_running(invitation))
         return 0;
     listener_t *listener = NULL;

@@ -4,7 +4,7 @@
  * Meeting. The process that makes a communicator's id runs one listener, and stores an invitation in the id: the
  * listener's address and a secret. Ranks exchange records in rounds: each posts one, and gets all when all have posted.
  * Network. A rank puts bytes into a window of a peer's memory, then a flag: whoever sees the flag sees the bytes. They
- * go over a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port and a first write arrives. */
+ * go over a connection (sockets.c), or RDMA (verbs.c) if both ranks have a port. */
 #ifndef SHUNT_NETWORK_H
 #define SHUNT_NETWORK_H
 

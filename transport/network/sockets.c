@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sockets.c - put and flag over TCP. A put is a head (offset, size, flag) and its bytes, which are read straight into
- * the window; a head that points outside ends the connection. What the socket does not accept is written later. */
+ * the window; a head that points outside ends the connection. */
 #include <errno.h>
 
 #include "transport/network/link.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_none.c - replaces verbs*.c in builds without the headers of libibverbs. */
+/* verbs_none.c - replaces verbs*.c in builds without libibverbs' headers. */
 #include <errno.h>
 #include <stdio.h>
 

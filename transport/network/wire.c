@@ -34,7 +34,6 @@ bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2])
     return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
 }
 
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static int *g_sockets;
 static size_t g_count, g_room;
@@ -45,7 +44,7 @@ static void close_in_child(void)
         close(g_sockets[--g_count]);
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, close_in_child);
 }
@@ -53,7 +52,6 @@ static void watch_forks(void)
 /* Closes `made` on failure. */
 static int keep(int made)
 {
-    pthread_once(&g_once, watch_forks);
     net_lock_take(&g_lock);
     if (g_count == g_room) {
         int *more = realloc(g_sockets, (g_room + 64) * sizeof(*more));

@@ -64,6 +64,8 @@ enum { cudaUserObjectNoDestructorSync = 1, cudaGraphUserObjectMove = 1 };
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaFree(void *memory);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);

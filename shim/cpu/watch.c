@@ -7,19 +7,17 @@
  * communicator, so that the library can be unloaded.
  */
 #define _GNU_SOURCE
-#include "shim/setup/watch.h"
+#include "shim/cpu/watch.h"
 
 #include <time.h>
 
 #include "shim/base/log.h"
 #include "shim/comm/comm.h"
 #include "shim/comm/extra.h"
-#include "transport/transport.h"
 
 enum { PERIOD_MS = 100 };
 
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static bool g_running;
 
 static void forget_in_child(void)
@@ -27,7 +25,7 @@ static void forget_in_child(void)
     g_running = false;
 }
 
-static void watch_forks(void)
+NET_AT_LOAD static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
@@ -46,8 +44,6 @@ static uint32_t gone_peers(const shim_comm_t *comm)
 static void look_after(shim_comm_t *comm, void *context)
 {
     uint32_t *alive = context;
-    if (!atomic_load(&comm->cpu))
-        return;
     (*alive)++;
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
         return;
@@ -78,7 +74,6 @@ static void *watch(void *unused)
 
 void shim_cpu_watch(void)
 {
-    pthread_once(&g_fork_once, watch_forks);
     net_lock_take(&g_lock);
     if (!g_running)
         g_running = net_thread_start(NULL, watch, NULL) == 0;

@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shim/call/check.h"
+#include "shim/cpu/check.h"
 
 #include "shim/base/last_error.h"
+#include "shim/call/route.h"
 #include "shim/comm/redop.h"
 
 static const char no_comm[] = "this is no communicator, or it was destroyed";
-
-bool shim_call_has_buffers(const shim_call_t *call)
-{
-    const bool root = call->alg.root == call->comm->rank;
-    switch (call->collective) {
-    case ALG_REDUCE:
-    case ALG_GATHER:
-        return call->alg.input != NULL && (!root || call->alg.output != NULL);
-    case ALG_BROADCAST:
-    case ALG_SCATTER:
-        return call->alg.output != NULL && (!root || call->alg.input != NULL);
-    case SHIM_SEND:
-        return call->alg.input != NULL;
-    case SHIM_RECV:
-        return call->alg.output != NULL;
-    default:
-        return call->alg.input != NULL && call->alg.output != NULL;
-    }
-}
 
 ncclResult_t shim_cpu_invalid(const char *function, const char *text)
 {
@@ -102,8 +84,8 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         result = check_op(comm, alg->count, shim_call_type(call), call->op, function);
     if (result != ncclSuccess)
         return result;
-    return alg->count > 0 && !shim_call_has_buffers(call) ? shim_cpu_invalid(function, "a buffer is NULL")
-                                                          : ncclSuccess;
+    return alg->count > 0 && !shim_route_has_buffers(call) ? shim_cpu_invalid(function, "a buffer is NULL")
+                                                           : ncclSuccess;
 }
 
 ncclResult_t shim_cpu_check_call(const shim_call_t *call)

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h - whether a call is valid. */
-#ifndef SHUNT_SHIM_CHECK_H
-#define SHUNT_SHIM_CHECK_H
+/* check.h - whether a call is valid. Refusals set the text of ncclGetLastError. For this folder only. */
+#ifndef SHUNT_SHIM_CPU_CHECK_H
+#define SHUNT_SHIM_CPU_CHECK_H
 
 #include "shim/call/call.h"
-
-/* Whether all buffers that this rank uses are set. */
-bool shim_call_has_buffers(const shim_call_t *call);
-
-/* ---- The CPU device. Refusals set the text of ncclGetLastError. ---- */
 
 /* Returns ncclInvalidArgument. */
 ncclResult_t shim_cpu_invalid(const char *function, const char *text);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group_cpu.c - the end of a group on the CPU device: a thread for each communicator's collectives and one for its
- * messages, since a call's peers may be ranks of the calling thread.
- */
+/* group.c - the end of a group: a thread for each communicator's collectives and one for its messages, since a call's
+ * peers may be ranks of the calling thread. */
 #include <stdlib.h>
 
+#include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
-#include "shim/call/launch.h"
-#include "transport/transport.h"
+#include "shim/cpu/cpu.h"
+#include "shim/setup/attach.h"
+
+enum { SIMULATE_MAGIC = 0x74685283 }; /* NCCL_SIM_INFO_INITIALIZER's */
 
 typedef struct lane {
     const shim_group_t *group;
@@ -49,7 +50,7 @@ static void start_lane(lane_t *lane)
         lane->result = shim_group_out_of_memory(lane->comm);
 }
 
-ncclResult_t shim_group_run(const shim_group_t *g)
+static ncclResult_t run(const shim_group_t *g)
 {
     if (g->call_count == 0)
         return ncclSuccess;
@@ -70,5 +71,28 @@ ncclResult_t shim_group_run(const shim_group_t *g)
             result = lanes[l].result;
     }
     free(lanes);
+    return result;
+}
+
+ncclResult_t shim_cpu_group_end(ncclSimInfo_t *info)
+{
+    if (shim_group.depth == 0) {
+        shim_set_last_error("ncclGroupEnd: no group has been started");
+        return ncclInvalidUsage;
+    }
+    if (--shim_group.depth > 0)
+        return ncclSuccess;
+    if (shim_group.error == ncclSuccess && info != NULL && info->magic != SIMULATE_MAGIC) {
+        shim_set_last_error("ncclGroupSimulateEnd: simInfo was not made with NCCL_SIM_INFO_INITIALIZER");
+        shim_group.error = ncclInvalidArgument;
+    }
+    if (shim_group.error == ncclSuccess && info == NULL)
+        shim_group.error = shim_group_join(&shim_group);
+    ncclResult_t result = shim_attach_after_group(shim_group.error);
+    if (result == ncclSuccess && info == NULL)
+        result = run(&shim_group);
+    if (info != NULL || shim_is_error(result))
+        shim_group_note_failure(&shim_group);
+    shim_group_drop(&shim_group);
     return result;
 }
