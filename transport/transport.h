@@ -54,7 +54,7 @@ void net_condition_make(pthread_cond_t *condition);
 /* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
-/* Runs a function when the library is loaded. Fork handlers are registered so: before glibc 2.36 a registration in a
+/* Runs at the library's load. Fork handlers are registered so: before glibc 2.36 a registration in a
  * thread's first call waits for forks, which may wait for the thread's locks. */
 #define NET_AT_LOAD __attribute__((constructor))
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lane.h - the vocabulary of kernels, so that a protocol is written once. A lane is a thread of a kernel. On the CPU
- * device a block is a host thread with one lane, and device memory is shared memory.
+/* lane.h - the vocabulary of kernels, so that a protocol is written once. A lane is a thread of a kernel.
  *
  * Structs hold a lane's state (reduction, slots, outbox): `make` needs only the kernel's arguments and precedes
  * lane_begin; `begin` or `move` follows, when the epoch is known. Functions that wait return false if lane_stop ended

@@ -8,9 +8,7 @@
  *   WHOLE       kernel_call_is_whole
  *   EACH        the input has a block per rank
  * Other members: MOST_THREADS of a block; segment_bytes(team, call), the most bytes of a rank's block in one kernel;
- * max_bytes and shape, as in alg_algorithm_t with the collective as first argument.
- *
- * A file ends with an ALG_ENTRIES per struct and an ALG_DESCRIBE per collective. */
+ * max_bytes and shape, as in alg_algorithm_t with the collective as first argument. */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
 

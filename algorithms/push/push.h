@@ -2,8 +2,6 @@
 /* push.h - collectives in one step: each sender stores into its slot at every receiver, which polls it (slots.h). In
  * place is safe: at each position a lane sends before it stores.
  *
- * Segments (segments.h) are faster than chunks behind flags (docs/lab/kernels.md).
- *
  * SHORT: less code for short calls of two ranks without a root; a lane moves one vector at a time. */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
