@@ -339,6 +339,14 @@ static void drop_piece(alg_scratch_t *scratch, uint32_t piece)
     scratch->memory[piece] = NULL;
 }
 
+static bool is_made(const alg_scratch_t *scratch, uint32_t piece)
+{
+    bool any = scratch->memory[piece] != NULL;
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
+        any = any || scratch->peers[piece][peer] != NULL;
+    return any;
+}
+
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
 {
     const bool arming = scratch->arming[piece] != NULL;
@@ -346,7 +354,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
         (void)scratch->ops->armed(scratch, &scratch->arming[piece], true);
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
-    else if (arming || scratch->device == ALG_DEVICE_CUDA)
+    else if (arming || (scratch->device == ALG_DEVICE_CUDA && is_made(scratch, piece)))
         scratch->proven = false; /* it goes with the scratch: copies may write it, and unmapping waits for kernels */
     else
         drop_piece(scratch, piece);

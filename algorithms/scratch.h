@@ -82,6 +82,8 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 void alg_scratch_reap(void);
 /* Number of memories that wait for alg_scratch_reap (relays' too), except those kept for peers. */
 uint32_t alg_scratch_retired(void);
+/* Also memory that a peer still maps. */
+bool alg_scratch_any_retired(void);
 /* Releases idle scratches, unless reserved. */
 void alg_scratch_pool_trim(void);
 

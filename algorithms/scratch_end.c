@@ -68,6 +68,14 @@ uint32_t alg_scratch_retired(void)
     return count + net_memory_parked();
 }
 
+bool alg_scratch_any_retired(void)
+{
+    net_lock_take(&retired_lock);
+    const bool any = retired != NULL;
+    net_lock_give(&retired_lock);
+    return any || net_memory_any_parked();
+}
+
 void alg_scratch_reap(void)
 {
     net_lock_take(&retired_lock);

@@ -3,6 +3,7 @@
  * changed. So a fork first takes all, in any order, since no thread holds two. */
 #include "transport/transport.h"
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static net_lock_t *list;
 
@@ -20,14 +21,19 @@ static void after_fork(void)
     pthread_mutex_unlock(&list_lock);
 }
 
-/* Before NET_AT_LOAD's: the others' handlers in the child may take these locks. */
-__attribute__((constructor(101))) static void watch_forks(void)
+static void watch_forks(void)
 {
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
+void net_lock_watch_forks(void)
+{
+    pthread_once(&once, watch_forks);
+}
+
 static void enlist(net_lock_t *lock)
 {
+    net_lock_watch_forks();
     pthread_mutex_lock(&list_lock);
     if (!lock->listed) {
         lock->next = list;

@@ -129,6 +129,14 @@ uint32_t net_memory_parked(void)
     return count;
 }
 
+bool net_memory_any_parked(void)
+{
+    net_lock_take(&books_lock);
+    const bool any = parked != NULL;
+    net_lock_give(&books_lock);
+    return any;
+}
+
 static void enter_books(net_memory_t *memory)
 {
     net_lock_take(&books_lock);

@@ -54,8 +54,8 @@ void net_condition_make(pthread_cond_t *condition);
 /* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
-/* Runs at the library's load. Fork handlers are registered so: before glibc 2.36 a registration in a
- * thread's first call waits for forks, which may wait for the thread's locks. */
+/* Runs at the library's load. A forked child's handlers are registered so, since it may fork beside a thread's first
+ * call. They take no locks and free nothing: an allocator's handler may run later. */
 #define NET_AT_LOAD __attribute__((constructor))
 
 /* ---- Locks ---------------------------------------------------------------------
@@ -71,12 +71,14 @@ typedef struct net_lock {
     }
 void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
+/* Call before a lock of another kind that a fork takes, too, if these are taken under it. */
+void net_lock_watch_forks(void);
 
 /* ---- Rendezvous ---------------------------------------------------------------
  * POSIX shared memory, mode 0600, in which ranks post records in stages and agree on a verdict (docs/design.md). */
 enum {
     NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
-    NET_STAGES = 18,    /* shim/setup/stages.c lists them */
+    NET_STAGES = 18,    /* shim/setup/setup.h lists them */
     NET_RECORD_BYTES = 3648,
     NET_LATER_BYTES = 512 /* of later stages; small, since /dev/shm may be */
 };
@@ -218,6 +220,7 @@ void net_memory_drop(net_memory_t *memory);
 void net_memory_reap(void);
 /* Number of parked memories that no reap has tried to free. */
 uint32_t net_memory_parked(void);
+bool net_memory_any_parked(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
  * Between enter and leave, `device` is current in this thread, and calls cannot break another thread's capture. leave

@@ -14,6 +14,8 @@ static int compare_calls(const void *first, const void *second)
     for (int i = 0; i < 2; i++)
         if (a->comm->key.word[i] != b->comm->key.word[i])
             return a->comm->key.word[i] < b->comm->key.word[i] ? -1 : 1;
+    if (a->comm->nonce != b->comm->nonce)
+        return a->comm->nonce < b->comm->nonce ? -1 : 1;
     if (shim_group_is_message(a) && a->comm != b->comm)
         return a->comm < b->comm ? -1 : 1;
     if (a->round != b->round)

@@ -37,7 +37,7 @@ struct shim_captured {
     unsigned long long id;
     unsigned long long stream_id;
     cudaGraph_t graph;
-    shim_nodes_t last;
+    shim_graph_nodes_t last;
     shim_ahead_t ahead;
     cudaGraphNode_t record; /* depends on `last`; NULL before the first call's end or without graph mixing */
 };
@@ -67,7 +67,7 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
     return error;
 }
 
-static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
+static cudaError_t nodes_room(shim_graph_nodes_t *nodes, size_t count)
 {
     if (count <= nodes->room)
         return cudaSuccess;
@@ -104,7 +104,7 @@ static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *sta
     return error;
 }
 
-int shim_nodes_read(void *stream, shim_nodes_t *nodes)
+int shim_graph_nodes_read(void *stream, shim_graph_nodes_t *nodes)
 {
     enum cudaStreamCaptureStatus status;
     const cudaGraphNode_t *node = NULL;
@@ -122,7 +122,7 @@ int shim_nodes_read(void *stream, shim_nodes_t *nodes)
     return 0;
 }
 
-int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
+int shim_graph_nodes_write(void *stream, const shim_graph_nodes_t *nodes, bool add)
 {
     if (add && nodes->count == 0)
         return 0;
@@ -164,7 +164,7 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
 
 /* Whether each of `nodes` is one of `later` or precedes one. Searches breadth-first; along a single path, perhaps of
  * thousands of nodes, it forgets what it has seen. False at a limit: a needless edge only costs time. */
-static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
+static bool come_before(const shim_graph_nodes_t *nodes, const shim_graph_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
     const cudaGraphNode_t *list = later->node;
@@ -321,16 +321,17 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     order->mixed = true;
     cudaGraphNode_t wait;
     error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
-    const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
-                                            : cleared(error);
+    const int failed = error == cudaSuccess
+                           ? shim_graph_nodes_write(stream, &(shim_graph_nodes_t){.node = &wait, .count = 1}, true)
+                           : cleared(error);
     /* The wait node is stored as the last call, so calls on all streams of the capture follow it. */
-    return failed ? failed : shim_nodes_read(stream, &captured->last);
+    return failed ? failed : shim_graph_nodes_read(stream, &captured->last);
 }
 
 static int is_behind(const shim_captured_t *captured, void *stream, bool *behind)
 {
-    shim_nodes_t front = {0};
-    const int error = shim_nodes_read(stream, &front);
+    shim_graph_nodes_t front = {0};
+    const int error = shim_graph_nodes_read(stream, &front);
     *behind = error == 0 && come_before(&captured->last, &front);
     free(front.node);
     return error;
@@ -345,7 +346,7 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
     captured->stream_id = capture->stream_id;
     bool behind = false;
     const int error = same ? is_behind(captured, stream, &behind) : 0;
-    return error != 0 || behind ? error : shim_nodes_write(stream, &captured->last, true);
+    return error != 0 || behind ? error : shim_graph_nodes_write(stream, &captured->last, true);
 }
 
 static cudaError_t link_record(const shim_captured_t *captured, bool add)
@@ -373,7 +374,7 @@ int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *c
     if (!captured)
         return 0;
     const bool moves = captured->record && cleared(link_record(captured, false)) == cudaSuccess;
-    cudaError_t error = (cudaError_t)shim_nodes_read(stream, &captured->last);
+    cudaError_t error = (cudaError_t)shim_graph_nodes_read(stream, &captured->last);
     if (error == cudaSuccess && moves)
         error = link_record(captured, true);
     else if (error == cudaSuccess && comm->config.graph_mixing)

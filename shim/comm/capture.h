@@ -17,7 +17,7 @@ typedef struct shim_capture {
 typedef struct shim_nodes {
     struct CUgraphNode_st **node;
     size_t count, room;
-} shim_nodes_t;
+} shim_graph_nodes_t;
 
 /* Returns and clears errors, which the real NCCL reports: no such stream, an invalidated capture, the legacy stream
  * beside a capture of its context. */
@@ -34,8 +34,8 @@ shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *captu
 void shim_captured_forget(shim_comm_t *comm);
 
 /* The nodes on which the captured stream's next node will depend. */
-int shim_nodes_read(void *stream, shim_nodes_t *nodes);
+int shim_graph_nodes_read(void *stream, shim_graph_nodes_t *nodes);
 /* Replaces these nodes; with `add`, adds to them. */
-int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add);
+int shim_graph_nodes_write(void *stream, const shim_graph_nodes_t *nodes, bool add);
 
 #endif

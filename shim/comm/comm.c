@@ -280,6 +280,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->all_block = false;
     comm->family = 0;
     comm->key = (net_key_t){{0, 0}};
+    comm->nonce = 0;
     comm->rendezvous = NULL;
     comm->scratch = NULL;
     comm->record = NULL;

@@ -106,7 +106,7 @@ typedef struct shim_comm {
     bool all_block;           /* every rank is blocking; before the attach: this rank is */
     uint64_t family;          /* equal for communicators that share resources, which an abort ends together; never 0 */
     net_key_t key;            /* children derive theirs from it; with NCCL_COMM_ID others may have it, too */
-    uint64_t nonce;           /* rank 0's, of this set-up */
+    uint64_t nonce;           /* rank 0's, of this set-up; several nodes, not attached: 0 */
     atomic_uint splits;       /* splits so far; part of the children's keys */
     atomic_uint extras;       /* groups of experts so far; part of their keys */
     atomic_uint extras_begun; /* groups being made; the call of each holds a reference */

@@ -659,8 +659,8 @@ static bool has_more_to_resume(const shim_comm_t *comm)
     bool more = false;
     pthread_mutex_lock(&g_lock);
     for (shim_comm_t *at = g_members; at; at = at->grows_next)
-        more = more || (at != comm && !memcmp(&at->key, &comm->key, sizeof(at->key)) && at->emptied_by == &g_self &&
-                        atomic_load(&at->empty) && !(atomic_load(&at->asked) >> ALL & 1));
+        more = more || (at != comm && at->nonce == comm->nonce && !memcmp(&at->key, &comm->key, sizeof(at->key)) &&
+                        at->emptied_by == &g_self && atomic_load(&at->empty) && !(atomic_load(&at->asked) >> ALL & 1));
     pthread_mutex_unlock(&g_lock);
     return more;
 }

@@ -182,7 +182,7 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     branch->capture = *capture;
     branch->begun = false;
     if (capture->id != 0)
-        return shim_nodes_read(stream, &branch->nodes);
+        return shim_graph_nodes_read(stream, &branch->nodes);
     cudaError_t error = need_side(&comm->order.side[side]);
     if (error != cudaSuccess)
         return cleared(error);
@@ -194,10 +194,10 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
 /* Lets the captured stream continue at the other path's end. */
 static int change_ways(shim_branch_t *branch)
 {
-    shim_nodes_t other = {0};
-    int error = shim_nodes_read(branch->stream, &other);
+    shim_graph_nodes_t other = {0};
+    int error = shim_graph_nodes_read(branch->stream, &other);
     if (error == 0)
-        error = shim_nodes_write(branch->stream, &branch->nodes, false);
+        error = shim_graph_nodes_write(branch->stream, &branch->nodes, false);
     free(branch->nodes.node);
     branch->nodes = other;
     return error;
@@ -220,7 +220,7 @@ int shim_branch_end(shim_branch_t *branch, void *stream)
     if (!branch->begun)
         return 0;
     branch->begun = false;
-    return branch->capture.id != 0 ? shim_nodes_write(stream, &branch->nodes, true)
+    return branch->capture.id != 0 ? shim_graph_nodes_write(stream, &branch->nodes, true)
                                    : shim_order_join(stream, branch->stream);
 }
 

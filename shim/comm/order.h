@@ -31,7 +31,7 @@ int shim_order_join(void *waiter, void *stream);
 typedef struct shim_branch {
     void *stream; /* a side stream; in a capture the stream it branched from */
     shim_capture_t capture;
-    shim_nodes_t nodes; /* in a capture: the end of the inactive path */
+    shim_graph_nodes_t nodes; /* in a capture: the end of the inactive path */
     bool begun;
 } shim_branch_t;
 

@@ -15,6 +15,7 @@
 #include "shim/comm/reap.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "shim/comm/drain.h"
@@ -27,10 +28,13 @@
 enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
 
 static _Atomic(shim_comm_t *) g_draining; /* linked by `next` */
+static pthread_mutex_t g_reaper = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool g_wanted; /* a reap has begun since the reaper looked */
 
 static void forget_in_child(void)
 {
     atomic_store(&g_draining, NULL);
+    pthread_mutex_init(&g_reaper, NULL);
 }
 
 NET_AT_LOAD static void watch_forks(void)
@@ -111,10 +115,12 @@ static sight_t check_all(void)
     return sight;
 }
 
+/* References to all states, and the locks of those with other ranks in this process. */
 typedef struct held {
     shim_comm_t **comm;
+    bool *locked;
     uint32_t count, room;
-    bool busy; /* a state launches, or its calls run */
+    bool busy; /* a state launches, or its calls run; or no memory */
 } held_t;
 
 static bool has_room(held_t *held)
@@ -122,44 +128,63 @@ static bool has_room(held_t *held)
     if (held->count < held->room)
         return true;
     const uint32_t room = held->room ? 2 * held->room : 16;
-    shim_comm_t **grown = realloc(held->comm, room * sizeof(*grown));
-    if (!grown)
-        return false;
-    held->comm = grown;
-    held->room = room;
-    return true;
+    shim_comm_t **comm = realloc(held->comm, room * sizeof(*comm));
+    held->comm = comm ? comm : held->comm;
+    bool *locked = comm ? realloc(held->locked, room * sizeof(*locked)) : NULL;
+    held->locked = locked ? locked : held->locked;
+    held->room = locked ? room : held->room;
+    return locked != NULL;
 }
 
-static void hold(shim_comm_t *comm, void *context)
+static void retain(shim_comm_t *comm, void *context)
 {
     held_t *held = context;
-    if (held->busy)
-        return;
-    if (!has_room(held) || pthread_mutex_trylock(&comm->lock) != 0) {
+    if (!has_room(held)) {
         held->busy = true;
         return;
     }
     shim_comm_retain(comm);
+    held->locked[held->count] = false;
     held->comm[held->count++] = comm;
-    held->busy = may_wait(comm) && !shim_comm_lost(comm) && !shim_drained_held(comm);
+}
+
+static bool has_other_ranks(const held_t *held, const shim_comm_t *comm)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < held->count; i++)
+        any = any || (held->comm[i] != comm && !memcmp(&held->comm[i]->key, &comm->key, sizeof(comm->key)));
+    return any;
+}
+
+static void hold(held_t *held)
+{
+    shim_comm_each_held(retain, held);
+    for (uint32_t i = 0; i < held->count && !held->busy; i++) {
+        shim_comm_t *comm = held->comm[i];
+        if (!has_other_ranks(held, comm))
+            continue;
+        held->locked[i] = pthread_mutex_trylock(&comm->lock) == 0;
+        held->busy = !held->locked[i] || (may_wait(comm) && !shim_comm_lost(comm) && !shim_drained_held(comm));
+    }
 }
 
 static void let_go(held_t *held)
 {
     for (uint32_t i = 0; i < held->count; i++) {
-        pthread_mutex_unlock(&held->comm[i]->lock);
+        if (held->locked[i])
+            pthread_mutex_unlock(&held->comm[i]->lock);
         shim_comm_release(held->comm[i]);
     }
     free(held->comm);
+    free(held->locked);
 }
 
 static void free_scratch(bool bounded)
 {
     const struct timespec nap = {0, 1000000};
-    const uint32_t retired = alg_scratch_retired();
-    if (retired == 0)
+    if (!alg_scratch_any_retired())
         return;
-    const bool many = bounded && retired > RETIRED_MOST;
+    const bool many = bounded && alg_scratch_retired() > RETIRED_MOST;
     sight_t sight = check_all();
     for (int naps = 0; many && sight.running && naps < PATIENCE_MS; naps++) {
         nanosleep(&nap, NULL);
@@ -168,7 +193,8 @@ static void free_scratch(bool bounded)
     if (sight.running || (sight.unseen && !many))
         return;
     held_t held = {0};
-    shim_comm_each_held(hold, &held);
+    if (!sight.unseen) /* an unseen kernel may wait for what another thread launches first */
+        hold(&held);
     if (!held.busy)
         alg_scratch_reap();
     let_go(&held);
@@ -203,14 +229,24 @@ void shim_comm_collect(void)
     }
 }
 
-void shim_comm_reap(void)
+/* One thread at a time: another one's locks and references would look like calls. The last to come is not forgotten. */
+static void reap(bool bounded)
 {
     shim_comm_collect();
-    free_scratch(true);
+    atomic_store(&g_wanted, true);
+    while (atomic_load(&g_wanted) && pthread_mutex_trylock(&g_reaper) == 0) {
+        atomic_store(&g_wanted, false);
+        free_scratch(bounded);
+        pthread_mutex_unlock(&g_reaper);
+    }
+}
+
+void shim_comm_reap(void)
+{
+    reap(true);
 }
 
 void shim_comm_reap_idle(void)
 {
-    shim_comm_collect();
-    free_scratch(false);
+    reap(false);
 }

@@ -20,6 +20,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 #include "shim/real/real_parts.h"
+#include "transport/transport.h"
 
 enum { REAL_OLDEST = 21800 };
 
@@ -280,6 +281,7 @@ static void real_in_child(void)
 
 static void real_watch_forks(void)
 {
+    net_lock_watch_forks(); /* first, so that a fork takes real_lock before the log's */
     pthread_atfork(real_before_fork, real_after_fork, real_in_child);
 }
 

@@ -102,7 +102,8 @@ static int read_identities(shim_setup_t *setup)
         if (error)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
-        identity->fresh_id |= identity->fresh_id ? 0 : SHIM_SETUP_KINDS + 1;
+        if (identity->fresh_id == 0)
+            identity->fresh_id = SHIM_SETUP_KINDS + 1;
         if (setup->across && nranks == 1) /* a rank alone on its node needs only a control page */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }

@@ -198,7 +198,7 @@ static void conclude_attached(shim_setup_t *setup)
         alg_scratch_team(setup->scratch)->priority = 0;
     if (setup->across)
         join_nodes(setup);
-    comm->nonce = setup->identity[0].fresh_id;
+    comm->nonce = setup->across ? 0 : setup->identity[0].fresh_id;
     comm->scratch = setup->scratch;
     comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;

@@ -328,6 +328,18 @@ static void one_id_body(ranks_t *ranks)
             CHECK_NCCL(ncclCommDestroy(comm));
         ranks_barrier(ranks);
     }
+    ncclComm_t two[2];
+    for (int i = 0; i < 2; i++) {
+        ncclUniqueId id;
+        CHECK_NCCL(ncclGetUniqueId(&id));
+        CHECK_NCCL(ncclCommInitRank(&two[i], ranks->nranks, id, ranks->rank));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_NCCL(ncclCommSuspend(two[i], 1));
+    for (int i = 0; i < 2; i++) {
+        CHECK_NCCL(ncclCommResume(two[i]));
+        CHECK_NCCL(ncclAllReduce(in, out, 16, ncclFloat32, ncclSum, two[i], NULL));
+    }
     free(in);
     free(out);
 }

@@ -699,6 +699,11 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
     free(scratch);
 }
 
+bool alg_scratch_any_retired(void)
+{
+    return atomic_load(&fake.retired) > 0;
+}
+
 uint32_t alg_scratch_retired(void)
 {
     return (uint32_t)atomic_load(&fake.retired);

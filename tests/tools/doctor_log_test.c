@@ -59,16 +59,18 @@ static void advice(void **state)
     (void)state;
     static const struct {
         const char *line, *word; /* NULL: no advice */
-    } cases[] = {{"reason=FEW_HERE why=2 of its 4 ranks are on this node and run Shunt", "shunt run"},
-                 {"reason=NO_SEGMENT why=no shared memory", "--ipc=host"},
-                 {"reason=VARIABLE why=rank 1: NCCL_CHECK_MODE is set", "unset"},
-                 {"reason=PINNED why=NCCL_ALGO is set", "shunt run --deterministic"},
-                 {"reason=FAST_NODES why=its ranks are on several nodes", "docs/nodes.md"},
-                 {"reason=NODES_ALONE why=ranks of other nodes did not come", "ports"},
-                 {"reason=RANKS why=16 ranks", "2 to 8"},
-                 {"reason=SETTINGS why=rank 0 has settings that are out of range", NULL},
-                 {"reason=NEWER why=what nobody knows", NULL},
-                 {"why=2 of its 4 ranks are on this node and run Shunt", NULL}};
+    } cases[] = {
+        {"reason=FEW_HERE why=2 of its 4 ranks met on this node; the others are elsewhere, or run without Shunt",
+         "shunt run"},
+        {"reason=NO_SEGMENT why=no shared memory", "--ipc=host"},
+        {"reason=VARIABLE why=rank 1: NCCL_CHECK_MODE is set", "unset"},
+        {"reason=PINNED why=NCCL_ALGO is set", "shunt run --deterministic"},
+        {"reason=FAST_NODES why=its ranks are on several nodes", "docs/nodes.md"},
+        {"reason=NODES_ALONE why=ranks of other nodes did not come", "ports"},
+        {"reason=RANKS why=16 ranks", "2 to 8"},
+        {"reason=SETTINGS why=rank 0 has settings that are out of range", NULL},
+        {"reason=NEWER why=what nobody knows", NULL},
+        {"why=2 of its 4 ranks met on this node; the others are elsewhere, or run without Shunt", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         doctor_log_t log = {0};
         char line[256];

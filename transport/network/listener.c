@@ -324,7 +324,6 @@ bool net_invitation_valid(const net_invitation_t *invitation)
 /* A child has no listener thread, and its copy of the socket is closed. */
 static void forget_in_child(void)
 {
-    free(g_listener);
     g_listener = NULL;
 }
 
