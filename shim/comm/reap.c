@@ -70,8 +70,9 @@ static void release_drained(void)
 }
 
 typedef struct sight {
-    bool running; /* eager calls of a living communicator */
-    bool unseen;  /* a graph or a forwarded call may run kernels */
+    bool running;   /* eager calls of a living communicator */
+    bool unseen;    /* a graph or a forwarded call may run kernels */
+    bool forwarded; /* the latter */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -97,7 +98,8 @@ static void check_comm(shim_comm_t *comm, void *context)
     if (!comm->ops->asynchronous)
         return;
     const bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
-    sight->unseen = sight->unseen || is_forwarded(comm, in_table);
+    sight->forwarded = sight->forwarded || is_forwarded(comm, in_table);
+    sight->unseen = sight->unseen || sight->forwarded;
     if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
@@ -110,7 +112,7 @@ static void check_comm(shim_comm_t *comm, void *context)
 
 static sight_t check_all(void)
 {
-    sight_t sight = {false, false};
+    sight_t sight = {0};
     shim_comm_each_held(check_comm, &sight);
     return sight;
 }
@@ -193,7 +195,7 @@ static void free_scratch(bool bounded)
     if (sight.running || (sight.unseen && !many))
         return;
     held_t held = {0};
-    if (!sight.unseen) /* an unseen kernel may wait for what another thread launches first */
+    if (!sight.forwarded) /* the real NCCL's kernel may wait for what another thread launches first */
         hold(&held);
     if (!held.busy)
         alg_scratch_reap();
