@@ -94,6 +94,11 @@ static void meeting_failed(shim_meeting_t *meeting, int error)
     }
 }
 
+static bool on_cpu(const shim_nodes_request_t *request)
+{
+    return request->device < 0;
+}
+
 static int open_sockets(shim_meeting_t *meeting, record_t *record)
 {
     const shim_nodes_request_t *request = &meeting->request;
@@ -108,7 +113,7 @@ static int open_sockets(shim_meeting_t *meeting, record_t *record)
                          .order = request->order,
                          .blocking = request->blocking};
     int error = net_network_open(&wanted, &rdma.wish, &meeting->relay_sockets, &record->relay);
-    if (!error && request->kind == ALG_DEVICE_CPU)
+    if (!error && on_cpu(request))
         error = net_network_open(&wanted, &rdma.wish, &meeting->every_sockets, &record->every);
     return error;
 }
@@ -182,7 +187,8 @@ static int connect_relay(shim_meeting_t *meeting, const members_t *members, cons
     const shim_nodes_outcome_t *outcome = &meeting->outcome;
     const shim_nodes_request_t *request = &meeting->request;
     net_address_t address[ALG_MAX_RANKS];
-    int error = alg_relay_create(request->kind, request->device, outcome->node, outcome->nodes, &meeting->relay);
+    const alg_device_t kind = on_cpu(request) ? ALG_DEVICE_CPU : ALG_DEVICE_CUDA;
+    int error = alg_relay_create(kind, request->device, outcome->node, outcome->nodes, &meeting->relay);
     if (error)
         return error;
     for (uint32_t m = 0; m < members->count; m++) {
@@ -286,7 +292,7 @@ static void met(shim_meeting_t *meeting, net_meeting_t *first, const record_t *r
             return;
         }
     }
-    if (request->kind == ALG_DEVICE_CUDA && one_node_to_nccl(request, records)) {
+    if (!on_cpu(request) && one_node_to_nccl(request, records)) {
         shim_why_write(meeting->failed, SHIM_WHY(ONE_NODE));
         return;
     }

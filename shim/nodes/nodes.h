@@ -30,10 +30,8 @@ typedef struct shim_nodes_request {
     uint32_t rank, nranks;                  /* a split (`regroup`): the parent's */
     uint64_t began_ns;
     uint32_t limit_ms;
-    alg_device_t kind;
-    int device; /* CUDA ordinal; -1: CPU mode */
+    int device, color, order; /* device: a CUDA ordinal; -1: CPU mode */
     bool blocking, regroup;
-    int color, order;
 } shim_nodes_request_t;
 
 typedef struct shim_nodes_outcome {

@@ -23,7 +23,6 @@ void shim_setup_begin_nodes(shim_setup_t *setup)
                                           .began_ns = setup->since_ns,
                                           .limit_ms = (uint32_t)shim_setup_limit_ms(setup),
                                           .blocking = request->config.blocking,
-                                          .kind = setup->comm->ops->device,
                                           .device = setup->comm->device,
                                           .regroup = request->regroup,
                                           .color = request->color,
