@@ -35,4 +35,4 @@ add_broken(own_verdict "grown = net_verdict(job->rendezvous) == NET_ATTACHED"
   "grown = net_read(job->rendezvous, stage_of(job, STAGE_OPENED), comm->rank, job->offer, 4, &(size_t){0}) == 0 && !job->offer[0]")
 breaks(suspends "not all pieces have come again")
 # A resume that brings the first piece alone.
-add_broken(half_resumed "    } else if (job->pieces) {" "    } else if (false) {")
+add_broken(half_resumed "    } else if (job->pieces) {" "    } else if (false) {" " && job->pieces == 0" "")
