@@ -2,6 +2,7 @@
 /* thread.c - see transport.h. */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +46,15 @@ uint64_t net_now_ns(void)
     struct timespec now = {0};
     syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t net_thread_number(void)
+{
+    static _Atomic uint64_t threads;
+    static _Thread_local uint64_t number;
+    if (!number)
+        number = atomic_fetch_add(&threads, 1) + 1;
+    return number;
 }
 
 int net_thread_id(void)

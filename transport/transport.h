@@ -47,6 +47,8 @@ void net_write(int descriptor, const void *bytes, size_t size);
  * A thread with all signals blocked: the program's own threads handle its signals. `thread` NULL: detached. */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 int net_thread_id(void);
+/* This thread's number, from 1 on; an ended thread's is not given again. */
+uint64_t net_thread_number(void);
 /* The kernel's CLOCK_MONOTONIC: libfaketime may stop the C library's. */
 uint64_t net_now_ns(void);
 /* For net_condition_wait; a forked child must make it anew. */

@@ -271,7 +271,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->asked, 0);
     atomic_store(&comm->declined, 0);
     atomic_store(&comm->empty, false);
-    comm->emptied_by = NULL;
+    comm->emptied_by = 0;
     atomic_store(&comm->calls_begun, 0);
     atomic_store(&comm->calls_ended, 0);
     comm->life = 0;

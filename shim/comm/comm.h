@@ -119,7 +119,7 @@ typedef struct shim_comm {
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are grow.c's */
     atomic_uint asked, declined;      /* bit n: piece n */
     atomic_bool empty;                /* suspended, and its memory given back */
-    const void *emptied_by;           /* thread that suspended it */
+    uint64_t emptied_by;              /* net_thread_number of the thread that suspended it */
     bool grows;                       /* in grow.c's list */
     struct shim_comm *grows_next;
     sel_plan_t *plan;             /* owned; NULL unless attached */

@@ -71,8 +71,7 @@ _Static_assert(sizeof(made_t) <= NET_LATER_BYTES, "a record has no room for an o
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_changed; /* a job ended or was given up */
 static bool g_running;
-static job_t *g_jobs;             /* only the thread changes it, under the lock */
-static _Thread_local char g_self; /* its address identifies the thread */
+static job_t *g_jobs; /* only the thread changes it, under the lock */
 
 /* A rank's state, copied under the lock. Sets of pieces are bit masks. */
 typedef struct member {
@@ -648,7 +647,7 @@ void shim_grow_suspend(shim_comm_t *comm)
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
     atomic_store(&comm->empty, true);
-    comm->emptied_by = &g_self;
+    comm->emptied_by = net_thread_number();
     pthread_mutex_unlock(&g_lock);
     (void)alg_scratch_suspend(comm->scratch);
 }
@@ -660,7 +659,8 @@ static bool has_more_to_resume(const shim_comm_t *comm)
     pthread_mutex_lock(&g_lock);
     for (shim_comm_t *at = g_members; at; at = at->grows_next)
         more = more || (at != comm && at->nonce == comm->nonce && !memcmp(&at->key, &comm->key, sizeof(at->key)) &&
-                        at->emptied_by == &g_self && atomic_load(&at->empty) && !(atomic_load(&at->asked) >> ALL & 1));
+                        at->emptied_by == net_thread_number() && atomic_load(&at->empty) &&
+                        !(atomic_load(&at->asked) >> ALL & 1));
     pthread_mutex_unlock(&g_lock);
     return more;
 }

@@ -231,7 +231,8 @@ void shim_comm_collect(void)
     }
 }
 
-/* One thread at a time: another one's locks and references would look like calls. The last to come is not forgotten. */
+/* One thread at a time: another one's locks and references would look like calls. It reaps again for threads that came
+ * meanwhile. */
 static void reap(bool bounded)
 {
     shim_comm_collect();

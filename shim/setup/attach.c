@@ -26,17 +26,7 @@ static atomic_uint g_count;
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
-static _Atomic uint64_t g_threads;
-static _Thread_local uint64_t g_self;         /* the thread's number; 0: none yet */
 static _Thread_local shim_comm_t *g_deferred; /* states destroyed in this thread's group, linked by `next` */
-
-/* An ended thread's number is not given again: its open group stays open. */
-static uint64_t self(void)
-{
-    if (!g_self)
-        g_self = atomic_fetch_add(&g_threads, 1) + 1;
-    return g_self;
-}
 
 static void forget_in_child(void)
 {
@@ -79,7 +69,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     setup->request = *request;
     setup->ops = request->ops;
     setup->comm = comm;
-    setup->owner = self();
+    setup->owner = net_thread_number();
     comm->invitation = request->invitation;
     const net_key_t key = shim_nodes_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
@@ -217,7 +207,7 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
     for (shim_setup_t *setup = claimed; setup; setup = setup->claimed_next)
-        *moved |= shim_setup_step(setup, setup->owner == g_self);
+        *moved |= shim_setup_step(setup, setup->owner == net_thread_number());
     return give_back(claimed, filter, result);
 }
 
@@ -273,7 +263,7 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
     pthread_mutex_lock(&g_lock);
     *batch = ++g_batches;
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
-        if (setup->finisher != FINISHER_GROUP || setup->owner != g_self)
+        if (setup->finisher != FINISHER_GROUP || setup->owner != net_thread_number())
             continue;
         place(setup, *batch, !failed && setup->ops->lingers(setup, linger));
         if (failed)
@@ -302,7 +292,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         if (failed)
             discard(setup);
         else
-            shim_setup_adopt(setup); /* so that an abort finds it */
+            shim_setup_store_handle(setup); /* so that an abort finds it */
         waits |= setup->finisher == FINISHER_CALL;
         /* the real NCCL is ready at once, but Shunt is not */
         answers_early |= setup->finisher == FINISHER_POLLS && result == ncclSuccess && !setup->request.parent;

@@ -14,7 +14,7 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
     return error ? error : got == size ? 0 : -EPROTO;
 }
 
-void shim_setup_adopt(shim_setup_t *setup)
+void shim_setup_store_handle(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (atomic_load(&comm->handle)) /* known already; by now the program's variable may be gone */

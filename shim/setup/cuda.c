@@ -107,7 +107,7 @@ static bool begin(shim_setup_t *setup, bool own)
     }
     if (!atomic_load(&setup->ready))
         return false;
-    shim_setup_adopt(setup);
+    shim_setup_store_handle(setup);
     ncclComm_t handle = atomic_load(&setup->comm->handle);
     if (!handle || shim_comm_find(handle) != setup->comm) {
         shim_setup_decline(setup, SHIM_WHY(NO_HANDLE));

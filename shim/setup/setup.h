@@ -138,7 +138,7 @@ struct shim_setup {
     shim_comm_t *comm; /* a reference */
 
     /* attach.c's lock guards these. A step, which does not hold it, uses only the atomic ones and `postpone`. */
-    uint64_t owner; /* the thread that began the set-up */
+    uint64_t owner; /* net_thread_number of the thread that began the set-up */
     _Atomic shim_finisher_t finisher;
     uint64_t batch;             /* FINISHER_CALL: identifies the set-ups that one call finishes; else 0 */
     bool busy;                  /* a thread is stepping the set-up */
@@ -192,7 +192,7 @@ int shim_setup_make_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 /* ---- begin.c ---- */
 
 /* Store the program's handle in setup->comm, and setup->comm in the table of communicators. */
-void shim_setup_adopt(shim_setup_t *setup);
+void shim_setup_store_handle(shim_setup_t *setup);
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
 /* Join this node's ranks under `key`. The caller has set comm->rank and nranks. False: declined. */
 bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);

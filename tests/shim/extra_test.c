@@ -82,6 +82,16 @@ void __wrap_alg_scratch_reap(void)
     __real_alg_scratch_reap();
 }
 
+/* A broken peer announces success at once. */
+static atomic_bool lies;
+
+net_verdict_t __real_net_verdict(const net_rendezvous_t *rendezvous);
+net_verdict_t __wrap_net_verdict(const net_rendezvous_t *rendezvous);
+net_verdict_t __wrap_net_verdict(const net_rendezvous_t *rendezvous)
+{
+    return atomic_load(&lies) ? NET_ATTACHED : __real_net_verdict(rendezvous);
+}
+
 /* ---- Fakes of algorithms/ ---- */
 
 bool alg_experts_map(const alg_experts_shape_t *shape, alg_map_t *map)
@@ -182,6 +192,21 @@ static void *beside_a_waiting_call(void *argument)
     return NULL;
 }
 
+static void *with_a_liar(void *argument)
+{
+    const int rank = *(const int *)argument;
+    const ncclEpGroupConfig_t config = {
+        .num_experts = 4, .max_dispatch_tokens_per_rank = 8, .max_token_bytes = 32, .num_topk = 2};
+    shim_experts_group_t *group = NULL;
+    const char *why = NULL;
+    atomic_store(&lies, true);
+    pthread_barrier_wait(&barrier);
+    expect(shim_experts_create(comms[rank], &config, &group, &why) == ncclSuccess && group == NULL && why != NULL);
+    pthread_barrier_wait(&barrier);
+    atomic_store(&lies, false);
+    return NULL;
+}
+
 static void run(void *(*body)(void *))
 {
     pthread_t thread[RANKS];
@@ -221,12 +246,19 @@ static void a_free_that_waits_for_a_peers_call_keeps_no_rank_from_creating(void 
     run(beside_a_waiting_call);
 }
 
+static void an_early_verdict_is_no_success(void **state)
+{
+    (void)state;
+    run(with_a_liar);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_ended_group_is_freed_before_the_next_is_made),
         cmocka_unit_test(few_ended_groups_wait_beside_a_living_one),
         cmocka_unit_test(a_free_that_waits_for_a_peers_call_keeps_no_rank_from_creating),
+        cmocka_unit_test(an_early_verdict_is_no_success),
     };
     fake_reset();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,17 @@ int __wrap_alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_
     return error;
 }
 
+/* ---- A broken peer that announces success at once -------------------------------------------- */
+
+static atomic_bool lies;
+
+net_verdict_t __real_net_verdict(const net_rendezvous_t *rendezvous);
+net_verdict_t __wrap_net_verdict(const net_rendezvous_t *rendezvous);
+net_verdict_t __wrap_net_verdict(const net_rendezvous_t *rendezvous)
+{
+    return atomic_load(&lies) ? NET_ATTACHED : __real_net_verdict(rendezvous);
+}
+
 /* ---- A look that is held up ----------------------------------------------------------------- */
 
 enum { FREE, WANTED, HELD };
@@ -277,6 +288,22 @@ static void memory_fails(void **state)
     }
 }
 
+static void an_early_verdict_is_no_success(void **state)
+{
+    (void)state;
+    world_t w;
+    make_world(&w, 900);
+    for (uint32_t r = 0; r < w.nranks; r++)
+        w.asks[r] = 1;
+    atomic_store(&lies, true);
+    run_all(&w, run_rank);
+    atomic_store(&lies, false);
+    assert_alike(&w);
+    for (uint32_t r = 0; r < w.nranks; r++)
+        assert_int_equal(atomic_load(&w.yes[r]), 0);
+    end_world(&w);
+}
+
 /* If a rank ends before or while the others ask, none waits until its time limit. */
 static void a_rank_ends(void **state)
 {
@@ -392,8 +419,9 @@ static void a_state_is_reused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_order), cmocka_unit_test(memory_fails),      cmocka_unit_test(a_rank_ends),
-        cmocka_unit_test(suspends),  cmocka_unit_test(a_state_is_reused),
+        cmocka_unit_test(any_order),         cmocka_unit_test(memory_fails),
+        cmocka_unit_test(a_rank_ends),       cmocka_unit_test(suspends),
+        cmocka_unit_test(a_state_is_reused), cmocka_unit_test(an_early_verdict_is_no_success),
     };
     alarm(600);
     if (argc > 1)
