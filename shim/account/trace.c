@@ -49,10 +49,10 @@ static _Thread_local ring_t *own_ring;
 static _Thread_local int32_t own_tid; /* 0: not known yet */
 static _Atomic uint64_t dropped;      /* events, not yet reported */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; a call takes it only to start the trace */
-static pthread_cond_t wake, collected;                   /* made by once_a_program */
-static uint64_t rounds_begun, rounds_ended;              /* of collecting kernels' times, by the writer */
-static atomic_bool running;                              /* file open, thread started */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards the file; a call takes it only to start the trace */
+static pthread_cond_t wake, collected;                    /* made by once_a_program */
+static uint64_t rounds_asked, rounds_begun, rounds_ended; /* of collecting kernels' times, by the writer */
+static atomic_bool running;                               /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
 static net_mark_t mark; /* the file that descriptor `file` must refer to */
@@ -232,7 +232,8 @@ static void *write_behind(void *unused)
 {
     pthread_mutex_lock(&lock);
     while (file >= 0) {
-        net_condition_wait(&wake, &lock, now_of(CLOCK_MONOTONIC) + PERIOD_MS * UINT64_C(1000000));
+        if (rounds_asked <= rounds_begun)
+            net_condition_wait(&wake, &lock, now_of(CLOCK_MONOTONIC) + PERIOD_MS * UINT64_C(1000000));
         rounds_begun++;
         pthread_mutex_unlock(&lock);
         shim_track_collect();
@@ -249,7 +250,7 @@ static void *write_behind(void *unused)
 /* Waits at most two periods for a round of the writer, which the driver may block. */
 static void await_round(void)
 {
-    const uint64_t wanted = rounds_begun + 1;
+    const uint64_t wanted = rounds_asked = rounds_begun + 1;
     const uint64_t limit_ns = now_of(CLOCK_MONOTONIC) + 2 * PERIOD_MS * UINT64_C(1000000);
     pthread_cond_signal(&wake);
     for (int error = 0; file >= 0 && rounds_ended < wanted && error != -ETIMEDOUT;)
@@ -322,7 +323,7 @@ static void forget_in_child(void)
     pthread_mutex_init(&lock, NULL);
     net_condition_make(&wake);
     net_condition_make(&collected);
-    rounds_begun = rounds_ended = 0;
+    rounds_asked = rounds_begun = rounds_ended = 0;
     close_file();
     atomic_store(&running, false);
     own_tid = 0;

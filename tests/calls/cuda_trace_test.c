@@ -8,9 +8,13 @@
 #include <stddef.h>
 /* cmocka wants the four above first */
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fake.h"
@@ -19,6 +23,28 @@
 #include "tests/abi/child.h"
 
 enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1, LINE_BYTES = 1024, LOG_BYTES = 4096 };
+
+/* A busy machine must not change what a test sees. So the clock of kernels' times moves by 1 us a reading, and the
+ * trace's writer sleeps until it is asked. */
+uint64_t __wrap_net_now_ns(void);
+int __wrap_net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
+int __real_net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
+
+uint64_t __wrap_net_now_ns(void)
+{
+    static _Atomic uint64_t began_ns, readings;
+    struct timespec now;
+    uint64_t unset = 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    atomic_compare_exchange_strong(&began_ns, &unset,
+                                   (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec);
+    return atomic_load(&began_ns) + 1000 * atomic_fetch_add(&readings, 1);
+}
+
+int __wrap_net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns)
+{
+    return __real_net_condition_wait(condition, mutex, until_ns + UINT64_C(60000000000));
+}
 
 static char path[] = "/tmp/shunt-cuda-trace-XXXXXX";
 static float buffer[2];
