@@ -28,6 +28,7 @@ struct shim_call {
     bool ordered;        /* forwarded, in no group; shim_order_enter has made its stream wait */
     sel_reason_t reason; /* why the call is forwarded */
     const char *source;  /* source of the row that decided; NULL: none */
+    bool asked, seen;    /* shim_call_sees_capture */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;

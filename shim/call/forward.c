@@ -30,7 +30,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 /* The communicator's device must be current. */
 static ncclResult_t order_before(shim_call_t *call)
 {
-    if (shim_capture_query(call->stream, &call->capture) != 0)
+    if (!shim_call_sees_capture(call))
         return ncclSuccess; /* the real NCCL gets the same error and reports it */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));

@@ -53,6 +53,15 @@ shim_place_t shim_call_place(const shim_call_t *call)
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
 
+bool shim_call_sees_capture(shim_call_t *call)
+{
+    if (!call->asked) {
+        call->asked = true;
+        call->seen = shim_capture_query(call->stream, &call->capture) == 0;
+    }
+    return call->seen;
+}
+
 bool shim_call_has_buffers(const shim_call_t *call)
 {
     const bool root = call->alg.root == call->comm->rank;
@@ -151,13 +160,14 @@ bool shim_call_has_memory(shim_call_t *call)
 }
 
 /* NCCL's non-blocking communicators refuse calls while one is in progress. */
-static bool ready(shim_comm_t *comm)
+static bool ready(const shim_call_t *call)
 {
+    shim_comm_t *comm = call->comm;
     if (comm->all_block)
         return true;
     ncclResult_t state;
     const unsigned long long pending = shim_order_pending(comm);
-    if (shim_real()->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) != ncclSuccess || state != ncclSuccess)
+    if (shim_real()->ncclCommGetAsyncError(call->handle, &state) != ncclSuccess || state != ncclSuccess)
         return false;
     shim_order_record_pending(comm, pending);
     return true;
@@ -211,7 +221,7 @@ bool shim_call_begin_range(const shim_call_t *call)
 static bool take(shim_call_t *call, ncclResult_t *result)
 {
     call->reason = SEL_FORWARD_STREAM;
-    if (shim_capture_query(call->stream, &call->capture) != 0)
+    if (!shim_call_sees_capture(call))
         return false;
     const sel_choice_t choice = shim_call_choose(call);
     if (choice.algorithm == NULL || !shim_call_has_memory(call))
@@ -235,7 +245,7 @@ static bool take_if_valid(shim_call_t *call, ncclResult_t *result)
     if (!shim_call_set(call) || !real_knows(call))
         return false;
     call->reason = SEL_FORWARD_NOT_READY;
-    if (!ready(call->comm))
+    if (!ready(call))
         return false;
     net_visit_t visit;
     call->reason = SEL_FORWARD_STREAM;
@@ -266,12 +276,11 @@ static ncclResult_t exiting(const shim_call_t *call)
     return ncclSystemError;
 }
 
-static int is_captured(const shim_call_t *call, ncclResult_t result)
+static int is_captured(shim_call_t *call, ncclResult_t result)
 {
-    shim_capture_t capture;
-    if (shim_is_error(result))
+    if (shim_is_error(result) || !shim_call_sees_capture(call))
         return -1;
-    return shim_capture_query(call->stream, &capture) == 0 ? capture.id != 0 : -1;
+    return call->capture.id != 0;
 }
 
 static ncclResult_t make(shim_call_t *call)
