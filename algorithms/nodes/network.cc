@@ -13,8 +13,7 @@
 #include <stdlib.h>
 
 #include "algorithms/device/input.h"
-#include "algorithms/device/route.h"
-#include "algorithms/device/segments.h"
+#include "algorithms/device/launch.h"
 
 enum {
     NAP_MS = 10,                   /* between checks of the abort */

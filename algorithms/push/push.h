@@ -9,7 +9,6 @@
 #include "algorithms/device/list.h"
 #include "algorithms/device/notice.h"
 #include "algorithms/device/parts.h"
-#include "algorithms/device/route.h"
 #include "algorithms/device/slots.h"
 
 typedef struct push {
