@@ -152,6 +152,7 @@ template <class A> constexpr bool HAS_PLACES = false;
 template <class A> constexpr bool BULK_MESSAGES = false;
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
+template <class A, alg_collective_t COLLECTIVE> constexpr alg_cost_t COST = {};
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
 /* The namespace keeps the versions for CUDA and the CPU device apart. */
@@ -312,7 +313,8 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             SPARE_BLOCKS<A>,
             BULK_MESSAGES<A>,
             describe_block_room<A>,
-            PIECE<A>};
+            PIECE<A>,
+            COST<A, COLLECTIVE>};
 }
 
 #define ALG_DESCRIBE(symbol, title, collective, memory, name)                                                          \
