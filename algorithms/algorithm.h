@@ -280,6 +280,18 @@ typedef struct alg_call {
     uint32_t early;          /* the stream's next kernel may start beside this one */
 } alg_call_t;
 
+/* Data of the busiest GPU: the larger buffer to every other rank; nearly twice; a block of it, without padding, to
+ * every other rank; once, since other ranks forward it. */
+typedef enum alg_load { ALG_LOAD_TO_EACH, ALG_LOAD_TWICE, ALG_LOAD_BLOCKS, ALG_LOAD_WHOLE } alg_load_t;
+
+/* For machines that were not measured (selector/cost.c). Except for all-reduce, the similar all-reduce algorithm's. */
+typedef struct alg_cost {
+    alg_load_t load;
+    double more_us; /* above the time of an empty kernel */
+    double part;    /* of the link's rate; 0: not predicted */
+    int crossings;  /* of the link, one after the other */
+} alg_cost_t;
+
 typedef struct alg_algorithm {
     const char *name;
     alg_collective_t collective;
@@ -311,6 +323,7 @@ typedef struct alg_algorithm {
      * does, since the compiler limits registers. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
     uint32_t piece; /* the piece that its calls need, except short ones (alg_piece_of) */
+    alg_cost_t cost;
 } alg_algorithm_t;
 
 /* Lanes of 64 registers that a multiprocessor holds (CUDA C++ Programming Guide, compute capability 8.0 to 10.0). */

@@ -122,19 +122,17 @@ static bool tuned(const sel_topology_t *topology)
                                                  : topology->measured.bytes_per_us;
 }
 
-/* Data of the busiest GPU, in units of a rank's larger buffer. */
-typedef enum load { TO_EACH, TWICE, BLOCKS, WHOLE } load_t;
-
-static double load_of(load_t load, double nranks)
+/* In units of a rank's larger buffer. */
+static double load_of(alg_load_t load, double nranks)
 {
     switch (load) {
-    case TO_EACH: /* the buffer to every other rank */
+    case ALG_LOAD_TO_EACH:
         return nranks - 1;
-    case TWICE:
+    case ALG_LOAD_TWICE:
         return 2 * (nranks - 1) / nranks;
-    case BLOCKS: /* one block to every other rank */
+    case ALG_LOAD_BLOCKS:
         return (nranks - 1) / nranks;
-    case WHOLE: /* other ranks forward it */
+    case ALG_LOAD_WHOLE:
         return 1;
     }
     return 0;
@@ -158,66 +156,43 @@ static bool uneven(const sel_topology_t *topology)
     return (topology->nranks & (topology->nranks - 1)) != 0;
 }
 
-typedef struct own_cost {
-    const char *name;
-    load_t load;
-    double more;   /* time above start_of */
-    double part;   /* of the link's rate */
-    int crossings; /* of the link, one after the other */
-    bool blocks;   /* the buffer is divided among ranks, without padding */
-} own_cost_t;
-
 /* Two protocols of NCCL: one with a short start, one that uses the whole link. */
 typedef struct nccl_cost {
-    load_t load;
+    alg_load_t load;
     double soon, soon_a_rank, soon_part;
     double full, full_part;
     int crossings; /* for two ranks; more ranks only raise the start */
 } nccl_cost_t;
 
-enum { MOST_OWN = 3 };
-
-typedef struct cost {
-    own_cost_t own[MOST_OWN]; /* name NULL: end */
-    nccl_cost_t nccl;
-} cost_t;
-
-/* Except for all-reduce, Shunt's costs are those of the similar all-reduce algorithm; NCCL's are fitted below its times
- * on 2 and 4 H200, 1 KB to 256 MB. */
-static const cost_t ALL_REDUCE = {
-    .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
-    .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
-static const cost_t FROM_ALL = {.own = {{"push", BLOCKS, 0, 0.74, 1, true}},
-                                .nccl = {BLOCKS, 3.3, 0.77, 0.46, 20.0, 0.82, 1}};
-static const cost_t AT_ROOT = {.own = {{"push", BLOCKS, 0, 0.74, 1, true}},
-                               .nccl = {BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1}};
-static const cost_t FROM_ROOT = {.own = {{"push", TO_EACH, 0, 0.74, 1}, {"twoshot", WHOLE, 0.9, 0.74, 2}},
-                                 .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
-static const cost_t MESSAGE = {.own = {{"pairs", WHOLE, 0, 0.74, 1}}, .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
-static const cost_t *const COSTS[ALG_COLLECTIVE_COUNT] = {
+/* Fitted below its times on 2 and 4 H200, 1 KB to 256 MB. */
+static const nccl_cost_t ALL_REDUCE = {ALG_LOAD_TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2};
+static const nccl_cost_t FROM_ALL = {ALG_LOAD_BLOCKS, 3.3, 0.77, 0.46, 20.0, 0.82, 1};
+static const nccl_cost_t AT_ROOT = {ALG_LOAD_BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1};
+static const nccl_cost_t FROM_ROOT = {ALG_LOAD_WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1};
+static const nccl_cost_t *const NCCL[ALG_COLLECTIVE_COUNT] = {
     [ALG_ALL_REDUCE] = &ALL_REDUCE, [ALG_REDUCE_SCATTER] = &FROM_ALL, [ALG_ALL_GATHER] = &FROM_ALL,
     [ALG_ALL_TO_ALL] = &FROM_ALL,   [ALG_GATHER] = &AT_ROOT,          [ALG_SCATTER] = &AT_ROOT,
-    [ALG_BROADCAST] = &FROM_ROOT,   [ALG_REDUCE] = &FROM_ROOT,        [ALG_SEND_RECV] = &MESSAGE,
+    [ALG_BROADCAST] = &FROM_ROOT,   [ALG_REDUCE] = &FROM_ROOT,        [ALG_SEND_RECV] = &FROM_ROOT,
 };
 
-static double own_time(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
+static double own_time(const sel_topology_t *topology, const alg_cost_t *cost, double bytes)
 {
-    const bool unaligned = cost->blocks && uneven(topology);
+    const bool unaligned = cost->load == ALG_LOAD_BLOCKS && uneven(topology);
     const double part = cost->part * (unaligned ? UNEVEN_PART : 1), pairs = topology->nranks - 1.0;
     double rate = rate_of(topology).sure;
-    if (cost->load == WHOLE && topology->link == SEL_LINK_MESH) /* only one pair's links are used */
+    if (cost->load == ALG_LOAD_WHOLE && topology->link == SEL_LINK_MESH) /* only one pair's links are used */
         rate /= pairs;
-    return start_of(topology) + cost->more + (unaligned ? UNEVEN_START : 0) +
+    return start_of(topology) + cost->more_us + (unaligned ? UNEVEN_START : 0) +
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
 /* On more than two GPUs, groups of broadcasts and reduces in two steps were not measured. On three and four, messages
  * above 8 MB are slower than NCCL's if a rank has several (sweep-4-h200.csv); on more GPUs, no message above 4 MB has
  * run. */
-static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
+static bool has_run(const sel_topology_t *topology, const alg_cost_t *cost, double bytes)
 {
     const bool four = topology->nranks <= 4;
-    if (topology->nranks == 2 || cost->load != WHOLE)
+    if (topology->nranks == 2 || cost->load != ALG_LOAD_WHOLE)
         return true;
     return cost->crossings == 1 && bytes <= (four ? 8.0 : 4.0) * MIB;
 }
@@ -226,13 +201,13 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
  * selector/measured/published-pcie.csv). 0: none are published. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
-    const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
+    const bool published = NCCL[collective] == &ALL_REDUCE || NCCL[collective] == &FROM_ALL;
     return published ? 3.8 + 2.2 * nranks : 0;
 }
 
 static double nccl_time(const sel_topology_t *topology, alg_collective_t collective, double bytes)
 {
-    const nccl_cost_t *cost = &COSTS[collective]->nccl;
+    const nccl_cost_t *cost = NCCL[collective];
     const double nranks = topology->nranks, load = load_of(cost->load, nranks) * bytes / rate_of(topology).most;
     const bool guess = topology->link >= SEL_LINK_PCIE && !tuned(topology);
     const double published = guess ? sel_cost_pcie_start(collective, nranks) : 0;
@@ -275,13 +250,14 @@ static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const a
     const alg_algorithm_t *fastest = NULL;
     if (topology->memory == ALG_MEMORY_PINNED)
         return sel_cost_pinned_fastest(topology, map, collective, bytes, only, time);
-    const cost_t *cost = COSTS[collective];
-    for (const own_cost_t *own = cost->own; known && own < cost->own + MOST_OWN && own->name; own++) {
-        const alg_algorithm_t *algorithm = alg_find(collective, own->name);
-        const double one = own_time(topology, own, (double)bytes);
-        const bool asked =
-            algorithm && (!only || only == algorithm) && (!may_forward || has_run(topology, own, (double)bytes));
-        if (asked && one < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
+    for (uint32_t i = 0; known && i < alg_registry_count; i++) {
+        const alg_algorithm_t *algorithm = alg_registry[i];
+        const alg_cost_t *cost = &algorithm->cost;
+        if (algorithm->collective != collective || algorithm->memory != ALG_MEMORY_PEER || cost->part == 0 ||
+            (only && only != algorithm) || (may_forward && !has_run(topology, cost, (double)bytes)))
+            continue;
+        const double one = own_time(topology, cost, (double)bytes);
+        if (one < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
             *time = one;
             fastest = algorithm;
         }

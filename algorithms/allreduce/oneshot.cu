@@ -64,6 +64,7 @@ struct oneshot {
 
 template <> inline constexpr bool ANY_GRID<oneshot> = true;
 template <> inline constexpr bool HAS_PLACES<oneshot> = true;
+template <> inline constexpr alg_cost_t COST<oneshot, ALG_ALL_REDUCE> = {ALG_LOAD_TO_EACH, 0, 0.74, 1};
 
 typedef listed<reducer<oneshot>, reducer<oneshot>, alg_list_reduce_launch, alg_list_reduce_preload> oneshots;
 ALG_ENTRIES(alg_oneshot, oneshots)

@@ -261,6 +261,7 @@ struct staged {
  * (docs/lab/results/few-blocks-2-h200.csv). Kernels of more ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;
+template <> inline constexpr alg_cost_t COST<staged, ALG_ALL_REDUCE> = {ALG_LOAD_TWICE, 7.0, 0.82, 2};
 
 ALG_ENTRIES(alg_staged, reducer<staged>)
 ALG_DESCRIBE(alg_allreduce_staged, "staged", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_staged)

@@ -66,6 +66,7 @@ struct twoshot {
 };
 
 template <> inline constexpr bool ANY_GRID<twoshot> = true;
+template <> inline constexpr alg_cost_t COST<twoshot, ALG_ALL_REDUCE> = {ALG_LOAD_TWICE, 0.9, 0.79, 2};
 
 ALG_ENTRIES(alg_twoshot, reducer<twoshot>)
 ALG_DESCRIBE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_twoshot)

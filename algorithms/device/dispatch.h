@@ -1,17 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dispatch.h - chooses the kernel of an algorithm A that serves a call.
+/* dispatch.h - the kernels of an algorithm A, and which of them serves a call.
  *
  * Fetching code takes time, so there are kernels for 2, 3, 4 or up to 8 ranks (lists and parts that reduce: 2 or up to
  * 8), for whole or other buffers, and, if they reduce, for each ops_kind and type. */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
 
-#include "algorithms/device/reduce.h"
+#include "algorithms/device/grid.h"
+#include "algorithms/device/kernel_call.h"
 
 #ifdef __CUDACC__
-#include "algorithms/device/launch_cuda.cuh"
+
+template <class P> using kernel_t = void (*)(alg_team_t, P);
+
+template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
+__global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
+    ncclKernel_shunt_reduce(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
+{
+    lane_t lane = lane_here();
+    const auto &call = kernel_call_of(what, lane);
+    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
+}
+
+template <class A, class P, int N, bool WHOLE, bool EACH>
+__global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
+    ncclKernel_shunt_move(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
+{
+    lane_t lane = lane_here();
+    const auto &call = kernel_call_of(what, lane);
+    A::template run<N, WHOLE, EACH>(lane, team, call);
+}
+
 #else
-#include "algorithms/device/launch_cpu.h"
+
+template <class P> using kernel_t = void (*)(lane_t, const alg_team_t &, const P &);
+
+template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
+static void ncclKernel_shunt_reduce(lane_t lane, const alg_team_t &team, const P &what)
+{
+    const auto &call = kernel_call_of(what, lane);
+    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
+}
+
+template <class A, class P, int N, bool WHOLE, bool EACH>
+static void ncclKernel_shunt_move(lane_t lane, const alg_team_t &team, const P &what)
+{
+    const auto &call = kernel_call_of(what, lane);
+    A::template run<N, WHOLE, EACH>(lane, team, call);
+}
+
 #endif
 
 /* The only number of ranks that A's kernels serve; 0: any. */

@@ -1,27 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_cpu.h - kernels and their launch on the CPU device. */
+/* launch_cpu.h - a kernel's launch on the CPU device. */
 #ifndef SHUNT_LAUNCH_CPU_H
 #define SHUNT_LAUNCH_CPU_H
 
 #include <pthread.h>
 
-#include "algorithms/device/kernel_call.h"
-
-template <class P> using kernel_t = void (*)(lane_t, const alg_team_t &, const P &);
-
-template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
-static void ncclKernel_shunt_reduce(lane_t lane, const alg_team_t &team, const P &what)
-{
-    const auto &call = kernel_call_of(what, lane);
-    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
-}
-
-template <class A, class P, int N, bool WHOLE, bool EACH>
-static void ncclKernel_shunt_move(lane_t lane, const alg_team_t &team, const P &what)
-{
-    const auto &call = kernel_call_of(what, lane);
-    A::template run<N, WHOLE, EACH>(lane, team, call);
-}
+#include "algorithms/device/dispatch.h"
 
 template <class P> struct launch_block {
     kernel_t<P> kernel;

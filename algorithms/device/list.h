@@ -156,39 +156,6 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover) serves single calls. S serves short calls of ONLY_RANKS ranks, or is K. */
-template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
-struct listed : K {
-    static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)
-    {
-        return places_room(team);
-    }
-    static constexpr part_bytes_t PART_BYTES = most_bytes;
-
-    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
-    {
-#ifdef __CUDACC__
-        if (call->part_count > 0)
-            return LAUNCH(team, call, stream);
-#endif
-        /* On the CPU device a launch is cheap. */
-        return parts_launch_apart(call, [team, stream](const alg_call_t *one) {
-            typedef typename S::algorithm A;
-            const bool is_short = team->nranks == (uint32_t)ONLY_RANKS<A> && places_serve(team, one) &&
-                                  one->count * alg_type_bytes(one->type) <= ONLY_BYTES<A>;
-            return is_short ? S::launch(team, one, stream) : K::launch(team, one, stream);
-        });
-    }
-
-    static int preload(uint32_t nranks)
-    {
-        int error = K::preload(nranks);
-        if (error == 0)
-            error = S::preload(nranks);
-        return error != 0 ? error : PRELOAD(nranks);
-    }
-};
-
 } // namespace
 
 #endif

@@ -77,24 +77,6 @@ static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team,
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* Runs alone(call) or, if the call has parts, alone(part) for each. */
-template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
-{
-    if (call->part_count == 0)
-        return alone(call);
-    int error = 0;
-    for (uint32_t i = 0; i < call->part_count && error == 0; i++) {
-        alg_call_t one = *call;
-        one.root = call->parts[i].root;
-        one.input = call->parts[i].input;
-        one.output = call->parts[i].output;
-        one.count = call->parts[i].count;
-        one.part_count = 0;
-        error = alone(&one);
-    }
-    return error;
-}
-
 static inline bool parts_fit_one_kernel(const alg_call_t *call)
 {
     return call->part_count > 0 && call->part_count <= grid_blocks(call);
@@ -111,7 +93,7 @@ template <class A> struct parts_reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         if (!parts_fit_one_kernel(call))
-            return parts_launch_apart(
+            return launch_apart(
                 call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
         const uint32_t most_threads = grid_most_threads<A>(reduce_kernel_ranks<A, parts_t>(team->nranks));
         const parts_t p = parts_make(call, kernel_call_make(*call), most_threads, A::segment_bytes(team, call));
@@ -134,8 +116,8 @@ template <class A> struct parts_mover {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         if (!parts_fit_one_kernel(call))
-            return parts_launch_apart(
-                call, [team, stream](const alg_call_t *one) { return mover<A>::launch(team, one, stream); });
+            return launch_apart(call,
+                                [team, stream](const alg_call_t *one) { return mover<A>::launch(team, one, stream); });
         const uint32_t most_threads = grid_most_threads<A>(team->nranks);
         const parts_t p = parts_make(call, kernel_call_make_bytes(*call), most_threads, A::segment_bytes(team, call));
         const bool whole = parts_are_whole(p.call, p.part, p.count);

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 
 #include "algorithms/device/input.h"
-#include "algorithms/device/route.h"
-#include "algorithms/device/segments.h"
+#include "algorithms/device/launch.h"
 
 enum {
     NAP_MS = 10,                   /* between checks of the abort */
@@ -286,7 +285,9 @@ static void shape(uint64_t, uint32_t, uint32_t *blocks, uint32_t *threads)
 #define DESCRIBE(collective)                                                                                      \
     {                                                                                                             \
         "network", collective, max_bytes, shape, nullptr, launch, nullptr, ALG_MEMORY_NETWORK, nullptr, 0, false, \
-            false, false, nullptr, ALG_PIECE_FIRST                                                                \
+            false, false, nullptr, ALG_PIECE_FIRST,                                                               \
+        {                                                                                                         \
+        }                                                                                                         \
     }
 const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{},
                                                     DESCRIBE(ALG_REDUCE_SCATTER),

@@ -9,7 +9,6 @@
 #include "algorithms/device/list.h"
 #include "algorithms/device/notice.h"
 #include "algorithms/device/parts.h"
-#include "algorithms/device/route.h"
 #include "algorithms/device/slots.h"
 
 typedef struct push {
@@ -64,6 +63,9 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
 
 /* Largest block for SHORT, which gains nothing above (docs/lab/results/short-kernels-2-h100.csv). */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
+
+inline constexpr alg_cost_t PUSH_BLOCKS = {ALG_LOAD_BLOCKS, 0, 0.74, 1};
+inline constexpr alg_cost_t PUSH_TO_EACH = {ALG_LOAD_TO_EACH, 0, 0.74, 1};
 
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;
 

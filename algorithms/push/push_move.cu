@@ -176,6 +176,9 @@ template <> inline constexpr bool HAS_PLACES<push_copy_all> = true;
 template <> inline constexpr bool HAS_PLACES<push_copy_short> = true;
 template <> inline constexpr int ONLY_RANKS<push_copy_short> = 2;
 template <> inline constexpr uint64_t ONLY_BYTES<push_copy_short> = PUSH_SHORT_BYTES;
+template <alg_collective_t C> inline constexpr alg_cost_t COST<push_copy_all, C> = PUSH_BLOCKS;
+template <alg_collective_t C> inline constexpr alg_cost_t COST<push_copy_rooted, C> = PUSH_BLOCKS;
+template <> inline constexpr alg_cost_t COST<push_copy_rooted, ALG_BROADCAST> = PUSH_TO_EACH;
 
 typedef listed<mover<push_copy_all>, mover<push_copy_short>, alg_list_move_launch, alg_list_move_preload> push_copies;
 ALG_ENTRIES(alg_push_copy_all, push_copies)

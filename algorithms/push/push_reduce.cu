@@ -128,6 +128,8 @@ template <> inline constexpr bool HAS_PLACES<push_add_all> = true;
 template <> inline constexpr bool HAS_PLACES<push_add_short> = true;
 template <> inline constexpr int ONLY_RANKS<push_add_short> = 2;
 template <> inline constexpr uint64_t ONLY_BYTES<push_add_short> = PUSH_SHORT_BYTES;
+template <alg_collective_t C> inline constexpr alg_cost_t COST<push_add_all, C> = PUSH_BLOCKS;
+template <alg_collective_t C> inline constexpr alg_cost_t COST<push_add_rooted, C> = PUSH_TO_EACH;
 
 ALG_ENTRIES(alg_push_add_short, reducer<push_add_short>)
 typedef listed<reducer<push_add_all>, reducer<push_add_short>, alg_list_reduce_launch, alg_list_reduce_preload>

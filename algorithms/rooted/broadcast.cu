@@ -155,6 +155,7 @@ struct rooted_broadcast {
 };
 
 template <> inline constexpr bool ANY_GRID<rooted_broadcast> = true;
+template <> inline constexpr alg_cost_t COST<rooted_broadcast, ALG_BROADCAST> = {ALG_LOAD_WHOLE, 0.9, 0.74, 2};
 
 ALG_ENTRIES(alg_rooted_broadcast, mover<rooted_broadcast>)
 ALG_DESCRIBE(alg_broadcast_twoshot, "twoshot", ALG_BROADCAST, ALG_MEMORY_PEER, alg_rooted_broadcast)

@@ -143,6 +143,7 @@ struct rooted_reduce {
 };
 
 template <> inline constexpr bool ANY_GRID<rooted_reduce> = true;
+template <> inline constexpr alg_cost_t COST<rooted_reduce, ALG_REDUCE> = {ALG_LOAD_WHOLE, 0.9, 0.74, 2};
 
 ALG_ENTRIES(alg_rooted_reduce, reducer<rooted_reduce>)
 ALG_DESCRIBE(alg_reduce_twoshot, "twoshot", ALG_REDUCE, ALG_MEMORY_PEER, alg_rooted_reduce)

@@ -229,6 +229,7 @@ struct pairs {
 
 #ifndef __CUDACC__
 template <> inline constexpr uint32_t PIECE<pairs> = ALG_PIECE_RINGS;
+template <> inline constexpr alg_cost_t COST<pairs, ALG_SEND_RECV> = {ALG_LOAD_WHOLE, 0, 0.74, 1};
 #endif
 
 ALG_ENTRIES(alg_pairs, pairs)

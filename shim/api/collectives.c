@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives.c - NCCL's collectives, sends and receives: arguments, and how to forward them (make.c). */
-#include "shim/call/make.h"
+/* collectives.c - NCCL's collectives, sends and receives: arguments, and how to forward them (forward.c). */
+#include "shim/call/call.h"
 #include "shim/names/names.h"
 
 static ncclResult_t forward_ncclAllReduce(const shim_real_t *real, const shim_call_t *c)

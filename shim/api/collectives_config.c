@@ -4,7 +4,7 @@
  * with Shunt's. */
 #include <stddef.h>
 
-#include "shim/call/make.h"
+#include "shim/call/call.h"
 #include "shim/names/names.h"
 
 static const unsigned config_magic = 0xcafebeef;

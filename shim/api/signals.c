@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* signals.c - NCCL's one-sided calls (NCCL 2.29), forwarded in order with Shunt's work on their streams. Puts and
  * signals count as sends, waits as receives. */
-#include "shim/call/make.h"
+#include "shim/call/call.h"
 #include "shim/names/names.h"
 
 typedef struct target {

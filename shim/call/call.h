@@ -28,6 +28,7 @@ struct shim_call {
     bool ordered;        /* forwarded, in no group; shim_order_enter has made its stream wait */
     sel_reason_t reason; /* why the call is forwarded */
     const char *source;  /* source of the row that decided; NULL: none */
+    bool asked, seen;    /* shim_call_sees_capture */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;
     alg_call_t alg;
@@ -58,11 +59,27 @@ static inline uint64_t shim_call_bytes(const shim_call_t *call)
     return bytes;
 }
 
+static inline bool shim_call_reduces(const shim_call_t *call)
+{
+    return call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
+}
+
 static inline bool shim_call_is_message(const shim_call_t *call)
 {
     return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
 }
 
-shim_place_t shim_call_place(const shim_call_t *call);
+/* For the entry point `name`, whose parameters have NCCL's names; forward_<name> forwards the call. Designated
+ * initialisers add arguments. */
+#define SHIM_CALL(name, which, ...)                   \
+    (&(shim_call_t){.function = #name,                \
+                    .collective = which,              \
+                    .forward = forward_##name,        \
+                    .handle = comm,                   \
+                    .stream = stream,                 \
+                    .alg.type = (alg_type_t)datatype, \
+                    __VA_ARGS__})
+
+ncclResult_t shim_call_make(shim_call_t *call);
 
 #endif

@@ -122,7 +122,7 @@ static bool forwards_captured(const shim_group_t *g)
     return false;
 }
 
-/* Uses relaxed capture mode if the real NCCL may have to connect during a capture (make.c). */
+/* Uses relaxed capture mode if the real NCCL may have to connect during a capture (forward.c). */
 static ncclResult_t real_outer_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
     const bool captured = forwards_captured(&shim_group);

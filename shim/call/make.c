@@ -1,18 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shim/call/make.h"
+/*
+ * make.c - a call from its entry point to launch.c, to the group's queue, or to forward.c.
+ *
+ * Only certainly valid calls are taken (docs/design.md, "The path of a call"). Once a launch was attempted, its error
+ * is returned and the call never forwarded, because other ranks may have launched.
+ *
+ * The decision depends only on facts that are equal on all ranks, with four exceptions. In each of them this rank
+ * forwards the call while its peers take it and wait. The real NCCL then fails the call (docs/lab/proofs.md):
+ *   - a NULL buffer that this rank needs
+ *   - a non-blocking communicator that is not ready
+ *   - a stream whose capture cannot be queried
+ *   - a device that cannot be made current
+ */
+#include "shim/call/call.h"
 
+#include "shim/account/ranges.h"
+#include "shim/account/statistics.h"
 #include "shim/account/trace.h"
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
-#include "shim/base/log.h"
 #include "shim/call/device.h"
 #include "shim/call/group.h"
 #include "shim/call/group_state.h"
+#include "shim/call/launch.h"
 #include "shim/call/note.h"
-#include "shim/call/route.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/order.h"
+#include "shim/comm/redop.h"
 #include "shim/comm/stop.h"
+#include "shim/real/real.h"
 #include "shim/setup/attach.h"
+
+_Static_assert((int)ALG_INT8 == (int)ncclInt8 && (int)ALG_UINT8 == (int)ncclUint8 && (int)ALG_INT32 == (int)ncclInt32 &&
+                   (int)ALG_UINT32 == (int)ncclUint32 && (int)ALG_INT64 == (int)ncclInt64 &&
+                   (int)ALG_UINT64 == (int)ncclUint64,
+               "integer types have NCCL's numbers");
+_Static_assert((int)ALG_FLOAT16 == (int)ncclFloat16 && (int)ALG_FLOAT32 == (int)ncclFloat32 &&
+                   (int)ALG_FLOAT64 == (int)ncclFloat64 && (int)ALG_BFLOAT16 == (int)ncclBfloat16 &&
+                   (int)ALG_FLOAT8_E4M3 == (int)ncclFloat8e4m3 && (int)ALG_FLOAT8_E5M2 == (int)ncclFloat8e5m2,
+               "floating-point types have NCCL's numbers");
+_Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd && (int)ALG_MAX == (int)ncclMax &&
+                   (int)ALG_MIN == (int)ncclMin && (int)ALG_AVG == (int)ncclAvg &&
+                   (int)ALG_PREMUL_SUM == (int)ncclNumOps,
+               "operators have NCCL's numbers");
+
+/* The first NCCL with 8-bit floats; the first with ncclAlltoAll, ncclGather and ncclScatter. */
+enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
 shim_place_t shim_call_place(const shim_call_t *call)
 {
@@ -20,137 +53,207 @@ shim_place_t shim_call_place(const shim_call_t *call)
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
 
-static int is_captured(const shim_call_t *call, ncclResult_t result)
+bool shim_call_sees_capture(shim_call_t *call)
 {
-    shim_capture_t capture;
-    if (shim_is_error(result))
-        return -1;
-    return shim_capture_query(call->stream, &capture) == 0 ? capture.id != 0 : -1;
-}
-
-static void trace(const shim_call_ops_t *ops, const shim_call_t *call, ncclResult_t result)
-{
-    const bool known = call->comm != NULL;
-    const bool reduces =
-        call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
-    shim_trace_call_t event = {.start_ns = call->start_ns,
-                               .function = call->function,
-                               .comm = call->handle,
-                               .stream = call->stream,
-                               .decision = {.size = sizeof(event.decision)},
-                               .count = call->alg.count,
-                               .type = (int32_t)call->alg.type,
-                               .op = reduces ? (int32_t)call->op : -1,
-                               .rank = known ? (int32_t)call->comm->rank : -1,
-                               .nranks = known ? (int32_t)call->comm->nranks : -1,
-                               .result = (int32_t)result,
-                               .captured = ops->captured(call, result)};
-    shim_statistics_fresh(&event.decision);
-    shim_trace_end(&event);
-}
-
-/* The real NCCL does not know of failures that Shunt found, so a forwarded call would hang. */
-static bool is_broken(const shim_call_t *call, ncclResult_t *result)
-{
-    if (call->comm == NULL)
-        return false;
-    int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
-    if (error != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has already failed; abort it", call->function);
-    } else if (atomic_load(&call->comm->aborted)) {
-        shim_set_last_error("%s: the communicator was aborted during the call", call->function);
-        error = ncclInvalidUsage;
-    } else {
-        return false;
+    if (!call->asked) {
+        call->asked = true;
+        call->seen = shim_capture_query(call->stream, &call->capture) == 0;
     }
-    *result = shim_group_check((ncclResult_t)error);
+    return call->seen;
+}
+
+bool shim_call_has_buffers(const shim_call_t *call)
+{
+    const bool root = call->alg.root == call->comm->rank;
+    switch (call->collective) {
+    case ALG_REDUCE:
+    case ALG_GATHER:
+        return call->alg.input != NULL && (!root || call->alg.output != NULL);
+    case ALG_BROADCAST:
+    case ALG_SCATTER:
+        return call->alg.output != NULL && (!root || call->alg.input != NULL);
+    case SHIM_SEND:
+        return call->alg.input != NULL;
+    case SHIM_RECV:
+        return call->alg.output != NULL;
+    default:
+        return call->alg.input != NULL && call->alg.output != NULL;
+    }
+}
+
+static bool set_op(shim_call_t *call)
+{
+    if ((unsigned)call->op < (unsigned)ncclNumOps) {
+        call->alg.op = (alg_op_t)call->op;
+        return true;
+    }
+    shim_redop_t redop;
+    if (!shim_redop_find(call->comm, call->op, &redop) || redop.type != shim_call_type(call))
+        return false;
+    call->alg.op = ALG_PREMUL_SUM;
+    call->alg.scalar_pointer = redop.scalar_pointer;
+    call->alg.scalar_bits = redop.scalar_bits;
     return true;
 }
 
+/* An empty message does nothing. A rank's message to itself can match only in a group. */
+static bool set_message(shim_call_t *call)
+{
+    const bool send = call->collective == SHIM_SEND;
+    alg_call_t *alg = &call->alg;
+    call->message = (alg_message_t){.buffer = send ? (void *)alg->input : alg->output,
+                                    .bytes = alg->count * alg_type_bytes(alg->type),
+                                    .peer = alg->root,
+                                    .send = send};
+    return alg->count == 0 ||
+           (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
+}
+
+bool shim_call_set(shim_call_t *call)
+{
+    alg_call_t *alg = &call->alg;
+    const uint32_t nranks = call->comm->nranks;
+    const bool message = shim_call_is_message(call);
+    alg->collective = message ? ALG_SEND_RECV : (alg_collective_t)call->collective;
+    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT)
+        return false;
+    if (alg->count > SIZE_MAX / (alg_type_bytes(alg->type) * alg_collective_blocks(alg->collective, nranks)))
+        return false;
+    if (message)
+        return set_message(call);
+    return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
+}
+
+/* Whether this rank's blocks are slower: buffers are unaligned, or the blocks also copy a message to itself
+ * (selector/measured/messages-2-h100.csv). */
+static bool is_slow(const shim_call_t *call)
+{
+    return !alg_call_is_aligned(&call->alg) || (shim_call_is_message(call) && call->alg.root == call->comm->rank);
+}
+
+sel_choice_t shim_call_choose(shim_call_t *call)
+{
+    const sel_query_t query = {.collective = call->alg.collective,
+                               .type = call->alg.type,
+                               .op = call->alg.op,
+                               .count = call->alg.count,
+                               .slow = is_slow(call)};
+    const sel_choice_t choice = sel_choose(call->comm->plan, &query);
+    call->algorithm = choice.algorithm;
+    call->alg.blocks = choice.blocks;
+    call->alg.aligned_blocks = choice.aligned_blocks;
+    call->alg.threads = choice.threads;
+    call->reason = choice.reason;
+    call->source = choice.source;
+    call->message.bulk = choice.algorithm != NULL && choice.algorithm->bulk_messages;
+    return choice;
+}
+
+bool shim_call_has_memory(shim_call_t *call)
+{
+    const alg_map_t *map = alg_scratch_map(call->comm->scratch);
+    const uint32_t piece = alg_piece_of(map, call->algorithm, alg_call_bytes(&call->alg, call->comm->nranks));
+    if (call->alg.count == 0 || shim_grow(call->comm, piece))
+        return true;
+    call->reason = SEL_FORWARD_MEMORY;
+    return false;
+}
+
+/* NCCL's non-blocking communicators refuse calls while one is in progress. */
+static bool ready(const shim_call_t *call)
+{
+    shim_comm_t *comm = call->comm;
+    if (comm->all_block)
+        return true;
+    ncclResult_t state;
+    const unsigned long long pending = shim_order_pending(comm);
+    if (shim_real()->ncclCommGetAsyncError(call->handle, &state) != ncclSuccess || state != ncclSuccess)
+        return false;
+    shim_order_record_pending(comm, pending);
+    return true;
+}
+
+static bool real_knows(const shim_call_t *call)
+{
+    const int version = shim_real()->version;
+    const bool float8 = call->alg.type == ALG_FLOAT8_E4M3 || call->alg.type == ALG_FLOAT8_E5M2;
+    const bool blocks =
+        call->collective == ALG_ALL_TO_ALL || call->collective == ALG_GATHER || call->collective == ALG_SCATTER;
+    return (!float8 || version >= FLOAT8_VERSION) && (!blocks || version >= BLOCKS_VERSION);
+}
+
+static ncclResult_t queue(const shim_call_t *call)
+{
+    const shim_use_t use = shim_call_is_message(call) ? SHIM_USE_MESSAGE : SHIM_USE_COLLECTIVE;
+    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, use);
+    if (result == ncclSuccess)
+        result = shim_group_queue(call);
+    return shim_group_check(result);
+}
+
+void shim_call_list(shim_call_t *call)
+{
+    call->alg.messages = &call->message;
+    call->alg.message_count = shim_call_is_message(call);
+}
+
+static ncclResult_t launch(shim_call_t *call)
+{
+    shim_call_list(call);
+    const shim_launch_t one = {.comm = call->comm,
+                               .algorithm = call->algorithm,
+                               .call = &call->alg,
+                               .stream = call->stream,
+                               .capture = &call->capture};
+    pthread_mutex_lock(&call->comm->lock);
+    ncclResult_t result = shim_launch(&one);
+    pthread_mutex_unlock(&call->comm->lock);
+    return result;
+}
+
+/* Bytes as in the real NCCL's ranges. */
+bool shim_call_begin_range(const shim_call_t *call)
+{
+    return shim_ranges_wanted() && shim_range_begin(call->function, call->alg.count * alg_type_bytes(call->alg.type));
+}
+
 /* The communicator's device must be current. */
-static ncclResult_t order_before(shim_call_t *call)
+static bool take(shim_call_t *call, ncclResult_t *result)
 {
-    if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL gets the same error and reports it */
-    if (shim_group_depth() > 0)
-        return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
-    pthread_mutex_lock(&call->comm->lock);
-    call->ordered = shim_order_enter(call->comm, call->stream, &call->capture) == 0;
-    pthread_mutex_unlock(&call->comm->lock);
-    return ncclSuccess;
+    call->reason = SEL_FORWARD_STREAM;
+    if (!shim_call_sees_capture(call))
+        return false;
+    const sel_choice_t choice = shim_call_choose(call);
+    if (choice.algorithm == NULL || !shim_call_has_memory(call))
+        return false;
+    shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
+    *result = ncclSuccess;
+    if (call->alg.count == 0)
+        return true;
+    shim_note_call(call);
+    const bool ranged = shim_call_begin_range(call);
+    *result = shim_group_depth() > 0 ? queue(call) : launch(call);
+    if (ranged)
+        shim_range_end();
+    return true;
 }
 
-static void order_after(const shim_call_t *call, bool pending)
+static bool take_if_valid(shim_call_t *call, ncclResult_t *result)
 {
+    /* call->reason is set in advance, for the case that the next check fails. */
+    call->reason = SEL_FORWARD_ARGUMENTS;
+    if (!shim_call_set(call) || !real_knows(call))
+        return false;
+    call->reason = SEL_FORWARD_NOT_READY;
+    if (!ready(call))
+        return false;
     net_visit_t visit;
+    call->reason = SEL_FORWARD_STREAM;
     if (net_device_enter(&visit, call->comm->device) != 0)
-        return;
-    pthread_mutex_lock(&call->comm->lock);
-    shim_order_leave(call->comm, call->stream, &call->capture, pending);
-    pthread_mutex_unlock(&call->comm->lock);
+        return false;
+    bool taken = take(call, result);
     net_device_leave(&visit);
-}
-
-/* Holds no lock. The real NCCL connects at the first call that it gets, which may be a captured one, since Shunt took
- * the earlier ones. In a capture it reaches a GPU of the same process only in relaxed mode (else error 900). */
-static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
-{
-    const bool captured = call->attached && call->capture.id != 0;
-    const int mode = captured ? net_capture_relax() : 0;
-    ncclResult_t result = call->forward(real, call);
-    if (captured)
-        net_capture_restore(mode);
-    if (call->ordered && !shim_is_error(result))
-        order_after(call, result == ncclInProgress);
-    return shim_real_answer(result);
-}
-
-/* The real NCCL drops an empty call after its checks. So Shunt neither lets the call's stream wait nor adds the call to
- * the group, where it would move other calls to a branch. */
-static bool is_empty(const shim_call_t *call)
-{
-    return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
-}
-
-static void warn_of_bits(const shim_call_t *call)
-{
-    static atomic_bool told;
-    shunt_decision_t decision = {.size = sizeof(decision)};
-    const bool reduces =
-        call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
-    if (!call->attached || call->comm->plan == NULL || !call->comm->plan->settings.deterministic || !reduces ||
-        is_empty(call) || call->reason == SEL_FORWARD_ARGUMENTS || !shim_statistics_last(&decision) ||
-        atomic_exchange(&told, true))
-        return;
-    shim_warn("SHUNT_DETERMINISTIC=1: %s is %s; NCCL adds in its own order: set NCCL_ALGO and NCCL_PROTO for "
-              "reproducible results",
-              call->function, decision.reason);
-}
-
-static ncclResult_t forward(shim_call_t *call)
-{
-    ncclResult_t result = ncclSuccess;
-    const shim_real_t *real = shim_real_need(call->function);
-    if (real == NULL)
-        return ncclSystemError;
-    if (is_broken(call, &result))
-        return result;
-    shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
-    warn_of_bits(call);
-    net_visit_t visit;
-    if (call->comm != NULL && !call->attached && !is_empty(call) && shim_group_depth() > 0)
-        result = shim_group_check(shim_group_forwards(call->comm));
-    if (call->attached && !is_empty(call) && net_device_enter(&visit, call->comm->device) == 0) {
-        result = order_before(call);
-        net_device_leave(&visit);
-    }
-    if (result != ncclSuccess)
-        return result;
-    if (!is_empty(call)) {
-        call->algorithm = NULL; /* a row that did not fit may have set it */
-        shim_note_call(call);
-    }
-    return hand_on(real, call);
+    return taken;
 }
 
 /* Whether Shunt may take the call; if not, *reason says why. */
@@ -173,6 +276,13 @@ static ncclResult_t exiting(const shim_call_t *call)
     return ncclSystemError;
 }
 
+static int is_captured(shim_call_t *call, ncclResult_t result)
+{
+    if (shim_is_error(result) || !shim_call_sees_capture(call))
+        return -1;
+    return call->capture.id != 0;
+}
+
 static ncclResult_t make(shim_call_t *call)
 {
     ncclResult_t result;
@@ -181,8 +291,8 @@ static ncclResult_t make(shim_call_t *call)
             shim_attach_settle(call->comm) && !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
     if (call->attached && shim_comm_exiting())
         return exiting(call);
-    if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
-        result = forward(call);
+    if (!is_ours(call, &call->reason) || !take_if_valid(call, &result))
+        result = shim_call_forward(call);
     return result;
 }
 
@@ -208,7 +318,7 @@ ncclResult_t shim_call_make(shim_call_t *call)
     if (shim_is_error(result))
         shim_note_failure(call);
     if (call->start_ns != 0)
-        trace(ops, call, result);
+        shim_note_trace(call, ops->captured(call, result), result);
     if (call->comm != NULL)
         shim_comm_release(call->comm);
     return result;

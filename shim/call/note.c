@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/call/note.h"
 
+#include "shim/account/trace.h"
 #include "shim/call/group.h"
 
 _Static_assert((int)SHIM_SEND == (int)RECORD_SEND && (int)SHIM_RECV == (int)RECORD_RECV, "the record's numbers");
@@ -8,9 +9,9 @@ _Static_assert((int)SHIM_SEND == (int)RECORD_SEND && (int)SHIM_RECV == (int)RECO
 /* Handles of operators that the program made differ between ranks. */
 static uint32_t operator_of(const shim_call_t *call)
 {
-    const bool reduces =
-        call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
-    return !reduces ? ALG_SUM : (unsigned)call->op < (unsigned)ncclNumOps ? (uint32_t)call->op : ALG_PREMUL_SUM;
+    return !shim_call_reduces(call)                    ? ALG_SUM
+           : (unsigned)call->op < (unsigned)ncclNumOps ? (uint32_t)call->op
+                                                       : ALG_PREMUL_SUM;
 }
 
 void shim_note_call(shim_call_t *call)
@@ -37,4 +38,23 @@ void shim_note_failure(const shim_call_t *call)
 {
     if (call->recorded)
         shim_record_doubt(call->comm->record);
+}
+
+void shim_note_trace(const shim_call_t *call, int captured, ncclResult_t result)
+{
+    const bool known = call->comm != NULL;
+    shim_trace_call_t event = {.start_ns = call->start_ns,
+                               .function = call->function,
+                               .comm = call->handle,
+                               .stream = call->stream,
+                               .decision = {.size = sizeof(event.decision)},
+                               .count = call->alg.count,
+                               .type = (int32_t)call->alg.type,
+                               .op = shim_call_reduces(call) ? (int32_t)call->op : -1,
+                               .rank = known ? (int32_t)call->comm->rank : -1,
+                               .nranks = known ? (int32_t)call->comm->nranks : -1,
+                               .result = (int32_t)result,
+                               .captured = captured};
+    shim_statistics_fresh(&event.decision);
+    shim_trace_end(&event);
 }

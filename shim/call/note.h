@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* note.h - writes calls into the communicator's record (shim/record/). */
+/* note.h - writes calls into the communicator's record and the trace. */
 #ifndef SHUNT_SHIM_NOTE_H
 #define SHUNT_SHIM_NOTE_H
 
@@ -9,5 +9,7 @@
 void shim_note_call(shim_call_t *call);
 /* A noted call failed on this rank. */
 void shim_note_failure(const shim_call_t *call);
+/* For calls with a start_ns. captured: as in shim_call_ops_t. */
+void shim_note_trace(const shim_call_t *call, int captured, ncclResult_t result);
 
 #endif

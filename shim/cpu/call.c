@@ -9,7 +9,6 @@
 #include "shim/call/group.h"
 #include "shim/call/launch.h"
 #include "shim/call/note.h"
-#include "shim/call/route.h"
 #include "shim/comm/failure.h"
 #include "shim/cpu/check.h"
 #include "shim/cpu/cpu.h"
@@ -63,13 +62,13 @@ ncclResult_t shim_cpu_run(const shim_call_t *call)
 
 static ncclResult_t run_or_queue(shim_call_t *call)
 {
-    const sel_choice_t choice = shim_route_choose(call);
+    const sel_choice_t choice = shim_call_choose(call);
     if (choice.algorithm == NULL) {
         shim_set_last_error("%s: the CPU device cannot serve this call, and there is no NCCL to forward it to (%s)",
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
-    if (!shim_route_has_memory(call)) {
+    if (!shim_call_has_memory(call)) {
         shim_set_last_error(
             "%s: a rank has no memory for the scratch that this call needs, or the communicator has ended",
             call->function);
@@ -80,8 +79,8 @@ static ncclResult_t run_or_queue(shim_call_t *call)
     /* As in NCCL, a single rank's collectives run at once, even in a group. */
     const bool queued = shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call));
     if (!queued)
-        shim_route_list(call);
-    const bool ranged = shim_route_begin_range(call);
+        shim_call_list(call);
+    const bool ranged = shim_call_begin_range(call);
     const ncclResult_t result = queued ? shim_group_queue(call) : shim_cpu_run(call);
     if (ranged)
         shim_range_end();
@@ -105,7 +104,7 @@ static ncclResult_t route(shim_call_t *call)
     const bool message = shim_call_is_message(call);
     if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
         return shim_group_self_fault(call->function);
-    if (!shim_route_set(call)) {
+    if (!shim_call_set(call)) {
         shim_set_last_error("%s: count is too large for any memory", call->function);
         return ncclInvalidArgument;
     }
@@ -129,7 +128,7 @@ static ncclResult_t make(shim_call_t *call)
     return shim_group_check(result);
 }
 
-static int captured(const shim_call_t *call, ncclResult_t result)
+static int captured(shim_call_t *call, ncclResult_t result)
 {
     (void)call, (void)result;
     return 0;

@@ -2,7 +2,7 @@
 #include "shim/cpu/check.h"
 
 #include "shim/base/last_error.h"
-#include "shim/call/route.h"
+#include "shim/call/device.h"
 #include "shim/comm/redop.h"
 
 static const char no_comm[] = "this is no communicator, or it was destroyed";
@@ -84,8 +84,8 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         result = check_op(comm, alg->count, shim_call_type(call), call->op, function);
     if (result != ncclSuccess)
         return result;
-    return alg->count > 0 && !shim_route_has_buffers(call) ? shim_cpu_invalid(function, "a buffer is NULL")
-                                                           : ncclSuccess;
+    return alg->count > 0 && !shim_call_has_buffers(call) ? shim_cpu_invalid(function, "a buffer is NULL")
+                                                          : ncclSuccess;
 }
 
 ncclResult_t shim_cpu_check_call(const shim_call_t *call)

@@ -397,9 +397,12 @@ static void wait_for_verdict(shim_comm_t *comm)
 
 bool shim_attach_settle(shim_comm_t *comm)
 {
-    if (atomic_load_explicit(&comm->phase, memory_order_acquire) == SHIM_COMM_JOINING)
+    int phase = atomic_load_explicit(&comm->phase, memory_order_acquire);
+    if (phase == SHIM_COMM_JOINING) {
         wait_for_verdict(comm);
-    return atomic_load_explicit(&comm->phase, memory_order_acquire) == SHIM_COMM_ATTACHED;
+        phase = atomic_load_explicit(&comm->phase, memory_order_acquire);
+    }
+    return phase == SHIM_COMM_ATTACHED;
 }
 
 void shim_attach_cancel(ncclComm_t handle)

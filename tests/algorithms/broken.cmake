@@ -213,7 +213,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bits_slices bits twoshot allreduce/twoshot.h
     "r.combine(x[b], team.rank, own[b])" "r.combine(x[b], 0, own[b])")
   breaks(long_messages "${wrong}")
-  add_broken(bits_pieces bits push_reduce device/segments.h
+  add_broken(bits_pieces bits push_reduce device/launch.h
     "(const uint8_t *)whole.input + at" "(const uint8_t *)whole.input + at / 2")
   breaks(short_messages "${wrong}")
   add_broken(bits_payload bits oneshot device/element.h "#all if (a != a)" "if (false)")

@@ -18,6 +18,18 @@ static void one_stream_costs_an_event(void **state)
     assert_int_equal(fake.queries, 5);
 }
 
+static void a_forwarded_call_looks_once_for_a_capture(void **state)
+{
+    shim_comm_t *comm = *state;
+    assert_int_equal(reduce(comm, LARGE, 3), ncclSuccess);
+    assert_int_equal(fake.queries, 1);
+    assert_int_equal(broadcast(comm, 3), ncclSuccess);
+    assert_int_equal(fake.queries, 2);
+    fake_stream_capture(fake_stream(3), ~0ull);
+    assert_int_equal(reduce(comm, LARGE, 3), ncclSuccess);
+    assert_int_equal(fake.works, 3);
+}
+
 static void streams_take_turns_in_order(void **state)
 {
     shim_comm_t *comm = *state;
@@ -335,6 +347,7 @@ static void a_larger_call_is_launched_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(one_stream_costs_an_event),
+                                       TEST(a_forwarded_call_looks_once_for_a_capture),
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(configured_calls_share_it_too),

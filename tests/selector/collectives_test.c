@@ -42,12 +42,12 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
 }
 
 #define OF(label, c, limit) .name = label, .collective = c, .max_bytes = limit, .shape = any_shape
-#define ONE(label, c, limit) \
-    &(const alg_algorithm_t) \
-    {                        \
-        OF(label, c, limit)  \
+#define ONE(label, c, limit, ...)                    \
+    &(const alg_algorithm_t)                         \
+    {                                                \
+        OF(label, c, limit), .cost = { __VA_ARGS__ } \
     }
-#define PAIR(c) ONE("push", c, all), ONE("staged", c, all)
+#define PAIR(c, load) ONE("push", c, all, load, 0, 0.74, 1), ONE("staged", c, all, 0)
 #define BULK(c)                                    \
     &(const alg_algorithm_t)                       \
     {                                              \
@@ -55,24 +55,24 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
     }
 
 const alg_algorithm_t *const alg_registry[] = {
-    ONE("oneshot", ALG_ALL_REDUCE, half),
-    ONE("twoshot", ALG_ALL_REDUCE, half),
-    ONE("staged", ALG_ALL_REDUCE, all),
-    PAIR(ALG_REDUCE_SCATTER),
+    ONE("oneshot", ALG_ALL_REDUCE, half, ALG_LOAD_TO_EACH, 0, 0.74, 1),
+    ONE("twoshot", ALG_ALL_REDUCE, half, ALG_LOAD_TWICE, 0.9, 0.79, 2),
+    ONE("staged", ALG_ALL_REDUCE, all, ALG_LOAD_TWICE, 7, 0.82, 2),
+    PAIR(ALG_REDUCE_SCATTER, ALG_LOAD_BLOCKS),
     BULK(ALG_REDUCE_SCATTER),
-    PAIR(ALG_REDUCE),
-    ONE("twoshot", ALG_REDUCE, all),
-    PAIR(ALG_ALL_GATHER),
+    PAIR(ALG_REDUCE, ALG_LOAD_TO_EACH),
+    ONE("twoshot", ALG_REDUCE, all, ALG_LOAD_WHOLE, 0.9, 0.74, 2),
+    PAIR(ALG_ALL_GATHER, ALG_LOAD_BLOCKS),
     BULK(ALG_ALL_GATHER),
-    PAIR(ALG_ALL_TO_ALL),
+    PAIR(ALG_ALL_TO_ALL, ALG_LOAD_BLOCKS),
     BULK(ALG_ALL_TO_ALL),
-    PAIR(ALG_BROADCAST),
-    ONE("twoshot", ALG_BROADCAST, all),
-    PAIR(ALG_GATHER),
-    ONE("staged", ALG_SCATTER, all), /* it has no push */
-    ONE("pairs", ALG_SEND_RECV, all),
+    PAIR(ALG_BROADCAST, ALG_LOAD_TO_EACH),
+    ONE("twoshot", ALG_BROADCAST, all, ALG_LOAD_WHOLE, 0.9, 0.74, 2),
+    PAIR(ALG_GATHER, ALG_LOAD_BLOCKS),
+    ONE("staged", ALG_SCATTER, all, 0), /* it has no push */
+    ONE("pairs", ALG_SEND_RECV, all, ALG_LOAD_WHOLE, 0, 0.74, 1),
     BULK(ALG_SEND_RECV),
-    ONE("staged", ALG_SEND_RECV, all),
+    ONE("staged", ALG_SEND_RECV, all, 0),
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
 const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{OF("network", ALG_ALL_REDUCE, all)}};

@@ -130,7 +130,7 @@ def main():
                              ("selector/policy.c", "shim/base/log.h"), ("tools/run/run.c", "shim/comm/comm.h"),
                              ("selector/topology/xml.c", "selector/selector.h"),
                              ("tools/base/tool.c", "tools/run/run.h"),
-                             ("shim/call/launch.h", "shim/call/route.h"),
+                             ("shim/call/group_state.h", "shim/call/group.h"),
                              ("shim/setup/across.c", "algorithms/nodes/nodes.h"),
                              ("shim/comm/comm.h", "transport/network/network.h"),
                              ("shim/api/encryption.c", "shim/nodes/invite.h")):

@@ -14,3 +14,13 @@
 
 #include "algorithms/algorithm.h"
 #include "transport/transport.h"
+
+/* In place of net_kernel_launch, which does not know the arguments' types. */
+template <class P>
+static int emulator_start(void (*kernel)(alg_team_t, P), const net_launch_t &launch, const alg_team_t &team,
+                          const P &what)
+{
+    emulator_launch((struct CUstream_st *)launch.stream, (const void *)kernel, launch.blocks, launch.threads,
+                    launch.shared_bytes, launch.dependent, [=] { kernel(team, what); });
+    return cudaSuccess;
+}
