@@ -148,6 +148,11 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
+static bool conditions_hold(const shim_setup_t *setup, const net_memory_facts_t *facts)
+{
+    return (!facts->cumem || all_take_vmm(setup)) && (!facts->one_pid_namespace || one_pid_namespace(setup));
+}
+
 /* Not over NVLink if peer access is allowed but failed, since NCCL's may work. */
 static bool pinned_usable(const shim_setup_t *setup)
 {
@@ -158,16 +163,14 @@ static bool pinned_usable(const shim_setup_t *setup)
 static bool usable(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     const net_memory_facts_t *facts = &net_memory_facts[kind];
-    if (facts->pinned)
-        return pinned_usable(setup);
-    return allowed_peers(setup) && setup->sees_peers && (!facts->cumem || all_take_vmm(setup)) &&
-           (!facts->one_pid_namespace || one_pid_namespace(setup));
+    return conditions_hold(setup, facts) &&
+           (facts->pinned ? pinned_usable(setup) : allowed_peers(setup) && setup->sees_peers);
 }
 
 /* Whether an idle scratch may have it: the plan's memory, or pinned memory if earlier set-ups found no peer access. */
 static bool may_be_idle(const shim_setup_t *setup, const net_memory_facts_t *facts)
 {
-    return facts->pinned || (setup->memory == ALG_MEMORY_PEER && (!facts->cumem || all_take_vmm(setup)));
+    return conditions_hold(setup, facts) && (facts->pinned || setup->memory == ALG_MEMORY_PEER);
 }
 
 static uint64_t find_idle(shim_setup_t *setup)

@@ -270,8 +270,8 @@ static void test_no_cuda_no_memory(void **state)
     net_memory_t *memory = NULL;
     if (access("/dev/nvidiactl", F_OK) == 0)
         skip_because("there is a GPU");
-    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, BYTES, &memory, offer), -ENOSYS);
-    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_VMM, 0, BYTES, &memory, offer), -ENOSYS);
+    for (net_memory_kind_t kind = NET_CPU_KINDS; kind < NET_MEMORY_KINDS; kind++)
+        assert_int_equal(net_memory_create(kind, 0, BYTES, &memory, offer), -ENOSYS);
 }
 
 /* ---- Damaged offers ---------------------------------------------------------------------- */
