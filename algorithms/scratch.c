@@ -102,18 +102,13 @@ static const alg_scratch_ops_t cpu_ops = {.control_create = cpu_control_create,
                                           .store = cpu_store,
                                           .collect = cpu_collect};
 
-static bool is_shared(net_memory_kind_t kind)
-{
-    return kind == NET_MEMORY_SHARED || kind == NET_MEMORY_SHARED_SENT;
-}
-
 static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
+    const net_memory_facts_t *facts = &net_memory_facts[kind];
     if (device == ALG_DEVICE_CPU)
-        return is_shared(kind) ? &cpu_ops : NULL;
+        return facts->driver ? NULL : &cpu_ops;
 #if SHUNT_HAS_CUDA
-    const bool pinned = kind == NET_MEMORY_PINNED || kind == NET_MEMORY_PINNED_SENT;
-    if (device == ALG_DEVICE_CUDA && !is_shared(kind) && pinned == (memory == ALG_MEMORY_PINNED))
+    if (device == ALG_DEVICE_CUDA && facts->driver && facts->pinned == (memory == ALG_MEMORY_PINNED))
         return &alg_scratch_cuda;
 #else
     (void)memory;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - the kinds of peer memory, which peer_memory.c manages. A peer may be broken: every field of its offer is
- * checked before use, here or by the kernel. */
+/* memory.h - what a kind of peer memory has; peer_memory.c manages them. A peer may be broken: every field of its offer
+ * is checked before use, here or by the kernel. */
 #ifndef SHUNT_TRANSPORT_MEMORY_H
 #define SHUNT_TRANSPORT_MEMORY_H
 
@@ -96,23 +96,22 @@ typedef struct net_memory_ops {
     int (*create)(net_memory_t *memory, net_offer_t *offer);
     /* -EAGAIN: the driver forbids it now, or a peer has it mapped. Otherwise the memory is gone. */
     int (*destroy)(net_memory_t *memory);
-    /* NULL: nothing is sent. */
+    /* Of kinds that send. */
     int (*send)(const net_memory_t *memory, const net_offer_t *peer);
     /* Common fields are checked; mapping->device, ->owner and ->bytes are set. */
     int (*open)(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping);
     void (*close)(net_mapping_t *mapping);
     /* Lets kernels of `device` use memory of this process. NULL: they always can. */
     int (*share)(net_memory_t *memory, int device);
-    /* NULL: the kind has no ranges. */
+    /* Of kinds with ranges. */
     int (*reserve)(net_range_t *range);
     void (*unreserve)(net_range_t *range);
-    bool driver; /* makes driver calls, which a forked child must not make */
 } net_memory_ops_t;
 
-extern const net_memory_ops_t net_memory_shared;
-extern const net_memory_ops_t net_memory_shared_sent;
-extern const net_memory_ops_t net_memory_cuda_ipc;
-extern const net_memory_ops_t net_memory_cuda_vmm;
-extern const net_memory_ops_t net_memory_pinned;
+#define NET_CPU_MEMORY(kind, name, ...) extern const net_memory_ops_t net_memory_##name;
+#define NET_CUDA_MEMORY NET_CPU_MEMORY
+#include "transport/memory.def"
+#undef NET_CPU_MEMORY
+#undef NET_CUDA_MEMORY
 
 #endif

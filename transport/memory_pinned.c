@@ -45,20 +45,15 @@ static int node_of(int device)
                                                                          : NET_ANY_NODE;
 }
 
-static const net_memory_ops_t *base_of(const net_memory_t *memory)
-{
-    return memory->kind == NET_MEMORY_PINNED_SENT ? &net_memory_shared_sent : &net_memory_shared;
-}
-
 static int pinned_create(net_memory_t *memory, net_offer_t *offer)
 {
     memory->node = node_of(memory->device);
-    int error = base_of(memory)->create(memory, offer);
+    int error = net_memory_shared.create(memory, offer);
     if (error)
         return error;
     error = pin(memory->pointer, memory->bytes, memory->device);
     if (error) {
-        (void)base_of(memory)->destroy(memory);
+        (void)net_memory_shared.destroy(memory);
         memory->pointer = NULL;
     }
     return error;
@@ -67,18 +62,17 @@ static int pinned_create(net_memory_t *memory, net_offer_t *offer)
 static int pinned_destroy(net_memory_t *memory)
 {
     int error = unpin(memory->pointer, memory->device, memory->life);
-    return error ? error : base_of(memory)->destroy(memory);
+    return error ? error : net_memory_shared.destroy(memory);
 }
 
 static int pinned_send(const net_memory_t *memory, const net_offer_t *peer)
 {
-    const net_memory_ops_t *base = base_of(memory);
-    return base->send ? base->send(memory, peer) : 0;
+    return net_memory_shared.send(memory, peer);
 }
 
 static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
 {
-    int error = base_of(own)->open(own, peer, mapping);
+    int error = net_memory_shared.open(own, peer, mapping);
     if (error)
         return error;
     error = pin(mapping->pointer, mapping->bytes, mapping->device);
@@ -98,5 +92,4 @@ const net_memory_ops_t net_memory_pinned = {.create = pinned_create,
                                             .destroy = pinned_destroy,
                                             .send = pinned_send,
                                             .open = pinned_open,
-                                            .close = pinned_close,
-                                            .driver = true};
+                                            .close = pinned_close};

@@ -60,7 +60,7 @@ static void unmap(void *pointer, size_t bytes, void *place)
         munmap(pointer, bytes);
 }
 
-static int shared_create(net_memory_t *memory, net_offer_t *offer)
+static int create_file(net_memory_t *memory, net_offer_t *offer)
 {
     struct stat info;
     int fd = net_descriptor(memfd_create(SHARED_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -93,11 +93,36 @@ close:
     return error;
 }
 
-static int shared_destroy(net_memory_t *memory)
+static void destroy_file(net_memory_t *memory)
 {
     unmap(memory->pointer, memory->bytes, memory->at);
     net_close(memory->descriptor, &memory->mark);
+}
+
+static int shared_create(net_memory_t *memory, net_offer_t *offer)
+{
+    int error = create_file(memory, offer);
+    if (error || !net_memory_facts[memory->kind].sends)
+        return error;
+    error = net_box_open(&memory->box, memory->token.word, offer->as.sent.box);
+    if (error) {
+        destroy_file(memory);
+        memory->pointer = NULL;
+    }
+    return error;
+}
+
+static int shared_destroy(net_memory_t *memory)
+{
+    if (net_memory_facts[memory->kind].sends)
+        net_box_close(&memory->box);
+    destroy_file(memory);
     return 0;
+}
+
+static int shared_send(const net_memory_t *memory, const net_offer_t *peer)
+{
+    return net_box_send(&memory->box, peer->as.sent.box, peer->token.word, memory->descriptor);
 }
 
 /* Checks before opening: a wrong number in an offer must not open a device or a pipe. */
@@ -148,10 +173,16 @@ static int map_peer(int fd, const net_offer_t *peer, net_mapping_t *mapping)
     return error;
 }
 
+static int take_peer(net_memory_t *own, const net_offer_t *peer)
+{
+    int fd;
+    int error = net_box_take(&own->box, peer->token.word, &fd);
+    return error ? error : fd;
+}
+
 static int shared_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
 {
-    (void)own;
-    int fd = open_peer(peer);
+    int fd = net_memory_facts[mapping->kind].sends ? take_peer(own, peer) : open_peer(peer);
     return fd >= 0 ? map_peer(fd, peer, mapping) : fd;
 }
 
@@ -176,46 +207,8 @@ static void shared_unreserve(net_range_t *range)
 
 const net_memory_ops_t net_memory_shared = {.create = shared_create,
                                             .destroy = shared_destroy,
+                                            .send = shared_send,
                                             .open = shared_open,
                                             .close = shared_close,
                                             .reserve = shared_reserve,
                                             .unreserve = shared_unreserve};
-
-static int sent_create(net_memory_t *memory, net_offer_t *offer)
-{
-    int error = shared_create(memory, offer);
-    if (error)
-        return error;
-    error = net_box_open(&memory->box, memory->token.word, offer->as.sent.box);
-    if (error) {
-        (void)shared_destroy(memory);
-        memory->pointer = NULL;
-    }
-    return error;
-}
-
-static int sent_destroy(net_memory_t *memory)
-{
-    net_box_close(&memory->box);
-    return shared_destroy(memory);
-}
-
-static int sent_send(const net_memory_t *memory, const net_offer_t *peer)
-{
-    return net_box_send(&memory->box, peer->as.sent.box, peer->token.word, memory->descriptor);
-}
-
-static int sent_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
-{
-    int fd;
-    int error = net_box_take(&own->box, peer->token.word, &fd);
-    return error ? error : map_peer(fd, peer, mapping);
-}
-
-const net_memory_ops_t net_memory_shared_sent = {.create = sent_create,
-                                                 .destroy = sent_destroy,
-                                                 .send = sent_send,
-                                                 .open = sent_open,
-                                                 .close = shared_close,
-                                                 .reserve = shared_reserve,
-                                                 .unreserve = shared_unreserve};

@@ -249,12 +249,11 @@ static void vmm_unreserve(net_range_t *range)
     leave(&turn);
 }
 
-const net_memory_ops_t net_memory_cuda_vmm = {.create = vmm_create,
-                                              .destroy = vmm_destroy,
-                                              .send = vmm_send,
-                                              .open = vmm_open,
-                                              .close = vmm_close,
-                                              .share = vmm_share,
-                                              .reserve = vmm_reserve,
-                                              .unreserve = vmm_unreserve,
-                                              .driver = true};
+const net_memory_ops_t net_memory_vmm = {.create = vmm_create,
+                                         .destroy = vmm_destroy,
+                                         .send = vmm_send,
+                                         .open = vmm_open,
+                                         .close = vmm_close,
+                                         .share = vmm_share,
+                                         .reserve = vmm_reserve,
+                                         .unreserve = vmm_unreserve};

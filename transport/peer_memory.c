@@ -16,25 +16,24 @@ static net_lock_t books_lock = NET_LOCK_INITIALIZER;
 static net_memory_t *books;
 static net_memory_t *parked; /* released, not freed yet */
 
+#define NET_CPU_MEMORY(kind, name, ...) [NET_MEMORY_##kind] = &net_memory_##name,
+#if SHUNT_HAS_CUDA
+#define NET_CUDA_MEMORY NET_CPU_MEMORY
+#else
+#define NET_CUDA_MEMORY(kind, name, ...)
+#endif
+static const net_memory_ops_t *const all_ops[NET_MEMORY_KINDS] = {
+#include "transport/memory.def"
+};
+
 static const net_memory_ops_t *ops_of(uint32_t kind)
 {
-    switch (kind) {
-    case NET_MEMORY_SHARED:
-        return &net_memory_shared;
-    case NET_MEMORY_SHARED_SENT:
-        return &net_memory_shared_sent;
-#if SHUNT_HAS_CUDA
-    case NET_MEMORY_CUDA_IPC:
-        return &net_memory_cuda_ipc;
-    case NET_MEMORY_CUDA_VMM:
-        return &net_memory_cuda_vmm;
-    case NET_MEMORY_PINNED:
-    case NET_MEMORY_PINNED_SENT:
-        return &net_memory_pinned;
-#endif
-    default:
-        return NULL;
-    }
+    return kind < NET_MEMORY_KINDS ? all_ops[kind] : NULL;
+}
+
+static bool has_driver(net_memory_kind_t kind)
+{
+    return net_memory_facts[kind].driver;
 }
 
 static void park(net_memory_t *memory)
@@ -48,7 +47,7 @@ static void park(net_memory_t *memory)
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range)
 {
     const net_memory_ops_t *ops = ops_of(kind);
-    if (!ops || !ops->reserve)
+    if (!ops || !net_memory_facts[kind].ranges)
         return -ENOSYS;
     net_range_t *made = calloc(1, sizeof *made);
     if (!made)
@@ -67,9 +66,8 @@ void net_range_release(net_range_t *range)
 {
     if (!range || atomic_fetch_sub(&range->references, 1) > 1)
         return;
-    const net_memory_ops_t *ops = ops_of(range->kind);
-    if (!ops->driver || range->pid == getpid())
-        ops->unreserve(range);
+    if (!has_driver(range->kind) || range->pid == getpid())
+        ops_of(range->kind)->unreserve(range);
     free(range);
 }
 
@@ -91,13 +89,13 @@ static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
     const bool ours = memory->pid == getpid();
-    if (ops->driver && ours) {
+    if (has_driver(memory->kind) && ours) {
         if (!memory->at_once || ops->destroy(memory) == -EAGAIN) {
             park(memory);
             return;
         }
     }
-    if (!ops->driver)
+    if (!has_driver(memory->kind))
         ops->destroy(memory);
     forget(memory);
 }
@@ -210,7 +208,7 @@ static int create(net_memory_kind_t kind, int device, net_range_t *range, size_t
         return -ENOMEM;
     *made = (net_memory_t){.kind = kind,
                            .device = device,
-                           .life = ops->driver ? net_device_life(device) : 0,
+                           .life = has_driver(kind) ? net_device_life(device) : 0,
                            .bytes = bytes,
                            .range = range_hold(range),
                            .at = range ? range->pointer + offset : NULL,
@@ -259,11 +257,10 @@ void *net_memory_pointer(const net_memory_t *memory)
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES])
 {
     net_offer_t offer;
-    const net_memory_ops_t *ops = ops_of(memory->kind);
     int error = read_offer(memory->kind, peer_offer, &offer);
-    if (error || !ops->send || same_process(&offer.owner, &memory->owner))
+    if (error || !net_memory_facts[memory->kind].sends || same_process(&offer.owner, &memory->owner))
         return error;
-    return ops->send(memory, &offer);
+    return ops_of(memory->kind)->send(memory, &offer);
 }
 
 static int open_sibling(const net_memory_ops_t *ops, const net_offer_t *offer, net_mapping_t *mapping)
@@ -325,7 +322,7 @@ static int open_memory(net_memory_t *own, int device, const uint8_t peer_offer[N
     if (!made)
         return -ENOMEM;
     *made = (net_mapping_t){.device = device,
-                            .life = ops->driver ? net_device_life(device) : 0,
+                            .life = has_driver(own->kind) ? net_device_life(device) : 0,
                             .bytes = offer.bytes,
                             .owner = offer.owner,
                             .kind = own->kind,
@@ -372,11 +369,10 @@ void net_mapping_close(net_mapping_t *mapping)
 {
     if (!mapping)
         return;
-    const net_memory_ops_t *ops = ops_of(mapping->kind);
     if (mapping->sibling)
         drop(mapping->sibling, false);
-    else if (!ops->driver || mapping->pid == getpid())
-        ops->close(mapping);
+    else if (!has_driver(mapping->kind) || mapping->pid == getpid())
+        ops_of(mapping->kind)->close(mapping);
     net_range_release(mapping->range);
     free(mapping);
 }

@@ -76,11 +76,33 @@ void net_lock_give(net_lock_t *lock);
 /* Call before a lock of another kind that a fork takes, too, if these are taken under it. */
 void net_lock_watch_forks(void);
 
+/* ---- Kinds of peer memory (memory.def) ---------------------------------------- */
+typedef enum net_memory_kind {
+#define NET_CPU_MEMORY(kind, name, ...) NET_MEMORY_##kind,
+#define NET_CUDA_MEMORY(kind, name, ...)
+#include "transport/memory.def"
+#undef NET_CPU_MEMORY
+#undef NET_CUDA_MEMORY
+    NET_CPU_KINDS, /* number of the CPU device's kinds, and the first for GPUs */
+    NET_CPU_LAST = NET_CPU_KINDS - 1,
+#define NET_CPU_MEMORY(kind, name, ...)
+#define NET_CUDA_MEMORY(kind, name, ...) NET_MEMORY_##kind,
+#include "transport/memory.def"
+#undef NET_CPU_MEMORY
+#undef NET_CUDA_MEMORY
+    NET_MEMORY_KINDS
+} net_memory_kind_t;
+
+enum {
+    NET_CUDA_KINDS = (int)NET_MEMORY_KINDS - (int)NET_CPU_KINDS,
+    NET_MOST_KINDS = (int)NET_CPU_KINDS > NET_CUDA_KINDS ? (int)NET_CPU_KINDS : NET_CUDA_KINDS /* of a device */
+};
+
 /* ---- Rendezvous ---------------------------------------------------------------
  * POSIX shared memory, mode 0600, in which ranks post records in stages and agree on a verdict (docs/design.md). */
 enum {
-    NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
-    NET_STAGES = 18,    /* shim/setup/setup.h lists them */
+    NET_MAX_SLOTS = 16,                  /* more joiners: "overfull", net_count exceeds any nranks */
+    NET_STAGES = 2 + 4 * NET_MOST_KINDS, /* shim/setup/setup.h lists them */
     NET_RECORD_BYTES = 3648,
     NET_LATER_BYTES = 512 /* of later stages; small, since /dev/shm may be */
 };
@@ -172,15 +194,17 @@ int net_bell_ring(const net_bell_t *place);
  * Without CUDA the CUDA kinds return -ENOSYS. */
 enum { NET_OFFER_BYTES = 256 };
 
-typedef enum net_memory_kind {
-    NET_MEMORY_SHARED = 0,
-    NET_MEMORY_CUDA_IPC = 1, /* cudaMalloc, rounded up to 2 MiB (memory_cuda.c) */
-    NET_MEMORY_CUDA_VMM = 2,
-    NET_MEMORY_PINNED = 3, /* shared memory, for kernels at the same addresses */
-    /* Where /proc/<pid>/fd cannot be opened, descriptors are sent: */
-    NET_MEMORY_SHARED_SENT = 4,
-    NET_MEMORY_PINNED_SENT = 5
-} net_memory_kind_t;
+/* What callers ask of a kind (memory.def). */
+typedef struct net_memory_facts {
+    bool driver; /* for GPUs: makes driver calls, which a forked child must not make */
+    bool pinned; /* shared memory, for kernels at the same addresses: needs no peer access */
+    bool sends;  /* descriptors, where /proc/<pid>/fd cannot be opened */
+    bool ranges; /* a net_range_t can hold it, in pieces */
+    bool cumem;  /* forbidden by NCCL_CUMEM_ENABLE=0 */
+    bool one_pid_namespace;
+    const char *told; /* for the log; "": the usual kind */
+} net_memory_facts_t;
+extern const net_memory_facts_t net_memory_facts[NET_MEMORY_KINDS];
 
 typedef struct net_memory net_memory_t;
 typedef struct net_mapping net_mapping_t;
@@ -196,7 +220,7 @@ void net_range_release(net_range_t *range); /* NULL is allowed */
 int net_memory_create_in(net_range_t *range, size_t offset, size_t bytes, net_memory_t **memory,
                          uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* VMM and *_SENT (others return 0): sends the descriptor to the offer's peer. All ranks make offers before one sends,
+/* Kinds that send (others return 0): sends the descriptor to the offer's peer. All ranks make offers before one sends,
  * and send before one opens. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
 /* Maps another rank's memory for kernels of `device`. Sent descriptors arrive at `own`, this rank's memory of the same

@@ -157,20 +157,15 @@ static sel_reach_t reach(const shim_setup_t *setup, uint32_t *peers)
     return (sel_reach_t){.link = SEL_LINK_CPU};
 }
 
-static bool usable(const shim_setup_t *setup)
+static bool usable(const shim_setup_t *setup, net_memory_kind_t kind)
 {
-    (void)setup;
+    (void)setup, (void)kind;
     return true;
 }
 
-static const shim_setup_kind_t kinds[] = {
-    {NET_MEMORY_SHARED, NET_MEMORY_SHARED, ALG_MEMORY_PEER, false, true, "", usable},
-    {NET_MEMORY_SHARED_SENT, NET_MEMORY_SHARED, ALG_MEMORY_PEER, true, true, "", usable},
-};
-
 static uint64_t find_idle(shim_setup_t *setup)
 {
-    return shim_setup_find_idle(setup, &kinds[0], setup->plan->map);
+    return shim_setup_find_idle(setup, shim_setup_kind(setup, 0), setup->plan->map);
 }
 
 /* There is no NCCL to forward to. */
@@ -218,8 +213,7 @@ static void declined(shim_setup_t *setup, const shim_declined_t *how)
 
 const shim_setup_ops_t shim_setup_cpu = {
     .comm = &shim_device_cpu,
-    .kinds = kinds,
-    .kind_count = sizeof(kinds) / sizeof(kinds[0]),
+    .kind_count = NET_CPU_KINDS,
     .rings_first = true,
     .share = true,
     .link = SEL_LINK_CPU,
@@ -236,6 +230,7 @@ const shim_setup_ops_t shim_setup_cpu = {
     .look = look,
     .fingerprint = fingerprint,
     .reach = reach,
+    .usable = usable,
     .find_idle = find_idle,
     .serves = serves,
     .offer_first = offer_first,

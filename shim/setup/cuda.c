@@ -148,14 +148,9 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-static bool vmm_usable(const shim_setup_t *setup)
+static bool conditions_hold(const shim_setup_t *setup, const net_memory_facts_t *facts)
 {
-    return allowed_peers(setup) && setup->sees_peers && all_take_vmm(setup);
-}
-
-static bool ipc_usable(const shim_setup_t *setup)
-{
-    return allowed_peers(setup) && setup->sees_peers && one_pid_namespace(setup);
+    return (!facts->cumem || all_take_vmm(setup)) && (!facts->one_pid_namespace || one_pid_namespace(setup));
 }
 
 /* Not over NVLink if peer access is allowed but failed, since NCCL's may work. */
@@ -165,33 +160,40 @@ static bool pinned_usable(const shim_setup_t *setup)
            (!allowed_peers(setup) || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
 }
 
-static const char pinned_text[] = ", through pinned memory";
-enum { VMM, IPC, PINNED, PINNED_SENT, KINDS };
-static const shim_setup_kind_t kinds[KINDS] = {
-    /* kind, idle, memory, sends, pieces, told, usable */
-    [VMM] = {NET_MEMORY_CUDA_VMM, NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, true, true, "", vmm_usable},
-    [IPC] = {NET_MEMORY_CUDA_IPC, NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, false, false, ", by CUDA IPC", ipc_usable},
-    [PINNED] = {NET_MEMORY_PINNED, NET_MEMORY_PINNED, ALG_MEMORY_PINNED, false, false, pinned_text, pinned_usable},
-    [PINNED_SENT] = {NET_MEMORY_PINNED_SENT, NET_MEMORY_PINNED, ALG_MEMORY_PINNED, true, false, pinned_text,
-                     pinned_usable},
-};
-_Static_assert((int)KINDS <= (int)SHIM_SETUP_KINDS, "more kinds than tries");
+static bool usable(const shim_setup_t *setup, net_memory_kind_t kind)
+{
+    const net_memory_facts_t *facts = &net_memory_facts[kind];
+    return conditions_hold(setup, facts) &&
+           (facts->pinned ? pinned_usable(setup) : allowed_peers(setup) && setup->sees_peers);
+}
 
-/* An idle scratch of this team: in the plan's memory, or in pinned memory if earlier set-ups found no peer access. */
+/* Whether an idle scratch may have it: the plan's memory, or pinned memory if earlier set-ups found no peer access. */
+static bool may_be_idle(const shim_setup_t *setup, const net_memory_facts_t *facts)
+{
+    return conditions_hold(setup, facts) && (facts->pinned || setup->memory == ALG_MEMORY_PEER);
+}
+
 static uint64_t find_idle(shim_setup_t *setup)
 {
-    const alg_map_t *map = &setup->plan->map;
     alg_map_t pinned;
     uint64_t id = 0;
-    if (setup->memory == ALG_MEMORY_PINNED)
-        return shim_setup_find_idle(setup, &kinds[PINNED], *map);
-    if (all_take_vmm(setup))
-        id = shim_setup_find_idle(setup, &kinds[VMM], *map);
-    if (!id)
-        id = shim_setup_find_idle(setup, &kinds[IPC], *map);
-    if (!id && alg_map_init_shm(&pinned, setup->identity[0].settings.scratch_bytes))
-        id = shim_setup_find_idle(setup, &kinds[PINNED], pinned);
+    if (!alg_map_init_shm(&pinned, setup->identity[0].settings.scratch_bytes))
+        return 0;
+    for (net_memory_kind_t kind = NET_CPU_KINDS; kind < NET_MEMORY_KINDS && !id; kind++) {
+        const net_memory_facts_t *facts = &net_memory_facts[kind];
+        if (may_be_idle(setup, facts))
+            id = shim_setup_find_idle(setup, kind, facts->pinned ? pinned : setup->plan->map);
+    }
     return id;
+}
+
+/* Number of the first kind that is pinned. */
+static uint32_t first_pinned(void)
+{
+    uint32_t number = 0;
+    while (number < NET_CUDA_KINDS - 1 && !net_memory_facts[NET_CPU_KINDS + number].pinned)
+        number++;
+    return number;
 }
 
 static bool prefers_pinned(shim_setup_t *setup)
@@ -205,9 +207,9 @@ static bool prefers_pinned(shim_setup_t *setup)
 /* The idle scratch's kind, since the earlier kinds failed when that scratch was made; without one, the first kind. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
-    for (uint32_t attempt = 0; setup->pooled && attempt < KINDS; attempt++) {
-        const shim_setup_kind_t *kind = shim_setup_kind(setup, attempt);
-        if (kind->idle == setup->pooled_kind && kind->usable(setup))
+    for (uint32_t attempt = 0; setup->pooled && attempt < NET_CUDA_KINDS; attempt++) {
+        const net_memory_kind_t kind = shim_setup_kind(setup, attempt);
+        if (shim_setup_takes_idle(setup, kind) && usable(setup, kind))
             return attempt;
     }
     return 0;
@@ -215,7 +217,7 @@ static uint32_t first_attempt(const shim_setup_t *setup)
 
 static void offer_first(shim_setup_t *setup)
 {
-    setup->first_kind = prefers_pinned(setup) ? PINNED : VMM;
+    setup->first_kind = prefers_pinned(setup) ? first_pinned() : 0;
     if (setup->plan->topology.arch < OLDEST_ARCH) {
         shim_setup_make_plan(setup);
         shim_setup_decline(setup, SHIM_WHY(OLD_GPUS), OLDEST_ARCH);
@@ -332,8 +334,8 @@ static void declined(shim_setup_t *setup, const shim_declined_t *how)
 const shim_setup_ops_t shim_setup_cuda = {
     .comm = &shim_device_cuda,
     .forwards = true,
-    .kinds = kinds,
-    .kind_count = KINDS,
+    .kinds = NET_CPU_KINDS,
+    .kind_count = NET_CUDA_KINDS,
     .link = SEL_LINK_PCIE,
     .share = SHUNT_SHARED_GPU,
     .meeting_ms = NODES_LIMIT_MS,
@@ -345,6 +347,7 @@ const shim_setup_ops_t shim_setup_cuda = {
     .look = look,
     .fingerprint = sel_fingerprint,
     .reach = shim_identity_reach,
+    .usable = usable,
     .find_idle = find_idle,
     .serves = sel_plan_serves,
     .offer_first = offer_first,

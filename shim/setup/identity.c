@@ -20,9 +20,9 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
-/* Raise with each change of records, scratch map or kernels' protocol: different builds of one release must not attach
- * to each other. */
-enum { RECORD_LAYOUT = 15 };
+/* Raise with each change of records, kinds' order, scratch map or kernels' protocol: different builds of one release
+ * must not attach to each other. */
+enum { RECORD_LAYOUT = 16 << 8 | (int)NET_MEMORY_KINDS };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");

@@ -11,8 +11,7 @@ enum {
     SHIM_SETTLE_LIMIT_MS = 60000, /* longest wait of a call for the verdict */
     SHIM_AWAY_MS = 200,           /* longest wait of an init for a rank that is away (docs/design.md) */
     /* Longest wait of polls for a rank that is away. Its program may poll seldom, or only after this one is ready. */
-    SHIM_POLLS_MS = 5000,
-    SHIM_SETUP_KINDS = 4 /* most kinds of memory of a device */
+    SHIM_POLLS_MS = 5000
 };
 
 /* Numbers of a rank's records. */
@@ -69,17 +68,6 @@ typedef struct shim_identity {
     sel_settings_t settings;
 } shim_identity_t;
 
-/* A kind of memory, in the order of the tries. */
-typedef struct shim_setup_kind {
-    net_memory_kind_t kind;
-    net_memory_kind_t idle; /* kind of an idle scratch that serves instead */
-    alg_memory_t memory;
-    bool sends;       /* in STATE_SENT */
-    bool pieces;      /* on one node */
-    const char *told; /* for the log; "": the usual kind */
-    bool (*usable)(const shim_setup_t *setup);
-} shim_setup_kind_t;
-
 typedef enum shim_tell { SHIM_TELL_NOTHING, SHIM_TELL_REASON, SHIM_TELL_FAULT } shim_tell_t;
 
 typedef struct shim_declined {
@@ -91,8 +79,8 @@ typedef struct shim_declined {
 /* What differs between devices in a set-up: cuda.c, and cpu/setup.c. */
 struct shim_setup_ops {
     const shim_device_ops_t *comm;
-    bool forwards; /* to the real NCCL, if not attached */
-    const shim_setup_kind_t *kinds;
+    bool forwards;           /* to the real NCCL, if not attached */
+    net_memory_kind_t kinds; /* first of kind_count (memory.def) */
     uint32_t kind_count;
     bool rings_first;     /* alg_map_cut's */
     bool share;           /* several ranks may be on one device */
@@ -118,6 +106,7 @@ struct shim_setup_ops {
     uint64_t (*fingerprint)(const uint64_t *kind, uint32_t count);
     /* The worst link to a peer; whether access to all is allowed. */
     sel_reach_t (*reach)(const shim_setup_t *setup, uint32_t *peers);
+    bool (*usable)(const shim_setup_t *setup, net_memory_kind_t kind);
     uint64_t (*find_idle)(shim_setup_t *setup);
     bool (*serves)(const sel_plan_t *plan);
     /* Post or decline; make the plan's scratch, load its kernels. */
@@ -163,7 +152,7 @@ struct shim_setup {
     bool sees_peers;     /* no rank is denied access to a peer */
     uint32_t first_kind; /* number of the kind that is tried first */
     alg_memory_t memory;
-    net_memory_kind_t pooled_kind;  /* the idle scratch's; a plain kind also means its _SENT kind */
+    net_memory_kind_t pooled_kind;  /* the idle scratch's, or one with the same map */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
     uint32_t attempt;               /* number of the kind of memory being tried */
     alg_scratch_t *scratch;
@@ -180,9 +169,11 @@ uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
 /* Whether a step must set `postpone`: it has waited too long for a rank that is away, whose program may in turn wait
  * for this rank. */
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
-const shim_setup_kind_t *shim_setup_kind(const shim_setup_t *setup, uint32_t attempt);
+net_memory_kind_t shim_setup_kind(const shim_setup_t *setup, uint32_t attempt);
+/* Whether an idle scratch of `setup->pooled_kind` serves instead of `kind`, since their maps are the same. */
+bool shim_setup_takes_idle(const shim_setup_t *setup, net_memory_kind_t kind);
 bool shim_setup_make_plan(shim_setup_t *setup);
-uint64_t shim_setup_find_idle(shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t map);
+uint64_t shim_setup_find_idle(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map);
 /* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
  * scratch. */
 bool shim_setup_try_from(shim_setup_t *setup, uint32_t attempt);

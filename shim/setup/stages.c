@@ -18,9 +18,9 @@
  *   PROOF     errno of this rank's mailboxes             NODES, or on one node DONE: attached
  *   NODES     the plan's hash, to all nodes (verdict.c)  DONE: attached
  *
- * If a kind of memory (`kinds`) fails on a rank before the proof, all ranks drop their scratch and return to OFFER with
- * the next kind. A decline leads from every state to DONE; from MEET to PROOF one rank's decline ends all ranks' set-up
- * (verdict.c).
+ * If a kind of memory (memory.def) fails on a rank before the proof, all ranks drop their scratch and return to OFFER
+ * with the next kind. A decline leads from every state to DONE; from MEET to PROOF one rank's decline ends all ranks'
+ * set-up (verdict.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ typedef struct offer {
 
 enum { ALONE_BYTES = 1 << 20 };
 
-_Static_assert(STAGE_FIRST_TRY + (int)SHIM_SETUP_KINDS * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
+_Static_assert(STAGE_FIRST_TRY + (int)NET_MOST_KINDS * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)STATE_PROOF - (int)STATE_OFFER == (int)TRY_PROOF, "states and stages of a try differ");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
@@ -59,9 +59,9 @@ static uint32_t stage_of(const shim_setup_t *setup, shim_state_t state)
     return state >= STATE_OFFER ? first + (state - STATE_OFFER) : state == STATE_AGREE ? STAGE_AGREE : STAGE_IDENTITY;
 }
 
-const shim_setup_kind_t *shim_setup_kind(const shim_setup_t *setup, uint32_t attempt)
+net_memory_kind_t shim_setup_kind(const shim_setup_t *setup, uint32_t attempt)
 {
-    return &setup->ops->kinds[(setup->first_kind + attempt) % setup->ops->kind_count];
+    return setup->ops->kinds + (setup->first_kind + attempt) % setup->ops->kind_count;
 }
 
 static void post(shim_setup_t *setup, const void *record, size_t size)
@@ -103,7 +103,7 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         if (identity->fresh_id == 0)
-            identity->fresh_id = SHIM_SETUP_KINDS + 1;
+            identity->fresh_id = NET_MOST_KINDS + 1;
         if (setup->across && nranks == 1) /* a rank alone on its node needs only a control page */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
@@ -123,17 +123,23 @@ bool shim_setup_make_plan(shim_setup_t *setup)
     return true;
 }
 
-static void cut(const shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t *map)
+static void cut(const shim_setup_t *setup, net_memory_kind_t kind, alg_map_t *map)
 {
-    if (kind->pieces && !setup->across)
+    if (net_memory_facts[kind].ranges && !setup->across)
         alg_map_cut(map, setup->comm->nranks, setup->ops->rings_first);
 }
 
-uint64_t shim_setup_find_idle(shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t map)
+uint64_t shim_setup_find_idle(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map)
 {
     cut(setup, kind, &map);
-    setup->pooled_kind = kind->kind;
+    setup->pooled_kind = kind;
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
+}
+
+bool shim_setup_takes_idle(const shim_setup_t *setup, net_memory_kind_t kind)
+{
+    const net_memory_facts_t *pooled = &net_memory_facts[setup->pooled_kind], *facts = &net_memory_facts[kind];
+    return pooled->pinned == facts->pinned && pooled->ranges == facts->ranges;
 }
 
 static bool take_identities(shim_setup_t *setup)
@@ -183,7 +189,7 @@ static void post_links(shim_setup_t *setup)
 int shim_setup_make_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
-    const net_memory_kind_t kind = shim_setup_kind(setup, setup->attempt)->kind;
+    const net_memory_kind_t kind = shim_setup_kind(setup, setup->attempt);
     if (setup->pooled) {
         setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
@@ -215,15 +221,15 @@ static void post_offer(shim_setup_t *setup)
 
 bool shim_setup_try_from(shim_setup_t *setup, uint32_t attempt)
 {
-    while (attempt < setup->ops->kind_count && !shim_setup_kind(setup, attempt)->usable(setup))
+    while (attempt < setup->ops->kind_count && !setup->ops->usable(setup, shim_setup_kind(setup, attempt)))
         attempt++;
     if (attempt == setup->ops->kind_count)
         return false;
-    const shim_setup_kind_t *kind = shim_setup_kind(setup, attempt);
+    const net_memory_kind_t kind = shim_setup_kind(setup, attempt);
     setup->state = STATE_OFFER;
     setup->attempt = attempt;
-    setup->memory = kind->memory;
-    if (kind->idle != setup->pooled_kind)
+    setup->memory = net_memory_facts[kind].pinned ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER;
+    if (!shim_setup_takes_idle(setup, kind))
         setup->pooled = 0;
     shim_setup_make_plan(setup);
     cut(setup, kind, &setup->plan->map);
@@ -308,7 +314,7 @@ static void post_opened(shim_setup_t *setup)
 
 static void post_sent(shim_setup_t *setup)
 {
-    if (setup->pooled || !shim_setup_kind(setup, setup->attempt)->sends) {
+    if (setup->pooled || !net_memory_facts[shim_setup_kind(setup, setup->attempt)].sends) {
         shim_setup_enter(setup, STATE_OPENED);
         return;
     }

@@ -118,8 +118,8 @@ static void log_attached(const shim_setup_t *setup)
     name_sources(comm->plan, sources, sizeof(sources));
     shim_info("Shunt attached communicator %p%s: verdict=attached rank=%u ranks=%u class=%s machine=%016llx "
               "scratch_kib=%zu reused=%d rules=%s",
-              (void *)atomic_load(&comm->handle), shim_setup_kind(setup, setup->attempt)->told, comm->rank,
-              comm->nranks, class, (unsigned long long)comm->plan->topology.fingerprint,
+              (void *)atomic_load(&comm->handle), net_memory_facts[shim_setup_kind(setup, setup->attempt)].told,
+              comm->rank, comm->nranks, class, (unsigned long long)comm->plan->topology.fingerprint,
               alg_scratch_bytes(comm->scratch) / 1024, setup->pooled != 0, sources);
     const char *pin = shim_pin_caps();
     if (pin)

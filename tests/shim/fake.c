@@ -570,6 +570,19 @@ int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch)
     return 0;
 }
 
+/* Kinds of a GPU without a field of `fake` are never there. */
+static int create_error(net_memory_kind_t kind, uint32_t rank)
+{
+    const net_memory_facts_t *facts = &net_memory_facts[kind];
+    if (facts->pinned)
+        return fake.pinned_error[rank];
+    if (kind == NET_MEMORY_CUDA_IPC)
+        return fake.ipc_error[rank];
+    if (kind == NET_MEMORY_CUDA_VMM)
+        return fake.vmm_error[rank];
+    return facts->driver ? -ENOSYS : 0;
+}
+
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES])
@@ -580,12 +593,7 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     (void)id;
     (void)nranks;
     (void)map;
-    const int errors[] = {[NET_MEMORY_CUDA_IPC] = fake.ipc_error[rank],
-                          [NET_MEMORY_CUDA_VMM] = fake.vmm_error[rank],
-                          [NET_MEMORY_PINNED] = fake.pinned_error[rank],
-                          [NET_MEMORY_SHARED_SENT] = 0,
-                          [NET_MEMORY_PINNED_SENT] = fake.pinned_error[rank]};
-    int error = kind == NET_MEMORY_SHARED ? 0 : errors[kind];
+    int error = create_error(kind, rank);
     if (error)
         return error;
     atomic_fetch_add(&fake.created, 1);

@@ -207,8 +207,15 @@ static int report(const char *what, const char *kind, uint32_t nranks, int devic
     return failed != 0;
 }
 
-static int run_kind(net_memory_kind_t kind, const char *name, uint32_t nranks, int devices)
+static const char *const names[NET_MEMORY_KINDS] = {
+#define NET_CPU_MEMORY(kind, name, ...)
+#define NET_CUDA_MEMORY(kind, name, ...) [NET_MEMORY_##kind] = #kind,
+#include "transport/memory.def"
+};
+
+static int run_kind(net_memory_kind_t kind, uint32_t nranks, int devices)
 {
+    const char *name = names[kind];
     int failed = 0;
     team_plan_t plan = new_plan(kind, devices);
     failed += report("processes", name, nranks, devices, run_processes(nranks, build_twice, &plan));
@@ -233,12 +240,14 @@ int main(void)
     }
     int devices = gpus->count < MOST_GPUS ? gpus->count : MOST_GPUS;
     uint32_t nranks = devices > 1 ? (uint32_t)devices : 4;
-    int failed = run_kind(NET_MEMORY_CUDA_IPC, "IPC", nranks, devices);
-    failed += run_kind(NET_MEMORY_CUDA_VMM, "VMM", nranks, devices);
-    /* Several ranks on one GPU, though there are more. */
-    if (devices > 1) {
-        failed += run_kind(NET_MEMORY_CUDA_IPC, "IPC", 2, 1);
-        failed += run_kind(NET_MEMORY_CUDA_VMM, "VMM", 2, 1);
+    int failed = 0;
+    for (net_memory_kind_t kind = NET_CPU_KINDS; kind < NET_MEMORY_KINDS; kind++) {
+        if (net_memory_facts[kind].pinned)
+            continue;
+        failed += run_kind(kind, nranks, devices);
+        /* Several ranks on one GPU, though there are more. */
+        if (devices > 1)
+            failed += run_kind(kind, 2, 1);
     }
     return failed ? 1 : 0;
 }

@@ -270,8 +270,8 @@ static void test_no_cuda_no_memory(void **state)
     net_memory_t *memory = NULL;
     if (access("/dev/nvidiactl", F_OK) == 0)
         skip_because("there is a GPU");
-    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, BYTES, &memory, offer), -ENOSYS);
-    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_VMM, 0, BYTES, &memory, offer), -ENOSYS);
+    for (net_memory_kind_t kind = NET_CPU_KINDS; kind < NET_MEMORY_KINDS; kind++)
+        assert_int_equal(net_memory_create(kind, 0, BYTES, &memory, offer), -ENOSYS);
 }
 
 /* ---- Damaged offers ---------------------------------------------------------------------- */
@@ -401,7 +401,7 @@ static void make_sent(net_memory_t *memory, net_offer_t *offer, uint64_t token)
 {
     *memory = (net_memory_t){.kind = NET_MEMORY_SHARED_SENT, .bytes = BYTES, .token = {{token, token}}};
     *offer = (net_offer_t){.bytes = BYTES, .token = memory->token};
-    assert_int_equal(net_memory_shared_sent.create(memory, offer), 0);
+    assert_int_equal(net_memory_shared.create(memory, offer), 0);
 }
 
 static void test_sent(void **state)
@@ -409,19 +409,19 @@ static void test_sent(void **state)
     (void)state;
     net_memory_t a, b;
     net_offer_t offer_a, offer_b;
-    net_mapping_t mapping = {.bytes = BYTES};
+    net_mapping_t mapping = {.kind = NET_MEMORY_SHARED_SENT, .bytes = BYTES};
     const int before = open_descriptors();
     make_sent(&a, &offer_a, 1);
     make_sent(&b, &offer_b, 2);
-    assert_int_equal(net_memory_shared_sent.open(&b, &offer_a, &mapping), -ENOENT);
-    assert_int_equal(net_memory_shared_sent.send(&a, &offer_b), 0);
-    assert_int_equal(net_memory_shared_sent.open(&b, &offer_a, &mapping), 0);
+    assert_int_equal(net_memory_shared.open(&b, &offer_a, &mapping), -ENOENT);
+    assert_int_equal(net_memory_shared.send(&a, &offer_b), 0);
+    assert_int_equal(net_memory_shared.open(&b, &offer_a, &mapping), 0);
     ((uint8_t *)mapping.pointer)[BYTES - 1] = PATTERN;
     assert_int_equal(((uint8_t *)a.pointer)[BYTES - 1], PATTERN);
-    net_memory_shared_sent.close(&mapping);
-    assert_int_equal(net_memory_shared_sent.send(&a, &offer_b), -ENOENT); /* the first take removed the name */
-    net_memory_shared_sent.destroy(&a);
-    net_memory_shared_sent.destroy(&b);
+    net_memory_shared.close(&mapping);
+    assert_int_equal(net_memory_shared.send(&a, &offer_b), -ENOENT); /* the first take removed the name */
+    net_memory_shared.destroy(&a);
+    net_memory_shared.destroy(&b);
     assert_int_equal(open_descriptors(), before);
 }
 
@@ -430,13 +430,13 @@ static void refuse_sent(int descriptor)
 {
     net_memory_t a, b;
     net_offer_t offer_a, offer_b;
-    net_mapping_t mapping = {.bytes = BYTES};
+    net_mapping_t mapping = {.kind = NET_MEMORY_SHARED_SENT, .bytes = BYTES};
     make_sent(&a, &offer_a, 1);
     make_sent(&b, &offer_b, 2);
     assert_int_equal(net_box_send(&a.box, offer_b.as.sent.box, offer_b.token.word, descriptor), 0);
-    assert_int_equal(net_memory_shared_sent.open(&b, &offer_a, &mapping), -EPROTO);
-    net_memory_shared_sent.destroy(&a);
-    net_memory_shared_sent.destroy(&b);
+    assert_int_equal(net_memory_shared.open(&b, &offer_a, &mapping), -EPROTO);
+    net_memory_shared.destroy(&a);
+    net_memory_shared.destroy(&b);
 }
 
 static void test_sent_impostors(void **state)

@@ -180,7 +180,7 @@ static int refuse_vmm(net_memory_t *block, net_offer_t *offer)
     return -ENOSYS;
 }
 
-const net_memory_ops_t net_memory_cuda_vmm = {.create = refuse_vmm, .driver = true};
+const net_memory_ops_t net_memory_vmm = {.create = refuse_vmm};
 
 static int control_create(int ordinal, alg_control_t **host, alg_control_t **device)
 {
@@ -246,7 +246,7 @@ static void pinned_is_sent(void **state)
 {
     net_memory_t a = {.kind = NET_MEMORY_PINNED_SENT, .bytes = BLOCK_BYTES, .token = {{1, 1}}}, b = a;
     net_offer_t offer_a = {.bytes = BLOCK_BYTES, .token = {{1, 1}}}, offer_b = offer_a;
-    net_mapping_t mapping = {.bytes = BLOCK_BYTES};
+    net_mapping_t mapping = {.kind = NET_MEMORY_PINNED_SENT, .bytes = BLOCK_BYTES};
     (void)state;
     b.token.word[0] = offer_b.token.word[0] = 2;
     assert_int_equal(net_memory_pinned.create(&a, &offer_a), 0);

@@ -114,12 +114,10 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
 static void test_processes(void **state)
 {
     (void)state;
-    for (uint32_t nranks = 1; nranks <= ALG_MAX_RANKS; nranks++) {
+    for (uint32_t i = 0; i < ALG_MAX_RANKS * NET_CPU_KINDS; i++) {
         team_plan_t plan = new_plan();
-        assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
-        plan = new_plan();
-        plan.kind = NET_MEMORY_SHARED_SENT;
-        assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
+        plan.kind = (net_memory_kind_t)(i % NET_CPU_KINDS);
+        assert_int_equal(run_processes(1 + i / NET_CPU_KINDS, build_twice, &plan), 0);
     }
 }
 
@@ -261,12 +259,13 @@ static void test_pieces(void **state)
 {
     (void)state;
     for (uint32_t nranks = 1; nranks <= (SEES_THREADS ? 2 : 4); nranks++) {
+        for (uint32_t kind = 0; kind < NET_CPU_KINDS; kind++) {
+            team_plan_t plan = new_cut_plan(nranks);
+            plan.kind = (net_memory_kind_t)kind;
+            if (net_memory_facts[kind].ranges)
+                assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
+        }
         team_plan_t plan = new_cut_plan(nranks);
-        assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
-        plan = new_cut_plan(nranks);
-        plan.kind = NET_MEMORY_SHARED_SENT;
-        assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
-        plan = new_cut_plan(nranks);
         assert_int_equal(run_threads(nranks, grow_and_suspend, &plan), 0);
     }
 }
@@ -385,8 +384,8 @@ static void test_arguments(void **state)
     assert_int_equal(CREATE(ALG_DEVICE_CPU, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
     assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_SHARED, 1, 0, 2, &plan.map), -ENOSYS);
     if (access("/dev/nvidiactl", F_OK) != 0) {
-        assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
-        assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_VMM, 1, 0, 2, &plan.map), -ENOSYS);
+        for (net_memory_kind_t kind = NET_CPU_KINDS; kind < NET_MEMORY_KINDS; kind++)
+            assert_int_equal(CREATE(ALG_DEVICE_CUDA, kind, 1, 0, 2, &plan.map), -ENOSYS);
     }
     assert_null(a);
     alg_map_t pinned; /* its layout differs */

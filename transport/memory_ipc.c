@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_cuda.c - device memory (cudaMalloc) opened by CUDA IPC. Only ranks of one pid namespace can open its guest
+/* memory_ipc.c - device memory (cudaMalloc) opened by CUDA IPC. Only ranks of one pid namespace can open its guest
  * book (guests.h). Sizes are rounded up to 2 MiB, the driver's mapping unit, since a smaller block would expose other
  * memory. */
 #define _GNU_SOURCE
@@ -100,9 +100,5 @@ static int ipc_share(net_memory_t *memory, int device)
     return error;
 }
 
-const net_memory_ops_t net_memory_cuda_ipc = {.create = ipc_create,
-                                              .destroy = ipc_destroy,
-                                              .open = ipc_open,
-                                              .close = ipc_close,
-                                              .share = ipc_share,
-                                              .driver = true};
+const net_memory_ops_t net_memory_ipc = {
+    .create = ipc_create, .destroy = ipc_destroy, .open = ipc_open, .close = ipc_close, .share = ipc_share};
