@@ -487,16 +487,24 @@ def tune_stops():
     def limited(seconds, folder):
         return shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(seconds), SHUNT_CACHE_DIR=folder)
 
-    def interrupted(seconds, folder):
+    def sent(number, seconds, folder):
         command = [SHUNT, "tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(LIMIT)]
         parent = subprocess.Popen(command, env=dict(os.environ, SHUNT_CACHE_DIR=folder), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup ignores SIGHUP
         time.sleep(seconds)
-        parent.send_signal(signal.SIGINT)
+        parent.send_signal(number)
         out, error = parent.communicate(timeout=LIMIT)
         return subprocess.CompletedProcess(command, parent.returncode, out, error)
 
-    for stop, word in (limited, "the time limit was reached after"), (interrupted, "interrupted after"):
+    def interrupted(seconds, folder):
+        return sent(signal.SIGINT, seconds, folder)
+
+    def hung_up(seconds, folder):
+        return sent(signal.SIGHUP, seconds, folder)
+
+    for stop, word in ((limited, "the time limit was reached after"), (interrupted, "interrupted after"),
+                       (hung_up, "interrupted after")):
         with tempfile.TemporaryDirectory() as folder:
             for seconds in (3, 12, 48, 192):
                 done = stop(seconds, folder)
@@ -653,7 +661,7 @@ def tune_usage():
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
                             (("--beside",), "GPU"), (("--json",), "--json"), (("--csv", "-", "--json", "-"), "cannot both"),
                             (("--json", "-", "--plot", "x"), "not for --diff or --plot"),
-                            (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
+                            (("--limit", "0"), "--limit 0"), (("--table", ""), "--table"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
     expect(shunt("tune", "--help"), 0, "usage: shunt tune")

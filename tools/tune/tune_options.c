@@ -153,7 +153,7 @@ static int one_option(tune_options_t *options, int option)
         return limit_option(optarg, &options->limit_s);
     case OPTION_TABLE:
         options->table = optarg;
-        return TOOL_OK;
+        return optarg[0] != '\0' ? TOOL_OK : tool_usage("tune", "--table: the file's name is empty");
     case OPTION_CSV:
         options->csv = optarg;
         return TOOL_OK;
