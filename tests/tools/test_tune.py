@@ -467,6 +467,15 @@ def tune_first_fails():
         first_run(folder, *PROGRAM)
         pathlib.Path(folder, NAME).write_text(HEAD % CPU + "# measured: host-2, nccl 0\n" + row())
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
+        # A table that was edited wrongly is kept; an empty file, as of a full disk, is replaced.
+        pathlib.Path(folder, NAME).write_text("\ufeff" + HEAD % CPU + row())
+        first_run(folder, *PROGRAM)
+        said = first_run(*nothing)
+        assert len(said.splitlines()) == 1 and f"{FAILED}{folder}/{NAME}:1:1: expected" in said, said
+        assert row() in pathlib.Path(folder, NAME).read_text() and first_files(folder) == ["table", "wanted"], said
+        pathlib.Path(folder, NAME).write_text("")
+        first_note(folder).write_text("host-2 0 -\n")
+        first_table(folder, first_run(*nothing))
         # With another NCCL, rows of `shunt tune` or the user stay until `shunt tune` measures again.
         table = HEAD % CPU + "# measured: host-2, nccl 22809\n" + row()
         pathlib.Path(folder, NAME).write_text(table)

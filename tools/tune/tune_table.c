@@ -41,6 +41,10 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
         fprintf(stderr, "shunt tune: %s: %s\n", path, strerror(errno));
         return false;
     }
+    if (may_miss && bytes == 0) { /* a full disk or a crash left it */
+        free(text);
+        return true;
+    }
     bool whole = sel_file_open(&file, text, bytes, fault);
     if (!whole) {
         fprintf(stderr, "shunt tune: %s:%s\n", path, fault);
