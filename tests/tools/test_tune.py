@@ -434,6 +434,10 @@ def tune_first_fails():
                      SHUNT_TUNE="1"), 0)
         assert first_files(folder) == ["table"], first_files(folder)
         pathlib.Path(folder, NAME).unlink()
+        # Where no note can be left, the log does not promise a measurement.
+        log = expect(shunt(*PROGRAM, SHUNT_CACHE_DIR="", XDG_CACHE_HOME="", HOME="/dev/null", SHUNT_TUNE="1",
+                           SHUNT_DEBUG="info"), 0).stderr
+        assert "no note for `shunt run` can be left" in log and "so does the next" not in log, log
         # Measuring is disabled by a setting.
         first_run(folder, *PROGRAM)
         assert first_run(folder, "run", "--no-tune", "--", "sh", "-c", "echo $SHUNT_TUNE$SHUNT_RUN", output="0\n") == ""
@@ -467,15 +471,13 @@ def tune_first_fails():
         first_run(folder, *PROGRAM)
         pathlib.Path(folder, NAME).write_text(HEAD % CPU + "# measured: host-2, nccl 0\n" + row())
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
-        # A table that was edited wrongly is kept; an empty file, as of a full disk, is replaced.
+        # A table that was edited wrongly is kept.
         pathlib.Path(folder, NAME).write_text("\ufeff" + HEAD % CPU + row())
         first_run(folder, *PROGRAM)
         said = first_run(*nothing)
         assert len(said.splitlines()) == 1 and f"{FAILED}{folder}/{NAME}:1:1: expected" in said, said
         assert row() in pathlib.Path(folder, NAME).read_text() and first_files(folder) == ["table", "wanted"], said
-        pathlib.Path(folder, NAME).write_text("")
-        first_note(folder).write_text("host-2 0 -\n")
-        first_table(folder, first_run(*nothing))
+        first_note(folder).unlink()
         # With another NCCL, rows of `shunt tune` or the user stay until `shunt tune` measures again.
         table = HEAD % CPU + "# measured: host-2, nccl 22809\n" + row()
         pathlib.Path(folder, NAME).write_text(table)

@@ -152,6 +152,12 @@ static void rows_of_others(void **state)
     assert_true(tune_table_is_others(path, "d-2"));
     assert_true(tune_table_is_others(path, "e-2"));
     assert_false(tune_table_is_others(path, "f-2"));
+    tune_rows_t rows;
+    write_file("\xef\xbb\xbf# shunt table 2\n# machine: 7\n");
+    assert_false(tune_rows_read(path, true, &rows));
+    write_file(""); /* as of a full disk */
+    assert_true(tune_rows_read(path, true, &rows));
+    assert_false(tune_rows_read(path, false, &rows));
     unlink(path);
     assert_false(tune_table_is_others(path, "d-2"));
 }
