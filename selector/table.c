@@ -248,6 +248,17 @@ static uint16_t whole_warps(uint32_t threads)
     return (uint16_t)(threads < 32 ? 32 : threads > SEL_MOST_THREADS ? SEL_MOST_THREADS : threads);
 }
 
+/* A row's time rests on its product of blocks and threads (selector/measured/slim-2-h100.csv). */
+static void cap_blocks(const sel_plan_t *plan, sel_rule_t *rule)
+{
+    const uint32_t most = plan->settings.max_blocks;
+    if (!most || rule->blocks <= most)
+        return;
+    const uint32_t threads = (uint32_t)rule->threads * rule->blocks / most;
+    rule->threads = (uint16_t)(threads < SEL_MOST_THREADS ? threads : SEL_MOST_THREADS);
+    rule->blocks = (uint16_t)most;
+}
+
 static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes)
 {
     static const sel_rule_t nobody = {NULL, 0, 0, SEL_FORWARD_TABLE, "no row"};
@@ -268,8 +279,11 @@ static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes
     }
     rule.reason = SEL_TAKEN;
     rule.blocks = rule.blocks ? rule.blocks : 1;
-    if (sources->plan->topology.link != SEL_LINK_CPU)
-        rule.threads = whole_warps(rule.threads);
+    if (sources->plan->topology.link == SEL_LINK_CPU)
+        return rule;
+    if (!item || !item->threads)
+        cap_blocks(sources->plan, &rule);
+    rule.threads = whole_warps(rule.threads);
     return rule;
 }
 
