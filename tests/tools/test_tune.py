@@ -672,7 +672,8 @@ def tune_usage():
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
                             (("--beside",), "GPU"), (("--json",), "--json"), (("--csv", "-", "--json", "-"), "cannot both"),
                             (("--json", "-", "--plot", "x"), "not for --diff or --plot"),
-                            (("--limit", "0"), "--limit 0"), (("--table", ""), "--table"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
+                            (("--limit", "0"), "--limit 0"), (("--table", ""), "--table"),
+                            (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
     expect(shunt("tune", "--help"), 0, "usage: shunt tune")
