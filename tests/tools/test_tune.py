@@ -672,7 +672,8 @@ def tune_usage():
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
                             (("--beside",), "GPU"), (("--json",), "--json"), (("--csv", "-", "--json", "-"), "cannot both"),
                             (("--json", "-", "--plot", "x"), "not for --diff or --plot"),
-                            (("--limit", "0"), "--limit 0"), (("--table", ""), "--table"),
+                            (("--limit", "0"), "--limit 0"), (("--table", ""), "--table"), (("--table", "--check"), "--table"),
+                            (("--csv", "-g", "2"), "--csv"), (("--json", ""), "--json"),
                             (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
