@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -544,6 +545,12 @@ def tune_named():
             assert len(done.stderr.splitlines()) == 1, done
 
 
+def few_bytes():
+    """Files of this process cannot grow, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
 def tune_unwritable():
     """A table that cannot be written is reported before measuring; a missing folder is created."""
     with tempfile.TemporaryDirectory() as folder:
@@ -552,6 +559,9 @@ def tune_unwritable():
                                      (("--table", f"{folder}/file/t.csv"), {}), (("--table", folder), {})):
             done = expect(shunt("tune", "-g", "2", "-e", "1K", *arguments, **variables), 1, "SHUNT_CACHE_DIR", "--table")
             assert done.stdout == "", done.stdout
+        full = subprocess.run([SHUNT, "tune", "-g", "2", "-e", "1K", "--table", f"{folder}/t.csv"], capture_output=True,
+                              text=True, preexec_fn=few_bytes)
+        assert full.returncode == 1 and full.stdout == "" and "nothing was measured" in full.stderr, full
         nowhere = dict.fromkeys(("SHUNT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"), "")
         expect(shunt("tune", "-g", "2", "-e", "1K", **nowhere), 1, "no cache folder", "--table")
         assert [path.name for path in pathlib.Path(folder).iterdir()] == ["file"]
