@@ -167,7 +167,7 @@ static void load(void)
     if (!named)
         return;
     int error = read_file(path, &text, &text_bytes);
-    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES;
+    bool none = error == -ENOENT || error == -ENOTDIR || (error == -EACCES && access(path, F_OK) != 0);
     if (error && (given[0] != '\0' || !none)) {
         shim_warn("%s: %s; the built-in table is used; run `shunt tune`, or name another table in SHUNT_TABLE", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));

@@ -593,6 +593,20 @@ def tune_of_root():
         expect(shunt("tune", *small, **{**theirs, "SHUNT_CACHE_DIR": f"{home}/told"}), 0, f"# table: {home}/told/")
         os.chown(home, 0, 0)
         expect(shunt("tune", *small, **theirs), 0, f"# table: {home}/.cache/shunt/")
+    # Root's table that another user cannot read, as after umask 077, is reported to that user; a closed folder is not.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        pathlib.Path(folder, NAME).write_text(HEAD % CPU + row())
+        os.chmod(f"{folder}/{NAME}", 0o600)
+        environment = dict(os.environ, SHUNT_CACHE_DIR=folder, SHUNT_TUNE="0")
+        for mode, told in ((0o755, True), (0o700, False)):
+            os.chmod(folder, mode)
+            try:
+                done = subprocess.run([SHUNT, *PROGRAM], env=environment, capture_output=True, text=True,
+                                      preexec_fn=lambda: os.setuid(54321))
+            except PermissionError:
+                break  # the build folder is closed to other users
+            assert done.returncode == 0 and (f"{folder}/{NAME}: Permission denied" in done.stderr) == told, done
 
 
 def tune_diff():
