@@ -80,7 +80,7 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_PINNED) /* PCIe determines the time, not the architecture */
+    if (topology.memory == ALG_MEMORY_PINNED) /* is_sure */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
     if (topology.memory == ALG_MEMORY_NETWORK)
         snprintf(name, sizeof name, "network-%ux%u", topology.nodes, sel_team_ranks(&topology));
@@ -178,6 +178,12 @@ static bool multicast_may_win(const sources_t *sources, uint64_t bytes)
            (collective == ALG_ALL_REDUCE || collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_GATHER);
 }
 
+/* Of the rows of pinned memory, measured on sm_90, other architectures use those with the lead of an estimate. */
+static bool is_sure(const sel_topology_t *topology, const sel_built_in_t *row)
+{
+    return topology->memory != ALG_MEMORY_PINNED || topology->arch == 90 || strcmp(row->algorithm, "shm-oneshot") == 0;
+}
+
 static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
     uint32_t i = 0;
@@ -186,6 +192,8 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     if (i == sources->built_in_rows || multicast_may_win(sources, bytes))
         return false;
     const sel_built_in_t *row = sources->built_in[i];
+    if (!is_sure(&sources->plan->topology, row))
+        return false;
     rule->algorithm = alg_find(sources->collective, row->algorithm);
     rule->blocks = row->blocks;
     rule->threads = row->threads;
@@ -248,6 +256,17 @@ static uint16_t whole_warps(uint32_t threads)
     return (uint16_t)(threads < 32 ? 32 : threads > SEL_MOST_THREADS ? SEL_MOST_THREADS : threads);
 }
 
+/* A row's time rests on its product of blocks and threads (selector/measured/slim-2-h100.csv). */
+static void cap_blocks(const sel_plan_t *plan, sel_rule_t *rule)
+{
+    const uint32_t most = plan->settings.max_blocks;
+    if (!most || rule->blocks <= most)
+        return;
+    const uint32_t threads = (uint32_t)rule->threads * rule->blocks / most;
+    rule->threads = (uint16_t)(threads < SEL_MOST_THREADS ? threads : SEL_MOST_THREADS);
+    rule->blocks = (uint16_t)most;
+}
+
 static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes)
 {
     static const sel_rule_t nobody = {NULL, 0, 0, SEL_FORWARD_TABLE, "no row"};
@@ -268,8 +287,11 @@ static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes
     }
     rule.reason = SEL_TAKEN;
     rule.blocks = rule.blocks ? rule.blocks : 1;
-    if (sources->plan->topology.link != SEL_LINK_CPU)
-        rule.threads = whole_warps(rule.threads);
+    if (sources->plan->topology.link == SEL_LINK_CPU)
+        return rule;
+    if (!item || !item->threads)
+        cap_blocks(sources->plan, &rule);
+    rule.threads = whole_warps(rule.threads);
     return rule;
 }
 

@@ -167,7 +167,7 @@ static void load(void)
     if (!named)
         return;
     int error = read_file(path, &text, &text_bytes);
-    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES;
+    bool none = error == -ENOENT || error == -ENOTDIR || (error == -EACCES && access(path, F_OK) != 0);
     if (error && (given[0] != '\0' || !none)) {
         shim_warn("%s: %s; the built-in table is used; run `shunt tune`, or name another table in SHUNT_TABLE", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
@@ -256,14 +256,14 @@ static void make_folder(const char *folder)
 }
 
 /* The note names this program's NCCL, since `shunt run` might find another one. An existing note is kept. */
-static void leave_note(const char *class_name, const sel_topology_t *topology)
+static bool leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
     const shim_real_t *real = shim_real_used();
     char table[TABLE_PATH_BYTES], note[TABLE_PATH_BYTES + 320], host[256] = "", line[TABLE_PATH_BYTES + 64];
     gethostname(host, sizeof(host) - 1);
     if (!shim_table_path(topology->fingerprint, table, sizeof(table)))
-        return;
+        return false;
     *strrchr(table, '/') = '\0';
     make_folder(table);
     snprintf(note, sizeof(note), "%s/" SEL_NOTE_NAME, table, (unsigned long long)topology->fingerprint,
@@ -272,10 +272,11 @@ static void leave_note(const char *class_name, const sel_topology_t *topology)
     struct stat facts;
     const int file = shim_file_open(note, O_WRONLY, &why);
     if (file < 0)
-        return;
+        return false;
     if (fstat(file, &facts) == 0 && !facts.st_size && (size_t)length < sizeof(line))
         net_write(file, line, (size_t)length); /* a note without its line is ignored */
     close(file);
+    return true;
 }
 
 static bool may_leave_note(const sel_topology_t *topology)
@@ -304,8 +305,9 @@ void shim_table_note(const sel_plan_t *plan)
     if (measurement == SEL_MEASURED || measurement == SEL_MEASURED_EARLIER || settings->table[0] != '\0' ||
         settings->algo[0] != '\0' || atomic_fetch_or(&noted, 1u << topology->nranks) >> topology->nranks & 1)
         return;
-    const bool may = may_leave_note(topology), foreign = may && is_of_another_user(topology), leaves = may && !foreign;
     sel_topology_class(topology, class);
+    const bool may = may_leave_note(topology), foreign = may && is_of_another_user(topology);
+    const bool leaves = may && !foreign && leave_note(class, topology);
     shim_info("%s of class %s: %s; `shunt tune` measures it%s",
               measurement == SEL_MEASURED_OTHER ? "the table" : "no table", class,
               measurement == SEL_MEASURED_OTHER
@@ -313,7 +315,6 @@ void shim_table_note(const sel_plan_t *plan)
                   : "built-in rows and cautious estimates decide",
               leaves    ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0 prevents it)"
               : foreign ? "; the home folder is another user's, in which root leaves no note for `shunt run`"
+              : may     ? "; no note for `shunt run` can be left in the cache folder (SHUNT_CACHE_DIR)"
                         : "");
-    if (leaves)
-        leave_note(class, topology);
 }

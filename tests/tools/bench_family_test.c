@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Only the parent of a measurement's ranks decides when they have waited too long: a rank's own limit would end calls
- * whose peer is delayed by a busy machine.
+ * whose peer is delayed by a busy machine. A signal does not end the parent's wait for a separate process.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -69,8 +71,36 @@ static void ranks_wait_as_long_as_the_parent(void **state)
     assert_true(ranks_have("500"));
 }
 
+static volatile sig_atomic_t interrupts;
+
+static void count_interrupt(int signal)
+{
+    (void)signal;
+    interrupts = interrupts + 1;
+}
+
+static void interrupt_parent(void *parent)
+{
+    for (int i = 0; i < 50; i++) {
+        kill(*(pid_t *)parent, SIGINT);
+        usleep(1000);
+    }
+}
+
+/* A second Ctrl-C while `shunt tune` looks for the place of its table must not lose what was measured. */
+static void an_interrupt_ends_no_wait(void **state)
+{
+    (void)state;
+    const struct sigaction action = {.sa_handler = count_interrupt};
+    pid_t parent = getpid();
+    assert_int_equal(sigaction(SIGINT, &action, NULL), 0);
+    assert_true(bench_apart("test", "interrupting", interrupt_parent, &parent));
+    assert_true(interrupts > 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_wait_as_long_as_the_parent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_wait_as_long_as_the_parent),
+                                       cmocka_unit_test(an_interrupt_ends_no_wait)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

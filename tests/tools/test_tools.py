@@ -186,6 +186,9 @@ def run():
     expect(shunt("run", "--", "sh", "-c", "exit 7", **environment), 7)
     assert shunt("run", "--", "printf", "%s", "a  b", **environment).stdout == "a  b"
     expect(shunt("run", "--", "/nowhere/program", **environment), 127, "/nowhere/program")
+    with open("/dev/full", "w") as full:  # the status does not depend on whether the line can be printed
+        assert subprocess.run([SHUNT, "run", "--", "/nowhere/program"], stderr=full,
+                              env=dict(os.environ, **environment)).returncode == 127
     # A path with a blank, which LD_PRELOAD cannot contain, is refused.
     blank = shutil.copy(library, os.path.join(folder.name, "a b.so"))
     expect(shunt("run", "true", SHUNT_LIB=blank), 1, "blank")

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -434,6 +435,10 @@ def tune_first_fails():
                      SHUNT_TUNE="1"), 0)
         assert first_files(folder) == ["table"], first_files(folder)
         pathlib.Path(folder, NAME).unlink()
+        # Where no note can be left, the log does not promise a measurement.
+        log = expect(shunt(*PROGRAM, SHUNT_CACHE_DIR="", XDG_CACHE_HOME="", HOME="/dev/null", SHUNT_TUNE="1",
+                           SHUNT_DEBUG="info"), 0).stderr
+        assert "no note for `shunt run` can be left" in log and "so does the next" not in log, log
         # Measuring is disabled by a setting.
         first_run(folder, *PROGRAM)
         assert first_run(folder, "run", "--no-tune", "--", "sh", "-c", "echo $SHUNT_TUNE$SHUNT_RUN", output="0\n") == ""
@@ -467,6 +472,13 @@ def tune_first_fails():
         first_run(folder, *PROGRAM)
         pathlib.Path(folder, NAME).write_text(HEAD % CPU + "# measured: host-2, nccl 0\n" + row())
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
+        # A table that was edited wrongly is kept.
+        pathlib.Path(folder, NAME).write_text("\ufeff" + HEAD % CPU + row())
+        first_run(folder, *PROGRAM)
+        said = first_run(*nothing)
+        assert len(said.splitlines()) == 1 and f"{FAILED}{folder}/{NAME}:1:1: expected" in said, said
+        assert row() in pathlib.Path(folder, NAME).read_text() and first_files(folder) == ["table", "wanted"], said
+        first_note(folder).unlink()
         # With another NCCL, rows of `shunt tune` or the user stay until `shunt tune` measures again.
         table = HEAD % CPU + "# measured: host-2, nccl 22809\n" + row()
         pathlib.Path(folder, NAME).write_text(table)
@@ -487,16 +499,24 @@ def tune_stops():
     def limited(seconds, folder):
         return shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(seconds), SHUNT_CACHE_DIR=folder)
 
-    def interrupted(seconds, folder):
+    def sent(number, seconds, folder):
         command = [SHUNT, "tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(LIMIT)]
         parent = subprocess.Popen(command, env=dict(os.environ, SHUNT_CACHE_DIR=folder), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup ignores SIGHUP
         time.sleep(seconds)
-        parent.send_signal(signal.SIGINT)
+        parent.send_signal(number)
         out, error = parent.communicate(timeout=LIMIT)
         return subprocess.CompletedProcess(command, parent.returncode, out, error)
 
-    for stop, word in (limited, "the time limit was reached after"), (interrupted, "interrupted after"):
+    def interrupted(seconds, folder):
+        return sent(signal.SIGINT, seconds, folder)
+
+    def hung_up(seconds, folder):
+        return sent(signal.SIGHUP, seconds, folder)
+
+    for stop, word in ((limited, "the time limit was reached after"), (interrupted, "interrupted after"),
+                       (hung_up, "interrupted after")):
         with tempfile.TemporaryDirectory() as folder:
             for seconds in (3, 12, 48, 192):
                 done = stop(seconds, folder)
@@ -525,6 +545,12 @@ def tune_named():
             assert len(done.stderr.splitlines()) == 1, done
 
 
+def few_bytes():
+    """Files of this process cannot grow, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
 def tune_unwritable():
     """A table that cannot be written is reported before measuring; a missing folder is created."""
     with tempfile.TemporaryDirectory() as folder:
@@ -533,6 +559,9 @@ def tune_unwritable():
                                      (("--table", f"{folder}/file/t.csv"), {}), (("--table", folder), {})):
             done = expect(shunt("tune", "-g", "2", "-e", "1K", *arguments, **variables), 1, "SHUNT_CACHE_DIR", "--table")
             assert done.stdout == "", done.stdout
+        full = subprocess.run([SHUNT, "tune", "-g", "2", "-e", "1K", "--table", f"{folder}/t.csv"], capture_output=True,
+                              text=True, preexec_fn=few_bytes)
+        assert full.returncode == 1 and full.stdout == "" and "nothing was measured" in full.stderr, full
         nowhere = dict.fromkeys(("SHUNT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"), "")
         expect(shunt("tune", "-g", "2", "-e", "1K", **nowhere), 1, "no cache folder", "--table")
         assert [path.name for path in pathlib.Path(folder).iterdir()] == ["file"]
@@ -564,6 +593,20 @@ def tune_of_root():
         expect(shunt("tune", *small, **{**theirs, "SHUNT_CACHE_DIR": f"{home}/told"}), 0, f"# table: {home}/told/")
         os.chown(home, 0, 0)
         expect(shunt("tune", *small, **theirs), 0, f"# table: {home}/.cache/shunt/")
+    # Root's table that another user cannot read, as after umask 077, is reported to that user; a closed folder is not.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        pathlib.Path(folder, NAME).write_text(HEAD % CPU + row())
+        os.chmod(f"{folder}/{NAME}", 0o600)
+        environment = dict(os.environ, SHUNT_CACHE_DIR=folder, SHUNT_TUNE="0")
+        for mode, told in ((0o755, True), (0o700, False)):
+            os.chmod(folder, mode)
+            try:
+                done = subprocess.run([SHUNT, *PROGRAM], env=environment, capture_output=True, text=True,
+                                      preexec_fn=lambda: os.setuid(54321))
+            except PermissionError:
+                break  # the build folder is closed to other users
+            assert done.returncode == 0 and (f"{folder}/{NAME}: Permission denied" in done.stderr) == told, done
 
 
 def tune_diff():
@@ -653,7 +696,9 @@ def tune_usage():
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
                             (("--beside",), "GPU"), (("--json",), "--json"), (("--csv", "-", "--json", "-"), "cannot both"),
                             (("--json", "-", "--plot", "x"), "not for --diff or --plot"),
-                            (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
+                            (("--limit", "0"), "--limit 0"), (("--table", ""), "--table"), (("--table", "--check"), "--table"),
+                            (("--csv", "-g", "2"), "--csv"), (("--json", ""), "--json"),
+                            (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
     expect(shunt("tune", "--help"), 0, "usage: shunt tune")

@@ -107,6 +107,9 @@ static void wrong_notes(void **state)
         assert_int_equal(rename(path, target), 0);
     }
     drop(7, 2, ".target");
+    leave(7, 9, "", "nvswitch-sm90-9 22809 /usr/lib/libnccl.so.2\n"); /* no family has so many ranks */
+    assert_false(tune_note_find(folder, &note));
+    drop(7, 9, "");
 }
 
 static void make_older(uint32_t ranks, const char *suffix, time_t seconds)

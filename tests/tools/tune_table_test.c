@@ -141,6 +141,36 @@ static void older_rows(void **state)
     expect_rows((const char *const[]){NULL});
 }
 
+/* Of overlapping rows, as a user may write them, the later one stays in force, though the rows are sorted anew. */
+static void later_rows_hold(void **state)
+{
+    (void)state;
+    write_file("# shunt table 2\n# machine: 7\n"
+               "allreduce,2,c-2,any,1000,,all,1,1,by hand\n"
+               "allreduce,2,c-2,f2,0,1999,few,1,1,by hand\n"
+               "allreduce,2,c-2,any,500,999,short,1,1,by hand\n");
+    const tune_result_t results[] = {of(ALG_ALL_GATHER, result(1024, "float", "builtin", 0))};
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_pinned, results, 1));
+    static const struct {
+        const char *type, *algorithm;
+        uint64_t bytes;
+    } expected[] = {{"bfloat16", "few", 100},    {"bfloat16", "short", 700}, {"bfloat16", "few", 1500},
+                    {"bfloat16", "all", 2500},   {"float", "short", 700},    {"float", "all", 1500},
+                    {"float", "all", UINT64_MAX}};
+    tune_rows_t rows;
+    assert_true(tune_rows_read(path, false, &rows));
+    const sel_file_row_t like = {.collective = ALG_ALL_REDUCE, .ranks = 2, .class_name = "c-2"};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        const int32_t type = bench_type_find(expected[i].type);
+        const uint32_t kind = sel_kind((alg_type_t)bench_types[type].type);
+        const sel_file_row_t *found = tune_rows_find(&rows, &like, kind, expected[i].bytes);
+        assert_non_null(found);
+        assert_string_equal(found->algorithm, expected[i].algorithm);
+    }
+    assert_null(tune_rows_find(&rows, &like, sel_kind(ALG_FLOAT32), 100));
+    free(rows.row);
+}
+
 /* A quick run does not change rows of other runs. */
 static void rows_of_others(void **state)
 {
@@ -152,6 +182,12 @@ static void rows_of_others(void **state)
     assert_true(tune_table_is_others(path, "d-2"));
     assert_true(tune_table_is_others(path, "e-2"));
     assert_false(tune_table_is_others(path, "f-2"));
+    tune_rows_t rows;
+    write_file("\xef\xbb\xbf# shunt table 2\n# machine: 7\n");
+    assert_false(tune_rows_read(path, true, &rows));
+    write_file(""); /* as of a full disk */
+    assert_true(tune_rows_read(path, true, &rows));
+    assert_false(tune_rows_read(path, false, &rows));
     unlink(path);
     assert_false(tune_table_is_others(path, "d-2"));
 }
@@ -303,9 +339,15 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reach),      cmocka_unit_test(alike),          cmocka_unit_test(guesses),
-        cmocka_unit_test(older_rows), cmocka_unit_test(rows_of_others), cmocka_unit_test(what_was_left_goes),
-        cmocka_unit_test(links),      cmocka_unit_test(links_alone),    cmocka_unit_test(times)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reach),
+                                       cmocka_unit_test(alike),
+                                       cmocka_unit_test(guesses),
+                                       cmocka_unit_test(older_rows),
+                                       cmocka_unit_test(later_rows_hold),
+                                       cmocka_unit_test(rows_of_others),
+                                       cmocka_unit_test(what_was_left_goes),
+                                       cmocka_unit_test(links),
+                                       cmocka_unit_test(links_alone),
+                                       cmocka_unit_test(times)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

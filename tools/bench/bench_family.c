@@ -66,6 +66,15 @@ static bool fork_child(pid_t *child)
     return true;
 }
 
+/* A signal may interrupt waitpid. */
+static bool wait_for(pid_t child, int *status)
+{
+    pid_t ended;
+    while ((ended = waitpid(child, status, 0)) < 0 && errno == EINTR) {
+    }
+    return ended == child;
+}
+
 bool bench_apart(const char *command, const char *what, void (*work)(void *argument), void *argument)
 {
     pid_t child;
@@ -75,7 +84,7 @@ bool bench_apart(const char *command, const char *what, void (*work)(void *argum
         _exit(TOOL_OK);
     }
     int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) != child) {
+    if (child < 0 || !wait_for(child, &status)) {
         fprintf(stderr, "shunt %s: fork: %s\n", command, strerror(errno));
         return false;
     }
@@ -138,7 +147,7 @@ static void kill_all(bench_family_t *family)
     }
     for (uint32_t i = 0; i < family->ranks; i++) {
         if (family->pid[i] > 0) {
-            waitpid(family->pid[i], NULL, 0);
+            (void)wait_for(family->pid[i], NULL);
             family->pid[i] = 0;
         }
     }

@@ -201,8 +201,9 @@ int tool_run_command(char **command, bool audited)
         return TOOL_FAILED;
     }
     execvp(command[0], command);
-    fprintf(stderr, "shunt run: %s: %s\n", command[0], strerror(errno));
-    return errno == ENOENT ? 127 : 126;
+    const int why = errno;
+    fprintf(stderr, "shunt run: %s: %s\n", command[0], strerror(why));
+    return why == ENOENT ? 127 : 126;
 }
 
 /* Block all signals that could end this process before it removes its folder. Faults and the terminal's stop signals

@@ -44,6 +44,18 @@ static void on_interrupt(int signal)
     interrupted = 1;
 }
 
+static void catch_interrupts(void)
+{
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction before;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* not under nohup */
+            sigaction(signals[i], &action, NULL);
+        }
+    }
+}
+
 /* ---- Progress ---- */
 
 static double weight_of_family(const tune_options_t *options)
@@ -456,7 +468,6 @@ static int conclude(const tuning_t *tuning, bool done, const char *path)
 
 static int run(tuning_t *tuning)
 {
-    const struct sigaction action = {.sa_handler = on_interrupt};
     char path[PATH_MAX] = "";
     if (!(tuning->options->check ? can_check(tuning) : take_setting(tuning) && can_write_table(tuning)) ||
         !can_write(tuning->options->csv) || !can_write(tuning->options->json)) {
@@ -470,8 +481,7 @@ static int run(tuning_t *tuning)
     tool_progress_open(&tuning->progress, 0); /* the weight is set below, when the families are known */
     tuning->progress.limit = tuning->options->limit_s;
     measure_links(tuning); /* an earlier interrupt ends the process: there are no results */
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    catch_interrupts();
     bool done = write_links(tuning) && run_families(tuning, path);
     int status = conclude(tuning, done, path);
     free(tuning->result);

@@ -197,7 +197,7 @@ typedef struct tune_rows {
 } tune_rows_t;
 
 /* Read a table's file; faulty rows are reported on stderr. False, after a message, if it is not a table. With
- * `may_miss` a missing file is an empty table. */
+ * `may_miss` a missing or empty file is an empty table. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 
 /* Whether a full run's rows of the class exist: a quick run with another NCCL would drop them. */

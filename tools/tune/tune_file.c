@@ -25,7 +25,7 @@ static void make_folders(const char *path)
     }
 }
 
-enum { BESIDE_BYTES = PATH_MAX + 32, LEFT_SECONDS = 60 };
+enum { BESIDE_BYTES = PATH_MAX + 32, LEFT_SECONDS = 60, TABLE_BYTES = 64 << 10 /* a large one */ };
 
 static const char beside_end[] = ".new-XXXXXX"; /* not a backup's suffix */
 
@@ -73,6 +73,8 @@ bool tune_file_try(const char *path)
     int descriptor = open_beside(path, beside);
     int error = descriptor < 0 ? errno : 0;
     if (descriptor >= 0) {
+        const int room = posix_fallocate(descriptor, 0, TABLE_BYTES); /* a full disk has room for an empty file */
+        error = room == ENOSPC || room == EDQUOT || room == EFBIG ? room : 0;
         close(descriptor);
         (void)unlink(beside);
     }

@@ -123,6 +123,15 @@ static void use_all_processors(void)
     (void)sched_setaffinity(0, sizeof all, &all); /* the kernel leaves out processors that this job may not use */
 }
 
+/* Unless a file is there that is no table, such as one that was edited wrongly: its rows would be lost. */
+static bool may_replace(const char *path)
+{
+    tune_rows_t rows;
+    const bool may = tune_rows_read(path, true, &rows);
+    free(rows.row);
+    return may;
+}
+
 static bool measure(work_t *work)
 {
     static tune_options_t options;
@@ -131,7 +140,7 @@ static bool measure(work_t *work)
     const tune_note_t *note = &work->note;
     path_of_table(work, path);
     use_all_processors();
-    if (!tune_file_try(path) || tune_options_parse(&options, 1, argv) != TOOL_OK ||
+    if (!tune_file_try(path) || !may_replace(path) || tune_options_parse(&options, 1, argv) != TOOL_OK ||
         !bench_look("run", &work->machine) || !suits(work)) {
         return false;
     }

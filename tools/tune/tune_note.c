@@ -100,7 +100,8 @@ static bool is_note(const char *folder, const char *entry, tune_note_t *note, bo
 {
     char name[NAME_MAX + 1], host[256] = "";
     gethostname(host, sizeof host - 1);
-    if (sscanf(entry, "wanted-%16" SCNx64 "-%1" SCNu32 ".", &note->machine, &note->ranks) != 2) {
+    if (sscanf(entry, "wanted-%16" SCNx64 "-%1" SCNu32 ".", &note->machine, &note->ranks) != 2 ||
+        note->ranks > BENCH_MAX_RANKS) {
         return false;
     }
     snprintf(name, sizeof name, SEL_NOTE_NAME, (unsigned long long)note->machine, note->ranks, "");

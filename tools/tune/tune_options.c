@@ -133,6 +133,13 @@ static int mode_option(const char *text, tune_options_t *options)
     return TOOL_OK;
 }
 
+/* Where a script's variable is empty, the next option would be taken for the file. */
+static int file_option(const char *name, const char *text, const char **file)
+{
+    *file = text;
+    return text[0] != '\0' && tool_is_value(text) ? TOOL_OK : tool_usage("tune", "%s needs the name of a file", name);
+}
+
 static int one_option(tune_options_t *options, int option)
 {
     switch (option) {
@@ -152,14 +159,11 @@ static int one_option(tune_options_t *options, int option)
     case OPTION_LIMIT:
         return limit_option(optarg, &options->limit_s);
     case OPTION_TABLE:
-        options->table = optarg;
-        return TOOL_OK;
+        return file_option("--table", optarg, &options->table);
     case OPTION_CSV:
-        options->csv = optarg;
-        return TOOL_OK;
+        return file_option("--csv", optarg, &options->csv);
     case OPTION_JSON:
-        options->json = optarg;
-        return TOOL_OK;
+        return file_option("--json", optarg, &options->json);
     case OPTION_CHECK:
         options->check = true;
         return TOOL_OK;

@@ -41,6 +41,10 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
         fprintf(stderr, "shunt tune: %s: %s\n", path, strerror(errno));
         return false;
     }
+    if (may_miss && bytes == 0) { /* a full disk or a crash left it */
+        free(text);
+        return true;
+    }
     bool whole = sel_file_open(&file, text, bytes, fault);
     if (!whole) {
         fprintf(stderr, "shunt tune: %s:%s\n", path, fault);
@@ -147,50 +151,75 @@ static uint8_t kinds_of(const tune_result_t *result)
                : SEL_ANY_KIND;
 }
 
-static bool concerns(const group_t *group, const sel_file_row_t *row)
+/* The sizes and types that a group covers, as a row. */
+static sel_file_row_t cover_of(const group_t *group)
 {
     const tune_result_t *result = group->result;
-    return row->collective == result->collective && row->ranks == result->ranks &&
-           strcmp(row->class_name, result->class_name) == 0 && (row->kinds & kinds_of(result)) != 0 &&
-           row->from_bytes <= group->to_bytes && row->to_bytes >= group->from_bytes;
+    sel_file_row_t cover = {.collective = result->collective,
+                            .ranks = result->ranks,
+                            .kinds = kinds_of(result),
+                            .from_bytes = group->from_bytes,
+                            .to_bytes = group->to_bytes};
+    memcpy(cover.class_name, result->class_name, sizeof cover.class_name);
+    return cover;
 }
 
-/* Remove the sizes and types that a group covers from a row; push the remaining pieces. */
-static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t *left)
+static bool concerns(const sel_file_row_t *cover, const sel_file_row_t *row)
+{
+    return tune_same_place(row, cover) && (row->kinds & cover->kinds) != 0 && row->from_bytes <= cover->to_bytes &&
+           row->to_bytes >= cover->from_bytes;
+}
+
+/* Remove the covered sizes and types from a row; push the remaining pieces. */
+static void cut_row(const sel_file_row_t *cover, const sel_file_row_t *row, tune_rows_t *left)
 {
     sel_file_row_t part = *row;
-    if (row->from_bytes < group->from_bytes) {
-        part.to_bytes = group->from_bytes - 1;
+    if (row->from_bytes < cover->from_bytes) {
+        part.to_bytes = cover->from_bytes - 1;
         push(left, &part);
     }
-    if (row->to_bytes > group->to_bytes) {
+    if (row->to_bytes > cover->to_bytes) {
         part = *row;
-        part.from_bytes = group->to_bytes + 1;
+        part.from_bytes = cover->to_bytes + 1;
         push(left, &part);
     }
     part = *row;
-    part.kinds &= (uint8_t)~kinds_of(group->result);
+    part.kinds &= (uint8_t)~cover->kinds;
     if (part.kinds != 0) {
-        part.from_bytes = row->from_bytes > group->from_bytes ? row->from_bytes : group->from_bytes;
-        part.to_bytes = row->to_bytes < group->to_bytes ? row->to_bytes : group->to_bytes;
+        part.from_bytes = row->from_bytes > cover->from_bytes ? row->from_bytes : cover->from_bytes;
+        part.to_bytes = row->to_bytes < cover->to_bytes ? row->to_bytes : cover->to_bytes;
         push(left, &part);
     }
 }
 
-static void cut(const group_t *group, tune_rows_t *rows)
+static void cut(const sel_file_row_t *cover, tune_rows_t *rows)
 {
     tune_rows_t left = *rows;
     left.count = left.capacity = 0;
     left.row = NULL;
     for (uint32_t i = 0; i < rows->count; i++) {
-        if (concerns(group, &rows->row[i])) {
-            cut_row(group, &rows->row[i], &left);
+        if (concerns(cover, &rows->row[i])) {
+            cut_row(cover, &rows->row[i], &left);
         } else {
             push(&left, &rows->row[i]);
         }
     }
     free(rows->row);
     *rows = left;
+}
+
+/* A user's later rows override earlier ones; the written ones are sorted, so they must not overlap. */
+static void separate(tune_rows_t *rows)
+{
+    tune_rows_t apart = *rows;
+    apart.count = apart.capacity = 0;
+    apart.row = NULL;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        cut(&rows->row[i], &apart);
+        push(&apart, &rows->row[i]);
+    }
+    free(rows->row);
+    *rows = apart;
 }
 
 static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
@@ -382,6 +411,7 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
         free(rows.row); /* none, or another machine's: keep nothing */
         rows = (tune_rows_t){.machine = fingerprint};
     }
+    separate(&rows);
     if (link->gpus != 0) {
         rows.link = *link;
     }
@@ -391,7 +421,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     for (uint32_t done = 0; done < count;) {
         const group_t group = next_group(results + done, count - done);
         drop_another_nccls(group.result->class_name, (uint32_t)machine->nccl_version, &rows);
-        cut(&group, &rows);
+        const sel_file_row_t cover = cover_of(&group);
+        cut(&cover, &rows);
         add(&group, source, &rows);
         note_class(group.result->class_name, (uint32_t)machine->nccl_version, &rows);
         done += group.count;
