@@ -284,8 +284,8 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
     return ranks;
 }
 
-/* Awaited ranks that were already lost at the previous check: what they sent has been polled since. A rank that has
- * ended this collective has stored all of its part. */
+/* Returns awaited ranks that were already lost at the previous check: all that they sent has been polled since. A rank
+ * that has ended this collective is not missed, since it has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;

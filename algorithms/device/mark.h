@@ -24,7 +24,7 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
-/* Escapes cost time, and -1 is common. With WHITE only the rare 0xff9d7fd3 and 0xff9d7fd2 need them
+/* Escapes cost time, and -1 is common. With WHITE only the rare 0xff9d7fd3 and 0xff9d7fd2 are escaped
  * (docs/lab/proofs.md). */
 static const uint32_t WHITE = ~0xff9d7fd3u;
 

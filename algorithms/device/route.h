@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route.h - who sends to whom in a collective, except all-reduce: each receiver gets a block of its own, or all get
- * the same block. */
+/* route.h - which ranks send and receive, except in all-reduce: each receiver gets a block of its own, or all get
+ * one. */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 

@@ -5,7 +5,7 @@
 
 #include "algorithms/device/lane.h"
 
-/* Divides by a multiplication in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32
+/* Divides by one multiplication instead of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32
  * by less than `by`. */
 typedef struct divisor {
     uint32_t by, inverse;

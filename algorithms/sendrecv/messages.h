@@ -29,7 +29,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* A large group's list has 1 / RINGS_PER_LIST of the rings' bytes. */
+/* The list of a large group takes 1 / RINGS_PER_LIST of the rings' bytes. */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -86,7 +86,7 @@ struct messages_head {
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* Up to MOST messages, in a kernel's arguments; with MESSAGES_LISTED more, in device memory. */
+/* Up to MOST messages in a kernel's arguments. With MESSAGES_LISTED the messages are in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };
