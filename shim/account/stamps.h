@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stamps.h - for track.c: when the kernels of captured calls ran, at each replay. The graph has a stamp
  * (algorithms/stamp.h) before and behind each, so with a trace a captured kernel starts when the node ahead has ended,
- * and a replay takes some microseconds more. A call's record is never freed: nobody tells when its graph ends. */
+ * and a replay takes some microseconds more. A call's record is never freed, since the end of its graph is not
+ * known. */
 #ifndef SHUNT_SHIM_STAMPS_H
 #define SHUNT_SHIM_STAMPS_H
 

@@ -30,8 +30,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Waits for issued work, as NCCL does. In a group the group's end waits; for a non-blocking communicator,
-     * ncclCommGetAsyncError does. */
+    /* Waits for issued work, as NCCL does. Otherwise the group's end or ncclCommGetAsyncError waits. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* another thread has ended it */

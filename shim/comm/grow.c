@@ -304,7 +304,7 @@ static void unresumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
-/* Else a broken peer has announced success. */
+/* If not, an attached verdict comes from a broken peer. */
 static bool has_opened(const job_t *job)
 {
     return job->stage == STAGE_OPENED && job->pieces == 0;

@@ -231,8 +231,8 @@ void shim_comm_collect(void)
     }
 }
 
-/* One thread at a time: another one's locks and references would look like calls. It reaps again for threads that came
- * meanwhile. */
+/* One thread at a time: another's locks and references would look like calls. It reaps again for threads that came
+ * later. */
 static void reap(bool bounded)
 {
     shim_comm_collect();

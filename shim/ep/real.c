@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* real.c - finds NVIDIA's libnccl_ep in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute
- * path: it has this library's SONAME, for which the linker returns this one. The answer is final, and nothing is
- * freed. */
+ * path, since for its SONAME the linker returns this library. The answer is final; nothing is freed. */
 #define _GNU_SOURCE
 #include "shim/ep/real.h"
 

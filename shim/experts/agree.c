@@ -13,7 +13,7 @@
  *   PROOF     errno           -> the verdict
  *
  * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory is
- * of the communicator's kind, which its ranks have proven.
+ * of the communicator's kind: its ranks have proven that it works.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -81,7 +81,7 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-/* A group whose scratch would exceed this has no fp32 sums with NVIDIA's bits. 128 tokens, 8 choices, 7168 fp32: 94
+/* If a group's scratch would exceed this, its fp32 sums lack NVIDIA's bits. 128 tokens, 8 choices, 7168 fp32: 94
  * MiB. */
 enum { EXACT_FP32_BYTES = 96 << 20 };
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* identity.c - what a rank tells the others (identity, settings), and what each rank concludes alike from all
- * identities. */
+/* identity.c - what a rank tells the others (identity, settings), and what each concludes alike from all identities. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdatomic.h>

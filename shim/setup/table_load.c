@@ -196,7 +196,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Notes which classes were measured with the loaded NCCL. Of a class's lines the last holds. */
+/* Notes which classes were measured with the loaded NCCL. A class's last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {

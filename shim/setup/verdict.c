@@ -247,7 +247,7 @@ static void conclude_declined(shim_setup_t *setup, const char *told, shim_tell_t
     conclude_forward(setup, length > 0 ? code : "UNKNOWN", why, tell);
 }
 
-/* Whether this rank has posted its proof. If not, a broken rank has set an attached verdict. */
+/* Whether this rank has posted its proof. If not, an attached verdict comes from a broken rank. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && setup->state == STATE_PROOF;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connect.c - connects all ranks. Each calls all others, and sends over the connections that it made. The caller's
+/* connect.c - connects all ranks. Each rank calls all others, and sends over the connections that it made. The caller's
  * hello says whether it has an RDMA port, the answer whether both ranks have one. Strangers may displace a peer whose
  * hello is under way, so a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE

@@ -248,7 +248,7 @@ static bool make_room(listener_t *listener)
     return true;
 }
 
-/* Makes room only for the one caller that is known to wait, since an accepted guest stays. */
+/* Accepts callers. Makes room only for one that is known to wait, since an accepted guest stays. */
 static void welcome(listener_t *listener)
 {
     for (int i = 0; i < CALLERS_A_LOOK; i++) {
