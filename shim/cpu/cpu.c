@@ -139,7 +139,7 @@ ncclResult_t shim_cpu_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqu
     if (!newcomm)
         return shim_cpu_invalid(function, "newcomm is NULL");
     if (nranks < 1 || rank < 0 || rank >= nranks) {
-        shim_set_last_error("%s: rank %d is not a rank of %d ranks", function, rank, nranks);
+        shim_set_last_error("%s: rank %d is not one of %d ranks", function, rank, nranks);
         return ncclInvalidArgument;
     }
     clear(newcomm);
@@ -307,7 +307,7 @@ ncclResult_t shim_cpu_shrink(ncclComm_t comm, const int *exclude, int exclude_co
         result = shim_cpu_invalid(function, "no rank is excluded");
     int rank = result == ncclSuccess ? rank_after_shrink(parent, exclude, exclude_count, &nranks) : -1;
     if (result == ncclSuccess && rank < 0)
-        result = shim_cpu_invalid(function, "the excluded ranks are not other ranks of comm, each once");
+        result = shim_cpu_invalid(function, "excludeRanksList must have other ranks of comm, each once");
     if (result == ncclSuccess) {
         net_key_t key = {{0, 0}};
         shim_shrink_t *shrink = shim_shrink_begin(parent, exclude, exclude_count, &key);

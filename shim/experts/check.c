@@ -190,8 +190,8 @@ static ncclResult_t check_scales_in(const shim_experts_handle_t *handle, const n
     void *data = NULL;
     if (!scales || scales->ndim != 2 || !scales->sizes || !is_forwarded(scales->datatype, true))
         return shim_experts_refuse(ncclInvalidArgument,
-                                   "%s: inputs->scales is missing, not [tokens][scales], or of a type that is not "
-                                   "forwarded",
+                                   "%s: inputs->scales is missing, not [tokens][scales], or of a type that Shunt does "
+                                   "not send",
                                    dispatch);
     const shim_experts_want_t want = {.name = "ncclEpDispatch: inputs->scales",
                                       .type = scales->datatype,
@@ -214,7 +214,8 @@ static ncclResult_t check_forwarded(const shim_experts_handle_t *handle, const n
     const ncclDataType_t type = inputs->tokens->datatype;
     const size_t hidden = inputs->tokens->sizes[1], bytes = hidden * shim_experts_type_bytes(type);
     if (!is_forwarded(type, false))
-        return shim_experts_refuse(ncclInvalidArgument, "%s: tokens of type %d are not forwarded", dispatch, (int)type);
+        return shim_experts_refuse(ncclInvalidArgument, "%s: Shunt does not send tokens of type %d", dispatch,
+                                   (int)type);
     if (bytes % ALIGNMENT != 0)
         return shim_experts_refuse(ncclInvalidArgument, "%s: a token has %zu bytes, no multiple of 16", dispatch,
                                    bytes);

@@ -78,8 +78,8 @@ void shim_identity_tell_plugins(void)
     static const struct {
         const char *name, *loses;
     } plugins[] = {
-        {"libnccl-profiler.so", "it does not see the calls that Shunt takes; NCCL_PROFILER_PLUGIN=libnccl-profiler.so "
-                                "forwards all"},
+        {"libnccl-profiler.so", "it does not see the calls that Shunt takes; to profile all calls, set "
+                                "NCCL_PROFILER_PLUGIN=libnccl-profiler.so: Shunt then forwards them"},
         {"libnccl-env.so", "Shunt does not see the variables that it sets; set them in the environment"},
     };
     static atomic_bool told[sizeof(plugins) / sizeof(plugins[0])];

@@ -306,11 +306,11 @@ void shim_table_note(const sel_plan_t *plan)
         return;
     const bool may = may_leave_note(topology), foreign = may && is_of_another_user(topology), leaves = may && !foreign;
     sel_topology_class(topology, class);
-    shim_info("%s of class %s: %s; `shunt tune` measures it%s",
-              measurement == SEL_MEASURED_OTHER ? "the table" : "no table", class,
+    shim_info("%s for class %s: %s; `shunt tune` measures it%s",
+              measurement == SEL_MEASURED_OTHER ? "the table" : "there is no table", class,
               measurement == SEL_MEASURED_OTHER
-                  ? "was measured with another NCCL, so a row counts only if clearly faster"
-                  : "built-in rows and cautious estimates decide",
+                  ? "it was measured with another NCCL, so a row counts only if it is clearly faster"
+                  : "built-in rows and cautious estimates decide which calls Shunt takes",
               leaves    ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0 prevents it)"
               : foreign ? "; the home folder is another user's, in which root leaves no note for `shunt run`"
                         : "");

@@ -123,7 +123,8 @@ static void log_attached(const shim_setup_t *setup)
               alg_scratch_bytes(comm->scratch) / 1024, setup->pooled != 0, sources);
     const char *pin = shim_pin_caps();
     if (pin)
-        shim_info("%s caps Shunt's grids at %u blocks; for reproducible results SHUNT_DETERMINISTIC=1 needs no cap",
+        shim_info("%s limits Shunt's kernels to %u blocks; if it is set for reproducible results, set "
+                  "SHUNT_DETERMINISTIC=1 instead, which needs no limit",
                   pin, comm->plan->settings.max_blocks);
 }
 
