@@ -80,7 +80,7 @@ void net_lock_watch_forks(void);
 /* ---- Rendezvous ---------------------------------------------------------------
  * POSIX shared memory, mode 0600, in which ranks post records in stages and agree on a verdict (docs/design.md). */
 enum {
-    NET_MAX_SLOTS = 16, /* more joiners: "overfull", net_count exceeds any nranks */
+    NET_MAX_SLOTS = 16, /* with more joiners, net_count exceeds any nranks */
     NET_STAGES = 18,    /* shim/setup/setup.h lists them */
     NET_RECORD_BYTES = 3648,
     NET_LATER_BYTES = 512 /* of later stages; small, since /dev/shm may be */

@@ -63,7 +63,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Adds a stage's chunks into the first chunk. Groups of warps serve stages in turn. */
+/* Adds all chunks of a stage into its first one. Groups of warps serve stages in turn. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -225,8 +225,7 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* ALG_PREMUL_SUM uses the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may differ in
- * that. */
+/* ALG_PREMUL_SUM uses the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may differ. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;

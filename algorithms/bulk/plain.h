@@ -9,8 +9,8 @@
 
 #include "algorithms/bulk/roles.h"
 
-/* The same group of warps always serves a stage, and waits for each of its fillings: a barrier's parity tells only
- * consecutive ones apart. */
+/* One group of warps serves all fillings of a stage, and waits for each: a barrier's parity tells only consecutive ones
+ * apart. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 

@@ -73,11 +73,11 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* A chunk's granules (16 aligned bytes) that lie inside its buffer. Bulk copies reach only these. The chunk begins at
- * byte `shift` of its stage. The granules hold its vectors `first` to `end` - 1. */
+/* A chunk's granules (plain.h) inside its buffer, all that bulk copies reach. The chunk begins at byte `shift` of its
+ * stage. The granules hold its vectors `first` to `end` - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
-    uint32_t bytes, offset; /* offset: of the granules in the stage */
+    uint32_t bytes, offset; /* offset: where the granules begin in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 

@@ -27,8 +27,8 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* Gives each lane a vector, in as many blocks as allowed, with the fewest threads that suffice (64 or more): a block's
- * warps delay each other. */
+/* Gives each lane a vector, in as many blocks as allowed, of few threads (64 or more): a block's warps delay each
+ * other. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

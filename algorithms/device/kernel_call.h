@@ -29,7 +29,7 @@ typedef struct kernel_call {
     turns_t turns; /* with HAS_PLACES (places.h) */
     uint32_t series;
     uint32_t grid_blocks;
-    uint32_t sure_blocks; /* those of grid_blocks that surely fit on the GPU */
+    uint32_t sure_blocks; /* how many of grid_blocks surely fit on the GPU */
     uint32_t early;
 } kernel_call_t;
 

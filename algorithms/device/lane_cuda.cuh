@@ -84,8 +84,8 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
  * ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* tell: stop the peers, too, since this rank's data will not come. After an abort their programs abort them. These
- * stores need no fence. */
+/* tell: stop the peers, too, since this rank's data will not come. After an abort, their programs do that. Needs no
+ * fence. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notice.h - a notice tells a peer that gets no data from this rank that this rank is in the call. Without notices a
+/* notice.h - a notice tells a peer that this rank is in the call, although it sends the peer no data. Without notices a
  * root that hears nothing from a slow peer could store into a half that the peer still reads (algorithm.h).
  *
  * A notice is a vector of zeros in the call's half at the peer. In rooted/ each rank sends a notice to every peer. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route.h - which ranks send and receive, except in all-reduce: each receiver gets a block of its own, or all get
- * one. */
+/* route.h - which ranks send and receive, except in all-reduce: each receiver gets its own block, or all the same. */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 

@@ -20,7 +20,7 @@
  *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
  *   bits 16-63 epoch_base           of the call that began the series */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
-static const uint64_t SERIES_SHARES = 1u << 11; /* above a grid's blocks */
+static const uint64_t SERIES_SHARES = 1u << 11; /* exceeds the number of a grid's blocks */
 
 static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST && SERIES_FIRST * SERIES_SHARES == EPOCH_UNIT, "fields of a series");
 

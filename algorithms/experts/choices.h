@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choices.h - all ranks' choices in a block's shared memory. They alone determine the position of each received row,
- * whatever the order of arrival. */
+/* choices.h - all ranks' choices in a block's shared memory. They alone determine where each received row goes. */
 #ifndef SHUNT_EXPERTS_CHOICES_H
 #define SHUNT_EXPERTS_CHOICES_H
 
@@ -164,8 +163,8 @@ LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t
     return lane_warp_sum(count);
 }
 
-/* Returns the row of `out` for a token's key (expert-major: a choice; rank-major: 0); -1: none. A token that chose an
- * expert twice has one row there, so rows suffice. Warp-wide. */
+/* Returns the row of `out` for a token's key (a choice if expert-major, 0 if rank-major); -1: none. A token that chose
+ * an expert twice has one row there, so rows suffice. Warp-wide. */
 LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                           uint32_t token, uint32_t key, const share_t &s)
 {

@@ -139,7 +139,7 @@ LANE_FN bool room_is_staged(const experts_call_t &c)
     return c.call.phases != ALG_EXPERTS_BOTH;
 }
 
-/* Whether `source` is this rank and its data bypasses the room. */
+/* Whether the data of `source` stays on this rank, outside the room. */
 LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_t source)
 {
     return source == team.rank && !room_is_staged(c);

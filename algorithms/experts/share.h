@@ -35,7 +35,7 @@ typedef struct share {
     uint32_t in_warp, width;  /* this lane; lanes of a warp */
 } share_t;
 
-/* Sending begins with the first block, receiving with the last: with few tokens different blocks do each. */
+/* Sending begins with the first block, receiving with the last: with few tokens, different blocks send and receive. */
 LANE_FN uint32_t share_back(const lane_t &lane)
 {
     return lane.blocks - 1 - lane.block;

@@ -2,8 +2,7 @@
 /* proxy.c - the threads that serve all relays of a process (nodes.h); callers own the relays. The proxy polls relays,
  * and sends what kernels post. Sockets copy each byte, so while steps are long a second thread, the reader, receives.
  *
- * The list of relays changes only under both locks, the proxy's taken first. A thread that walks it holds its own
- * lock. */
+ * The list of relays changes only under both locks, the proxy's taken first. A thread that walks it holds its own. */
 #define _GNU_SOURCE
 #include "algorithms/nodes/proxy.h"
 

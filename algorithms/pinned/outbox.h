@@ -180,8 +180,7 @@ template <int N> struct outbox {
     }
 };
 
-/* The notice (device/notice.h) of a rank without data is the first unit of its half. Peers that get no data from it
- * wait for that unit. */
+/* A rank's notice (device/notice.h) is the first unit of its half. Peers that get no data from the rank wait for it. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)

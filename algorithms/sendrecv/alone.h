@@ -80,7 +80,6 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Channel j's part of `rows` rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;

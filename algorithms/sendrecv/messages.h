@@ -3,10 +3,10 @@
  *
  * Each ordered pair of ranks has channels, each with a ring in the receiver's scratch: `rows` rows of one vector per
  * lane, then an escape word per vector (mark.h). The map and the number of ranks determine the layout, so both ends
- * agree. Four counts of rows, which only grow, describe a ring (ring.h). Own: in alg_team_t.own_counts.
+ * agree. Four counts of rows, which only grow, describe a ring (ring.h). "own": in alg_team_t.own_counts.
  *   count           writer    reader    where             rows
  *   COUNT_SENT      sender    sender    own               sent
- *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, as its last kernel read it
+ *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, when last read
  *   COUNT_RECEIVED  receiver  receiver  own               received
  *   COUNT_CREDIT    receiver  sender    sender's scratch  re-armed
  * Kernel boundaries order all but COUNT_CREDIT, which is raised by release and read by acquire. */

@@ -19,7 +19,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A library that Shunt replaces under these two names. Versioned files (libnccl.so.2.28.9) are not replaced. */
+/* A library that Shunt replaces if it is opened by one of these names. Versioned files (libnccl.so.2.28.9) are not
+ * replaced. */
 typedef struct stand_in {
     const char *link, *soname;
     char path[PATH_MAX]; /* Shunt's library; "": none */

@@ -29,7 +29,7 @@ enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
 
 static _Atomic(shim_comm_t *) g_draining; /* linked by `next` */
 static pthread_mutex_t g_reaper = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool g_wanted; /* a reap has begun since the reaper looked */
+static atomic_bool g_wanted; /* another reap has begun since the reaper last looked */
 
 static void forget_in_child(void)
 {

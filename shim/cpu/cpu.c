@@ -203,7 +203,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* The call blocks if the parent is blocking; the child's configuration is for the child's own calls. */
+/* The call blocks if the parent is blocking: the child's configuration is only for the child's own calls. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Registrations,
- * useless here, succeed with a NULL handle.
+ * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Registrations
+ * have no use here: they succeed with a NULL handle.
  */
 #include "shim/cpu/table.h"
 

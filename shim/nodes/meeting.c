@@ -42,7 +42,7 @@ struct shim_meeting {
     atomic_bool met, agreed;
     pthread_t thread;
     bool joined;
-    shim_why_t *failed; /* where a failure is written: &outcome.failure, once `met` &refusal */
+    shim_why_t *failed; /* where a failure is written: &outcome.failure; once `met`: &refusal */
     shim_why_t refusal;
     shim_nodes_outcome_t outcome;
     net_network_t *relay_sockets, *every_sockets; /* listen until the other ranks are connected */

@@ -227,7 +227,7 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* The user names the path: no other is tried. */
+/* Tries only this path, which the user set. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;

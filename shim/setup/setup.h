@@ -47,7 +47,7 @@ typedef enum shim_finisher {
     FINISHER_NONE,  /* no thread: the set-up's call is being forwarded */
     FINISHER_GROUP, /* no thread until shim_attach_after_group */
     FINISHER_CALL,  /* the thread that waits in an init or a group's end */
-    FINISHER_POLLS, /* any thread in shim_attach_poll; from here on none waits */
+    FINISHER_POLLS, /* any thread in shim_attach_poll; from here on no thread waits */
     FINISHER_LATER  /* later inits, polls and calls, after the program was told of success */
 } shim_finisher_t;
 

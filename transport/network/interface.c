@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interface.c - the address of this node that other nodes get. Unless NCCL's variables decide, interfaces to other
- * nodes come first, then container bridges, interfaces without a link, and loopback (for "nodes" on one machine). */
+/* interface.c - which address of this node other nodes get. Unless NCCL's variables decide, interfaces to other nodes
+ * come first, then container bridges, interfaces without a link, and loopback (for "nodes" on one machine). */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
