@@ -88,7 +88,7 @@ static_assert((int)BULK_LINE / (int)BULK_MOST_PARTS >= 2 * (int)VEC,
 typedef struct bulk_plan {
     uint64_t bytes; /* of one rank's data; the most, if ranks differ */
     uint32_t chunk; /* bytes; the last one may be shorter */
-    uint32_t slot;  /* its bytes */
+    uint32_t slot;  /* bytes of a slot */
     uint32_t chunks, slots;
 } bulk_plan_t;
 

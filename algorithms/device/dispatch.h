@@ -51,7 +51,7 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(uin
     return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
 
-/* Up to so many ranks, A with argument type P has a kernel for each number. */
+/* A with argument type P has a kernel for each number of ranks up to this one. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
@@ -95,7 +95,7 @@ template <int TYPE> constexpr bool COMPILED = true;
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
 {
     if constexpr (!COMPILED<TYPE>)
-        return NULL; /* its launch fails */
+        return NULL; /* the launch then fails */
     else if (ops == OPS_SUM)
         return reduce_kernel_of_ops<A, P, TYPE, OPS_SUM>(nranks, whole);
     else if (ops == OPS_MAX)

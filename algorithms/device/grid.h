@@ -27,8 +27,7 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* Gives each lane a vector, in as many blocks as allowed, of few threads (64 or more): a block's warps delay each
- * other. */
+/* Gives each lane a vector. A block's warps delay each other, so blocks are many, with as few threads as suffice. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

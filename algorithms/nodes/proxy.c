@@ -14,7 +14,7 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* of polling after the last step; then naps while a call is due */
+    POLL_MS = 2, /* how long to poll after the last step; then naps while a call is due */
     NAP_NS = 50000,
     LONG_NAP_NS = 500000,
     IDLE_MS = 100

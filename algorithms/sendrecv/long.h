@@ -26,7 +26,7 @@ enum {
     LONG_LANE_HELD = 2 * ALG_MAX_RANKS,
     LONG_MOST_SLOTS = BULK_MOST_SLOTS,
 #endif
-    LONG_OUT = MESSAGES_SEND, /* also to this rank itself */
+    LONG_OUT = MESSAGES_SEND, /* includes messages to this rank itself */
     LONG_IN = MESSAGES_RECEIVE
 };
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "LONG_PLACES is too small for plain.h's keeper");

@@ -151,8 +151,8 @@ static bool take(alg_stamps_t *stamps, uint32_t number, bool ends, void *stream)
     return succeeded((cudaError_t)alg_stamp_launch(stamps, STAMPS, number << 1 | ends, stream));
 }
 
-/* A graph that is captured again gets the same nodes, so that it can update the first one: also where there is no room
- * for the call. */
+/* Adds a stamp even where there is no room for the call: a graph captured again must have the same nodes, so that it
+ * can update the first one. */
 shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
 {
     pthread_mutex_lock(&g_lock);

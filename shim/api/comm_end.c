@@ -115,7 +115,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         atomic_store(&state->aborted, true);
         shim_comm_stop(state);
     }
-    if (!shim_cpu_mode()) /* its abort first finds the state */
+    if (!shim_cpu_mode()) /* its abort cancels once it has the state */
         shim_attach_cancel(comm);
     if (state && shim_comm_exiting())
         return abort_at_exit(state);

@@ -129,12 +129,12 @@ typedef struct shim_comm {
     shim_order_t order;
     shim_share_t share;
     atomic_uint polls;            /* of the real NCCL, running at a group's end; an abort waits for them */
-    atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
+    atomic_uint references;       /* held by the table, graphs, running calls; the last release frees */
     _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
     _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
     void *_Atomic redops;          /* private to redop.c */
-    atomic_bool listed;            /* by `next`, to be released */
+    atomic_bool listed;            /* linked by `next`, to be released */
     struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
     struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;

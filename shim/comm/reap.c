@@ -61,7 +61,7 @@ static void release_drained(void)
         shim_comm_t *next = comm->next;
         comm->next = NULL;
         atomic_store(&comm->listed, false);
-        if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only the second is false */
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only shim_drain is false */
             shim_comm_release(comm);
         else
             shim_comm_release_later(comm);
@@ -72,7 +72,7 @@ static void release_drained(void)
 typedef struct sight {
     bool running;   /* eager calls of a living communicator */
     bool unseen;    /* a graph or a forwarded call may run kernels */
-    bool forwarded; /* the latter */
+    bool forwarded; /* a forwarded call may */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -122,7 +122,7 @@ typedef struct held {
     shim_comm_t **comm;
     bool *locked;
     uint32_t count, room;
-    bool busy; /* a state launches, or its calls run; or no memory */
+    bool busy; /* a state launches, its calls run, or memory is short */
 } held_t;
 
 static bool has_room(held_t *held)

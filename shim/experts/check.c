@@ -9,9 +9,9 @@
 
 enum {
     ALIGNMENT = 16,
-    HIDDEN_UNIT = 16,     /* elements: an unquantized row has a multiple of these */
-    QUANTIZED_UNIT = 512, /* so has a row of DS_FP8E3M4, whose scales are then a multiple of 16 bytes */
-    COMBINED_UNIT = 128,  /* so has a combined row */
+    HIDDEN_UNIT = 16,     /* an unquantized row has a multiple of so many elements */
+    QUANTIZED_UNIT = 512, /* the same with DS_FP8E3M4: its scales are then a multiple of 16 bytes */
+    COMBINED_UNIT = 128,  /* the same for a combined row */
     TEXT_BYTES = 120
 };
 

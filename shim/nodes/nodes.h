@@ -27,7 +27,7 @@ net_key_t shim_nodes_local_key(const net_key_t *key);
 typedef struct shim_nodes_request {
     shim_invitation_t invitation;
     net_key_t key, child, place, nccl_node; /* keys of meeting and communicator; this node for Shunt, for NCCL */
-    uint32_t rank, nranks;                  /* a split (`regroup`): the parent's */
+    uint32_t rank, nranks;                  /* of a split (`regroup`): the parent's */
     uint64_t began_ns;
     uint32_t limit_ms;
     int device, color, order; /* device: a CUDA ordinal; -1: CPU mode */

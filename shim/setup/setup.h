@@ -74,8 +74,8 @@ typedef struct shim_setup_kind {
     net_memory_kind_t kind;
     net_memory_kind_t idle; /* kind of an idle scratch that serves instead */
     alg_memory_t memory;
-    bool sends;       /* in STATE_SENT */
-    bool pieces;      /* on one node */
+    bool sends;       /* descriptors, in STATE_SENT */
+    bool pieces;      /* the scratch may come in pieces, on one node */
     const char *told; /* the log's name for it; "": the usual kind */
     bool (*usable)(const shim_setup_t *setup);
 } shim_setup_kind_t;
@@ -96,7 +96,7 @@ struct shim_setup_ops {
     uint32_t kind_count;
     bool rings_first;     /* see alg_map_cut */
     bool share;           /* several ranks may be on one device */
-    sel_link_t link;      /* until the links are known */
+    sel_link_t link;      /* assumed until the links are known */
     uint32_t meeting_ms;  /* limit of STATE_MEET */
     uint32_t nodes_ms;    /* wait in IDENTITY before STATE_EITHER; 0: none */
     const char *no_offer; /* log text of a failed OFFER */

@@ -16,7 +16,7 @@ enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 typedef struct caller {
     int connection; /* -1: none, or moved to the link */
     uint32_t rank;
-    bool connected;    /* to a called peer, with the hello sent */
+    bool connected;    /* to a called peer; the hello is sent */
     uint64_t again_ns; /* when to call again; 0: not */
     wire_hello_t hello;
     uint64_t welcome;
