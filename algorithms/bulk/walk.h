@@ -109,7 +109,7 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
 
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
-/* Ends the list, once for each group of warps. */
+/* Marks the list's end, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
 /* A block's chunks, the n-th in entry n % BULK_PLACES, and its roles' progress. */

@@ -37,7 +37,7 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Waits for the notices and re-arms them: they would look like data of a later call. */
+/* Waits for the notices and re-arms them, since they would look like data of a later call. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

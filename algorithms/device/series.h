@@ -53,7 +53,7 @@ LANE_FN uint64_t series_now(uint32_t series)
     return series % SERIES_FIRST * SERIES_SHARES;
 }
 
-/* The blocks' shares add up to this call's fields less its predecessor's; then no shares are left. */
+/* All blocks together add this call's fields less its predecessor's. The field of shares is then 0 again. */
 LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
 {
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;

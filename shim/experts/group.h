@@ -88,7 +88,7 @@ ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayou
 ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
 
-/* Like `memory`, by the program's functions. */
+/* Like ops->memory, but calls the program's functions. */
 static inline int shim_experts_callers_memory(const shim_experts_group_t *group, void **memory, size_t bytes)
 {
     if (bytes)

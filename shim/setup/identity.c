@@ -45,7 +45,7 @@ sel_link_t shim_identity_farthest(void)
     return SEL_LINK_SYS;
 }
 
-/* The set variable that only NCCL obeys, or NULL. pins.h has further ones. */
+/* The set variable that only NCCL obeys, or NULL. pins.h has more such variables. */
 static const char *refused_variable(void)
 {
     static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
