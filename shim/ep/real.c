@@ -185,7 +185,8 @@ static bool try_setting(const char *path)
 {
     if (try_folder(path) || try_file(path))
         return true;
-    snprintf(g_why, sizeof(g_why), "SHUNT_NCCL_EP_PATH names none (%s); name a libnccl_ep.so of nccl-extensions",
+    snprintf(g_why, sizeof(g_why),
+             "SHUNT_NCCL_EP_PATH names no libnccl_ep that can be used (%s); name one of nccl-extensions",
              g_refused[0] ? g_refused : path);
     return false;
 }
