@@ -19,8 +19,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for `byte` and for offsets that differ from it by a
- * multiple of 16. A shift computed for each vector took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage, one for each alignment. bulk_reading calls f with the reader that fits `byte`: a
+ * shift computed for each vector took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {

@@ -32,7 +32,7 @@
 /* Sizes:
  *   BULK_CHUNK       bytes of a slot and of the longest chunk between two ranks (more: bulk_parts)
  *   BULK_STAGE       bytes of a stage: a chunk may begin inside a granule (roles.h)
- *   BULK_SHARE       least chunks of a buffer, about, unless they would be shorter than BULK_SHORT bytes
+ *   BULK_SHARE       about the fewest chunks of a buffer, unless shorter than BULK_SHORT bytes
  *   BULK_BATCH       vectors that a thread reads at once
  *   BULK_TURNS       groups of BULK_WARPS warps, which take chunks in turn
  *   BULK_DEPTH       stages of a ring (sums: BULK_ADD_DEPTH)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route.h - which ranks send and receive, except in all-reduce: each receiver gets its own block, or all the same. */
+/* route.h - which ranks send and receive, except in all-reduce. Receivers get a block each, or all get the same one. */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 
