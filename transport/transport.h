@@ -56,8 +56,8 @@ void net_condition_make(pthread_cond_t *condition);
 /* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
-/* A function with this attribute runs when the library is loaded. It registers a forked child's handlers: the program
- * may fork beside a thread's first call. These take no locks and free nothing: an allocator's handler may run later. */
+/* A function with this attribute runs when the library is loaded. It registers fork handlers: the program may fork
+ * beside a thread's first call. These take no locks and free nothing: an allocator's handler may run later. */
 #define NET_AT_LOAD __attribute__((constructor))
 
 /* ---- Locks ---------------------------------------------------------------------

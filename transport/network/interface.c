@@ -40,7 +40,7 @@ static int rank_of(const struct ifaddrs *one)
 {
     if (one->ifa_flags & IFF_LOOPBACK)
         return 4;
-    if (!(one->ifa_flags & IFF_RUNNING)) /* also during an interface's first second */
+    if (!(one->ifa_flags & IFF_RUNNING)) /* no link, or the interface's first second */
         return 3;
     if (listed("docker,veth,virbr,br-,cni,flannel", false, one->ifa_name))
         return 2;
