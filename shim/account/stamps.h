@@ -17,7 +17,7 @@ void shim_stamps_prepare(int device, uint64_t life);
 shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream);
 void shim_stamps_end(const shim_stamped_t *stamped, void *stream);
 
-/* Sets the GPUs' clocks against the host's. In the trace's thread, without its lock: the driver may block the call. */
+/* Compares the GPUs' clocks with the host's. In the trace's thread, without its lock: the driver may block the call. */
 void shim_stamps_collect(void);
 /* Sets `slice` to the next kernel that has run; false: none. Under the trace's lock. */
 bool shim_stamps_next(shim_slice_t *slice);
