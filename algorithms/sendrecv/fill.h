@@ -94,7 +94,8 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
 }
 
 /* Serves a call through a list in memory. launch(begin, share, done) launches the messages that messages_fill selects,
- * and sets `done` to their number. A list that is too small may deadlock unless all ranks group the same messages. */
+ * and sets `done` to their number. With too small a list, launches may deadlock unless all ranks group the same
+ * messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);

@@ -39,7 +39,7 @@ static_assert(offsetof(ring_t, anchor_stamp) == sizeof(alg_stamps_t) &&
 typedef struct gpu {
     ring_t *host, *device; /* device: `host` as the GPU addresses it; NULL: none in this life */
     uint64_t life;
-    bool tried; /* in this life, to make the stamps */
+    bool tried; /* making the stamps was tried in this life */
     cudaStream_t stream;
     uint64_t anchors; /* launched so far */
     bool anchored;
