@@ -350,7 +350,7 @@ void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
     else if (arming || (scratch->device == ALG_DEVICE_CUDA && is_made(scratch, piece)))
-        scratch->proven = false; /* it goes with the scratch: copies may write it, and unmapping waits for kernels */
+        scratch->proven = false; /* freed with the scratch: copies may write it, unmapping waits for kernels */
     else
         drop_piece(scratch, piece);
 }

@@ -30,8 +30,8 @@ void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
 /* Step 1: allocates, arms (alg_map_armed), makes the offer; complete on return. `id`: random, not 0, equal on all
- * ranks. -ENOSYS: try another kind. -ENOMEM, -ENOSPC: the pool has given up its idle scratches, too; on CUDA try again
- * after alg_scratch_reap. */
+ * ranks. -ENOSYS: try another kind. -ENOMEM, -ENOSPC: the pool has already given up its idle scratches; on CUDA try
+ * again after alg_scratch_reap. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
@@ -68,14 +68,13 @@ int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* The team for calls that need this piece (alg_piece_of); ALG_PIECE_FIRST: with the short halves. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
-/* The control words' host address. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
-/* Makes CUDA calls, but never blocks: not for driver callbacks. NULL is allowed. This rank's kernels must have ended; a
- * peer's may run. reusable: all kernels ended well on every rank. Then the pool takes the scratch if it is proven, not
- * suspended, not aborted and without error; else it is freed, on CUDA by alg_scratch_reap. Its memory lives until all
- * ranks of this process that mapped it have released it. */
+/* Never blocks, but makes CUDA calls, so not in driver callbacks. NULL is allowed. This rank's kernels must have ended;
+ * a peer's may run. reusable: all kernels ended well on every rank. Then the pool takes the scratch if it is proven,
+ * not suspended, not aborted and without error; else it is freed, on CUDA by alg_scratch_reap. Its memory lives until
+ * all ranks of this process that mapped it have released it. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* CUDA: frees what was released and not pooled, except what a living peer has mapped. Waits for every kernel of the
  * devices, so none may wait forever. */

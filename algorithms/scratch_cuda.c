@@ -24,7 +24,7 @@ static int task_begin(cuda_task_t *task, int ordinal)
     return error;
 }
 
-/* `result`: of enqueueing the work. */
+/* `result`: that of enqueueing the work. */
 static int task_end(cuda_task_t *task, int result)
 {
     cudaError_t waited = cudaStreamSynchronize(task->stream);

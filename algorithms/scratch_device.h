@@ -73,8 +73,8 @@ void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
 
 /* Enqueues on `stream` of the current device. Returns a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* Whether the current device's kernels are for sm_90 or newer: code that the driver makes from older PTX lacks the wait
- * of lane_begin. */
+/* Whether the current device's kernels are for sm_90 or newer. Code made from older PTX lacks the wait of
+ * lane_begin. */
 bool alg_probe_dependent(void);
 
 /* Frees now, or in alg_scratch_reap. */

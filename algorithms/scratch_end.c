@@ -13,7 +13,7 @@
 static net_lock_t retired_lock = NET_LOCK_INITIALIZER;
 static alg_scratch_t *retired;
 
-/* After a fork the driver's memory is the parent's, after a device reset nobody's. */
+/* After a fork the driver's memory belongs to the parent; after a device reset it is gone. */
 static bool is_ours(const alg_scratch_t *scratch)
 {
     return scratch->device == ALG_DEVICE_CPU ||

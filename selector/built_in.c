@@ -30,9 +30,9 @@
         ALG_##collective, "host", UINT64_MAX, "push", 1, 1, CPU \
     }
 
-/* Rows of two ranks: many small blocks are as fast as few large ones, which hold twice the registers. Beside matrix
- * products few blocks help, so each size has the fewest blocks that cost at most 3% alone (reduce-scatters of 12 MB and
- * all-to-alls of 16 MB: 3 to 6%). From about 20 MB on, 40 and 48 blocks help there, too. */
+/* Rows of two ranks: many small blocks are as fast as few large ones, which hold twice the registers. Few blocks are
+ * better beside matrix products, so each size has the fewest blocks that cost at most 3% alone (reduce-scatters of 12
+ * MB and all-to-alls of 16 MB: 3 to 6%). From about 20 MB on, 40 and 48 blocks are better there, too. */
 #define GRIDS "selector/measured/grids-2-h100.csv"
 #define SLIM "selector/measured/slim-2-h100.csv"
 #define SLIM_H200 "selector/measured/slim-2-h200.csv"
@@ -44,8 +44,7 @@
 /* Longer calls use bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 
-/* Two GPUs through pinned memory: one crossing up to `once`, chunks up to `most`. Where the crossing dominates, few
- * blocks suffice. */
+/* Two GPUs through pinned memory: one crossing up to `once`, chunks up to `most`. Short calls need few blocks. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
@@ -61,7 +60,7 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Calls with a root of two ranks. NCCL's long broadcasts and reduces of a group can share a kernel, Shunt's cannot. */
+/* Calls with a root, on two ranks. NCCL can run a group's long broadcasts or reduces in one kernel, Shunt cannot. */
 #define PUSH_TWO(collective, most)                                                    \
     {ALG_##collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)}, \
     {                                                                                 \

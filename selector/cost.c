@@ -21,8 +21,7 @@ enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* A word's time from GPU to GPU, in us, where the start times below were fitted (selector/measured/graph-4-h200.csv).
- */
+/* A word's time between GPUs, in us, where the start times below were fitted (selector/measured/graph-4-h200.csv). */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
@@ -240,8 +239,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, alg_collective_t col
     return (sel_choice_t){.blocks = bytes <= sel_usual_few(collective) ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest algorithm, or `only`, if it is faster than *time. If calls may be forwarded, it must have run
- * (has_run). */
+/* The fastest algorithm, or `only`, if faster than *time. If calls may be forwarded, it must have run (has_run). */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)

@@ -23,7 +23,7 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* The real NCCL's start over PCIe; 0: unknown. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks);
-/* Through pinned memory (cost_pinned.c). `only`: no other algorithm, unless NULL. */
+/* Through pinned memory (cost_pinned.c). Unless `only` is NULL, considers no other algorithm. */
 const alg_algorithm_t *sel_cost_pinned_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                                alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                                double *time);

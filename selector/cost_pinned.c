@@ -114,7 +114,7 @@ double sel_cost_pinned_nccl(const sel_topology_t *topology, alg_collective_t col
                                                       : larger(t.write, t.read)) *
                         (double)bytes / rate;
     double start = 4.5 + p.one_way * t.hops;
-    if (topology->peers && !topology->pinned.store_bytes_per_us) /* published for both paths */
+    if (topology->peers && !topology->pinned.store_bytes_per_us) /* the published times are for both paths */
         start = larger(start, sel_cost_pcie_start(collective, n));
     const double soon = start + load / 0.45, full = 20 + p.one_way * t.hops + load;
     return soon < full ? soon : full;

@@ -49,8 +49,7 @@ static double time_of(const sel_topology_t *topology, const alg_map_t *map, uint
     return most;
 }
 
-/* Whether pinned memory is faster for all-reduces: the mean over all sizes but those that the real NCCL gets either
- * way. */
+/* Whether pinned memory is faster for all-reduces on average, without sizes that the real NCCL gets either way. */
 static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *pinned)
 {
     alg_map_t map;

@@ -31,7 +31,7 @@ enum {
 typedef struct sel_tuned_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
     uint32_t class_hash;           /* of the class on which it was measured */
-    uint16_t blocks, threads;      /* at most */
+    uint16_t blocks, threads;      /* upper limits */
     uint8_t collective;
     uint8_t kinds;
     uint8_t algorithm; /* index in alg_registry, or SEL_NCCL */
@@ -48,7 +48,7 @@ typedef struct sel_tuned {
     uint32_t known;                          /* bit i: measured[i] was once measured with this NCCL */
     sel_measured_t link;
     sel_pinned_measured_t pinned;
-    sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
+    sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later rows win */
 } sel_tuned_t;
 
 uint32_t sel_class_hash(const char *name);

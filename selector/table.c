@@ -342,7 +342,7 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
 /* Policy items without a grid, and the model, add one rule per algorithm (at most 32 of one memory) and usual grid. Two
- * more are for no algorithm and excluded ones. */
+ * more rules stand for no algorithm and excluded ones. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
                    SEL_RULES,
                "a plan may have more rules");

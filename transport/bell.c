@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bell.c - a process's doorbell: a word in shared memory (memory_shared.c) that peers increment, and a futex on which
- * one thread sleeps. A broken peer can only wake it needlessly. */
+/* bell.c - a process's doorbell: a word in shared memory (memory_shared.c) that peers increment, and on which one
+ * thread sleeps (futex). A broken peer can only wake it needlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>

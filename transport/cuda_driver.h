@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.h - driver functions that the runtime lacks or does slower; only with CUDA. libcuda may be absent: the
- * runtime finds it, and nothing links to it. */
+/* cuda_driver.h - driver functions that the runtime lacks or makes slower, in builds with CUDA. libcuda may be absent:
+ * the runtime finds it, and nothing links to it. */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
 #define SHUNT_TRANSPORT_CUDA_DRIVER_H
 
@@ -30,8 +30,8 @@ typedef struct net_driver {
     CUresult (*stream_wait)(CUstream stream, CUevent event, unsigned flags);
     CUresult (*event_record)(CUevent event, CUstream stream);
     CUresult (*launch)(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra);
-    /* Gets a stream's green context; of stream NULL: the current one. NULL before CUDA 12.5, whose types older headers
-     * lack. */
+    /* Gets a stream's green context (stream NULL: the current one). NULL before CUDA 12.5; older headers lack its
+     * types. */
     CUresult (*stream_green)(void *stream, void **green);
 } net_driver_t;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_scope.c - CUDA calls that leave the program's state unchanged. Driver calls save and restore the context:
- * cudaSetDevice can restore neither no context nor one unknown to the runtime. The capture mode is relaxed: in the
+ * cudaSetDevice cannot restore one unknown to the runtime, nor the lack of one. The capture mode is relaxed: in the
  * stricter modes an allocation breaks another thread's capture. The device is set before any other runtime call, which
  * would create a context on device 0. Contexts are compared, not devices: the runtime reports a cuCtxCreate context's
  * device as current, but no kernel launches there. */
@@ -76,7 +76,7 @@ static bool is_primary(CUcontext context, int device)
     return context && context == atomic_load_explicit(&primary[(unsigned)device % DEVICES], memory_order_relaxed);
 }
 
-/* In the stricter modes the query may break a capture. */
+/* In stricter capture modes the query may break a capture. */
 static bool is_green(const net_driver_t *driver, int device)
 {
     void *green = NULL;

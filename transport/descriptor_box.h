@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* descriptor_box.h - a mailbox for file descriptors: a non-blocking unix datagram socket under a name in /dev/shm, mode
  * 0600, since any user could flood an abstract socket. The first take (all peers have sent), the close, or a sweep
- * after a crash removes the name. A message counts only from this user, with the receiver's token from the segment. */
+ * after a crash removes the name. A message counts if this user sent it with the receiver's token from the segment. */
 #ifndef SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 #define SHUNT_TRANSPORT_DESCRIPTOR_BOX_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_ipc.c - device memory (cudaMalloc) opened by CUDA IPC. Only ranks of one pid namespace can open its guest
- * book (guests.h). Sizes are rounded up to 2 MiB, the driver's mapping unit, since a smaller block would expose other
+ * book (guests.h). Sizes are rounded up to 2 MiB, the driver's mapping unit, as a smaller block would expose other
  * memory. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

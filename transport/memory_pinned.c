@@ -37,7 +37,7 @@ static int unpin(void *at, int device, uint64_t life)
     return error;
 }
 
-/* NUMA node of the owner's GPU, whose stores stay local; peers may read across nodes. */
+/* NUMA node of the owner's GPU. So its stores stay local; peers may read across nodes. */
 static int node_of(int device)
 {
     char bus[32];

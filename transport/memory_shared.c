@@ -23,7 +23,7 @@
 #define SHARED_LINK "/memfd:" SHARED_NAME
 enum { SHARED_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A memfd may exceed the machine's memory; the kernel would kill its user. */
+/* A memfd may exceed the machine's memory; the kernel would kill a process that uses it. */
 static bool too_large(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.c - whether a process still runs. Pids are reused, so start times (clock ticks since boot) are compared too,
- * within one time namespace, which sets their offset. Nothing is cached, since a fork would invalidate it. */
+ * within one time namespace, which sets their offset. Nothing is cached: a fork would invalidate it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

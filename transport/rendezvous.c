@@ -34,8 +34,8 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Called with the segment locked. The slot is complete before `joined` counts it, so others can check whether its
- * joiner lives. */
+/* Called with the segment locked. The slot is complete before `joined` counts it: others may check whether its joiner
+ * lives. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);

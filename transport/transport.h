@@ -56,8 +56,8 @@ void net_condition_make(pthread_cond_t *condition);
 /* -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
-/* Runs at the library's load. A forked child's handlers are registered so, since it may fork beside a thread's first
- * call. They take no locks and free nothing: an allocator's handler may run later. */
+/* A function with this attribute runs when the library is loaded. It registers fork handlers: the program may fork
+ * beside a thread's first call. These take no locks and free nothing: an allocator's handler may run later. */
 #define NET_AT_LOAD __attribute__((constructor))
 
 /* ---- Locks ---------------------------------------------------------------------
@@ -73,7 +73,8 @@ typedef struct net_lock {
     }
 void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
-/* Call before a lock of another kind that a fork takes, too, if these are taken under it. */
+/* Call it before registering the fork handlers of a lock under which these locks are taken: a fork then takes that one
+ * first. */
 void net_lock_watch_forks(void);
 
 /* ---- Kinds of peer memory (memory.def) ---------------------------------------- */
@@ -101,7 +102,7 @@ enum {
 /* ---- Rendezvous ---------------------------------------------------------------
  * POSIX shared memory, mode 0600, in which ranks post records in stages and agree on a verdict (docs/design.md). */
 enum {
-    NET_MAX_SLOTS = 16,                  /* more joiners: "overfull", net_count exceeds any nranks */
+    NET_MAX_SLOTS = 16,                  /* with more joiners, net_count exceeds any nranks */
     NET_STAGES = 2 + 4 * NET_MOST_KINDS, /* shim/setup/setup.h lists them */
     NET_RECORD_BYTES = 3648,
     NET_LATER_BYTES = 512 /* of later stages; small, since /dev/shm may be */
@@ -269,8 +270,7 @@ void net_device_leave(net_visit_t *visit);
 /* Lets this thread make calls that captures forbid; restore the returned mode. Captures continue. */
 int net_capture_relax(void);
 void net_capture_restore(int mode);
-/* Driver calls of a collective, with CUDA, in a current context. They return a cudaError_t and leave no last
- * error. */
+/* Driver calls of a collective, with CUDA, in a current context. They return a cudaError_t without a last error. */
 /* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);

@@ -22,9 +22,8 @@ struct oneshot {
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        /* Most lanes have only this vector. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
-        /* This rank gave up an earlier call. A peer may still be in it. */
+        /* This rank gave up an earlier call, in which a peer may still be. */
         if (epoch_stopped(epoch))
             return;
         s.move(turns_at(call.turns, epoch));

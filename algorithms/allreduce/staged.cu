@@ -5,8 +5,8 @@
  * gather staging at every peer -> flag -> output. Data is raw, so nothing is re-armed.
  *
  * A channel is an independent share of the buffer, served by one warp. Ranks agree on the number of channels, not of
- * warps. A warp serves its channels in increasing order, against deadlock. Staging holds one chunk per channel and
- * peer. It needs no credit, and calls may follow each other with any grids (docs/lab/proofs.md).
+ * warps. A warp serves its channels in increasing order, which prevents deadlock. Staging holds one chunk per channel
+ * and peer. It needs no credit, and calls may follow each other with any grids (docs/lab/proofs.md).
  *
  * A flag is 8 bytes, never cleared: the call's number in the high bits, the chunk's in the low ones. A reader accepts
  * numbers up to two calls ahead of the awaited one: peers may be in the next call, and numbers wrap. */
@@ -24,7 +24,7 @@ enum {
 /* Sums of positions, in vectors, must fit 32 bits. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
-/* A row: a vector of every lane of a channel. */
+/* A row is one vector of every lane of a channel. */
 typedef struct staged_plan {
     uint32_t slice;
     uint32_t channels; /* of the call */
@@ -257,8 +257,8 @@ struct staged {
     }
 };
 
-/* With 64 registers two blocks fit a multiprocessor, which is faster beside matrix products
- * (docs/lab/results/few-blocks-2-h200.csv). Kernels of more ranks would spill. */
+/* Limits the kernel of two ranks to 64 registers. Two blocks then fit a multiprocessor, which is faster beside matrix
+ * products (docs/lab/results/few-blocks-2-h200.csv). Kernels of more ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;
 template <> inline constexpr alg_cost_t COST<staged, ALG_ALL_REDUCE> = {ALG_LOAD_TWICE, 7.0, 0.82, 2};

@@ -19,8 +19,8 @@ static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_ty
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k is an offset in vectors from the lane's first one in a slice. reduce and take handle ROWS vectors, `stride` apart,
- * and need first + k < slice. */
+/* k is an offset in vectors from the lane's first vector in a slice. reduce and take handle ROWS vectors, `stride`
+ * apart, and need first + k < slice. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;

@@ -63,7 +63,7 @@ template <int N, bool WHOLE> struct bulk_collector {
     }
 };
 
-/* Adds a stage's chunks into the first chunk. Groups of warps serve stages in turn. */
+/* Adds all chunks of a stage into its first one. Groups of warps serve stages in turn. */
 template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
@@ -132,7 +132,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     }
 
     /* In place, an all-reduce of two ranks overwrites its input. So the adder waits until the chunk is sent (BULK_SENT;
-     * a chunk is one piece). No deadlock: the sender waits only for credit, and that only for lower chunks. */
+     * a chunk is one piece). No deadlock: the sender waits only for credit, which depends only on lower chunks. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.list.told(BULK_SENT) > w.n;
@@ -148,7 +148,7 @@ static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nran
     return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
-/* Copies that the sender leaves in flight besides its newest. With more ranks, pieces are shorter. */
+/* Most older copies that the sender leaves in flight. With more ranks, pieces are shorter, so there are more. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
 struct bulk_add {
@@ -225,8 +225,7 @@ template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 namespace
 {
 
-/* ALG_PREMUL_SUM uses the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may use different
- * kernels. */
+/* ALG_PREMUL_SUM uses the kernel for buffers that are not whole: bulk copies do not multiply. Ranks may differ. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
@@ -234,7 +233,7 @@ struct bulk_reducer {
     static constexpr part_bytes_t PART_BYTES = NULL;
 #endif
 
-#ifndef ALG_ONE_TYPE /* else the file has kernels alone (dispatch.h) */
+#ifndef ALG_ONE_TYPE /* with ALG_ONE_TYPE the file compiles only kernels (dispatch.h) */
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);

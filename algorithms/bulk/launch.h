@@ -90,8 +90,8 @@ static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
-/* FULL holds what the link carries until a chunk's credit returns (some 10 us), so sending never stalls. LEAST holds a
- * few slots. */
+/* A ring of BULK_FULL_RING bytes holds what the link carries until a chunk's credit returns (some 10 us), so sending
+ * never stalls. BULK_LEAST_RING holds a few slots. */
 #define BULK_FULL_RING ((uint64_t)1 << 20)
 #define BULK_LEAST_RING ((uint64_t)128 << 10)
 

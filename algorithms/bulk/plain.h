@@ -2,15 +2,15 @@
 /* plain.h - the shifter and the keeper for buffers that are not whole (input.h).
  *
  * Bulk copies move granules, 16 aligned bytes. The loader loads all granules of the buffer that a chunk touches. The
- * shifter moves the chunk to the beginning of its stage, and loads by words what no granule holds. The keeper stores
- * granules, and a chunk's ends by bytes. */
+ * shifter moves the chunk to the beginning of its stage, and loads the bytes outside granules by words. The keeper
+ * stores granules, and a chunk's ends by bytes. */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
 
-/* One group of warps serves a stage, and waits for each of its fillings: a barrier's parity distinguishes only
- * consecutive ones. */
+/* One group of warps serves all fillings of a stage, and waits for each: a barrier's parity tells only consecutive ones
+ * apart. */
 static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
               "groups would meet each other's stages");
 
@@ -19,8 +19,8 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Readers of 16 bytes of a stage. bulk_reading passes f the reader for offset `byte` and for offsets a multiple of 16
- * further. A shift computed for each vector took longer than the chunk's way to the peer. */
+/* Readers of 16 bytes of a stage, one for each alignment. bulk_reading calls f with the reader that fits `byte`: a
+ * shift computed for each vector took longer than the chunk's way to the peer. */
 struct bulk_aligned {
     LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
     {
@@ -236,8 +236,8 @@ template <bool SUM> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* This stage was filled after the one `depth` back was released, and next() went on by BULK_TURNS: chunks
-         * before w.n - behind are stored. */
+        /* This stage could be filled only after the chunk `depth` stages back had left it. next() has since advanced by
+         * BULK_TURNS. So all chunks before w.n - behind are stored. */
         const uint32_t behind = j.in->depth + BULK_TURNS - 1;
         if (group == 0 && thread == 0 && w.n > behind)
             j.list.tell(BULK_KEPT, w.n - behind);

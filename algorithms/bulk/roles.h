@@ -73,11 +73,11 @@ template <int N> struct bulk_lister {
     }
 };
 
-/* A chunk's granules (16 aligned bytes) inside its buffer, all that bulk copies reach. The chunk begins at byte `shift`
- * of its stage. The granules hold its vectors `first` to `end` - 1. */
+/* A chunk's granules (plain.h) inside its buffer, all that bulk copies reach. The chunk begins at byte `shift` of its
+ * stage. The granules hold its vectors `first` to `end` - 1. */
 typedef struct bulk_granules {
     const uint8_t *from;
-    uint32_t bytes, offset; /* offset: of the granules in the stage */
+    uint32_t bytes, offset; /* offset: where the granules begin in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 
@@ -107,7 +107,7 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
 }
 
-/* Loads those bytes of a buffer (unless WHOLE, their granules) to byte `offset` of a stage. */
+/* Loads `bytes` of a buffer from `begin` on (unless WHOLE, their granules) to byte `offset` of a stage. */
 template <bool WHOLE>
 LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
                            uint64_t begin, uint32_t bytes, uint32_t offset)
@@ -197,7 +197,7 @@ template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk
     return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
 }
 
-/* WHOLE: also stores this rank's block, else the shifter does. LAG: most copies in flight besides the newest. */
+/* WHOLE: the sender also stores this rank's block; else the shifter does. LAG: most older copies in flight. */
 template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
@@ -348,8 +348,8 @@ template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
 }
 
-/* Tells `peer`, or (SUM) all peers, that the chunk has left its slot. The load has ended, so no fence. No rank awaits
- * credit for the last slots. */
+/* Tells `peer`, or (SUM) all peers, that the chunk has left its slot. The load has ended, so it needs no fence. No rank
+ * awaits credit for the last slots. */
 template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
     if (chunk + j.plan.slots >= j.plan.chunks)

@@ -4,14 +4,14 @@
  * All ranks have the same chunks; only the block that serves a chunk may differ. A block takes a chunk when a stage is
  * free, since multiprocessors share the link unequally (docs/lab/beside.md).
  *
- * A word has one writer, a role (roles.h); all listers write TAKEN. A block's words count its chunks in its list's
- * order.
+ * A word has one writer, a role (roles.h); only TAKEN is written by all listers. A block's words count chunks in the
+ * order of its list.
  *
- *   TAKEN           of a rank: chunks taken, blocks finished
- *   ENTRY           of two ranks: the writer is in this call
- *   CREDIT          of two ranks and a slot: the chunk may be stored
- *   DATA            of two ranks and a slot: the chunk has arrived
- *   BULK_LIST...    of a block: chunks' numbers, then BULK_NONE
+ *   TAKEN           per rank: chunks taken, blocks finished
+ *   ENTRY           per ordered pair of ranks: the writer is in this call
+ *   CREDIT          per pair and slot: the chunk may be stored
+ *   DATA            per pair and slot: the chunk has arrived
+ *   BULK_LIST...    per block: chunks' numbers, then BULK_NONE
  *   BULK_LISTED     chunks in the list
  *   BULK_CREDITED   chunks with CREDIT from all peers
  *   BULK_SENT       pieces complete at their destination
@@ -32,7 +32,7 @@
 /* Sizes:
  *   BULK_CHUNK       bytes of a slot and of the longest chunk between two ranks (more: bulk_parts)
  *   BULK_STAGE       bytes of a stage: a chunk may begin inside a granule (roles.h)
- *   BULK_SHARE       least chunks of a buffer, about, unless they would be shorter than BULK_SHORT bytes
+ *   BULK_SHARE       about the fewest chunks of a buffer, unless shorter than BULK_SHORT bytes
  *   BULK_BATCH       vectors that a thread reads at once
  *   BULK_TURNS       groups of BULK_WARPS warps, which take chunks in turn
  *   BULK_DEPTH       stages of a ring (sums: BULK_ADD_DEPTH)
@@ -77,7 +77,7 @@ enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
-/* Parts into which slots and outgoing stages are cut: a sum's incoming stage holds a chunk of every rank. */
+/* Slots and outgoing stages are cut into this many parts: a sum's incoming stage holds a chunk of every rank. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
     return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
@@ -88,7 +88,7 @@ static_assert((int)BULK_LINE / (int)BULK_MOST_PARTS >= 2 * (int)VEC,
 typedef struct bulk_plan {
     uint64_t bytes; /* of one rank's data; the most, if ranks differ */
     uint32_t chunk; /* bytes; the last one may be shorter */
-    uint32_t slot;  /* bytes */
+    uint32_t slot;  /* bytes of a slot */
     uint32_t chunks, slots;
 } bulk_plan_t;
 
@@ -109,7 +109,7 @@ LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t s
 
 enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
 static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
-/* Ends the list, once for each group of warps. */
+/* Marks the list's end, once for each group of warps. */
 static const uint32_t BULK_NONE = UINT32_MAX;
 
 /* A block's chunks, the n-th in entry n % BULK_PLACES, and its roles' progress. */
@@ -137,7 +137,8 @@ typedef struct bulk_list {
         return chunk(n) == BULK_NONE;
     }
 
-    /* Whether entries are free for chunk n, or BULK_TURNS ends (BULK_NONE). Herald and keeper read an entry last. */
+    /* Whether the list has room for chunk n or BULK_TURNS end marks (BULK_NONE). Herald and keeper read an entry
+     * last. */
     LANE_FN bool has_place(uint32_t n) const
     {
         const uint32_t announced = told(BULK_ANNOUNCED), kept = told(BULK_KEPT);

@@ -24,7 +24,7 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }
 
-/* ---- Short or unaligned vectors. E: unsigned, with an element's width and alignment */
+/* ---- Short or unaligned vectors. E: an unsigned type with an element's width and alignment */
 
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 {

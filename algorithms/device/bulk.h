@@ -8,21 +8,21 @@
  *   end()          waits, even after a failed call, until none of the role's copies is under way
  * bulk_roles runs a block's roles, on the CPU device in turn, until all have ended or the wait is broken.
  *
- *   bulk_make        make the block's words and two rings: the second has as many stages as fit, at most `depth`;
- *                    the first has `parts` times as many, each a `parts`-th. Call bulk_init and lane_sync next
+ *   bulk_make        make the block's words and two rings. The second has as many stages as fit, at most `depth`;
+ *                    the first has `parts` times as many, of 1/`parts` the size. Call bulk_init and lane_sync next
  *   bulk_free, bulk_filled    the stage may be filled; its data has arrived
- *   bulk_load        fill a stage from `offset` on with a multiple of 16 bytes (0, too) of global memory
- *   bulk_store       copy a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
+ *   bulk_load        fill a stage, from `offset` on, with 16 n bytes of global memory (n may be 0)
+ *   bulk_store       copy 16 n bytes of a stage to global memory; the caller's stores up to bulk_commit are a group
  *   bulk_read<N>     wait until all but the last N groups have read their stages
  *   bulk_done<N>     wait until their data is written, too; other GPUs see it after a lane_fence
  *   bulk_release     called by each warp that empties the stage, after its last use and lane_warp_sync
  *   bulk_stored      called after bulk_stage_store, before lane_warp_sync: the warp's copies then read what was stored
- *   bulk_change, bulk_changed    called by each warp after its stores into a filled stage; whether all warps have
+ *   bulk_change, bulk_changed    called by each warp after its stores into a filled stage; true if all have called it
  *   bulk_vector      16 bytes of a stage, from a multiple of 16 on
  *   bulk_vector_from<W>    16 bytes, from any byte of word W after a multiple of 16
  *   bulk_await_loads wait until all loads into stages before `at` have arrived; waits for no rank
  *   bulk_tell, bulk_told    release, acquire a word, between roles of the block
- *   bulk_seen        called between a lane_flag and copies of its data */
+ *   bulk_seen        called after lane_flag, before bulk copies of the flagged data */
 #ifndef SHUNT_BULK_H
 #define SHUNT_BULK_H
 

@@ -65,8 +65,7 @@ LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
         memcpy(to + ends, from + ends, bytes - 2 * ends);
 }
 
-/* Stores are atomic for the thread sanitizer: only credit, maybe from another process, orders two blocks' stores into
- * one slot. */
+/* Atomic for the thread sanitizer: only credit, maybe from another process, orders two blocks' stores into a slot. */
 LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {

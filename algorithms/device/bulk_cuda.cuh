@@ -150,7 +150,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
 {
     const uint32_t at = bulk_base(), room = (bulk_room() - BULK_HEAD) / (first + second);
     if (depth > room)
-        depth = room / 2 * 2; /* even: two groups of warps may take turns (bulk_add.cu) */
+        depth = room / 2 * 2; /* even, so that two groups of warps can take turns (bulk_add.cu) */
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {

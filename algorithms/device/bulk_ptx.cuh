@@ -3,8 +3,7 @@
  * same functions.
  *
  * Copies use the async proxy. A lane that sees a copy complete sees its data. Before copies read what lanes stored or
- * acquired, a proxy fence is needed (bulk_stored, bulk_seen). Before sm_90 the lane copies by itself: correct but
- * slow. */
+ * acquired, a proxy fence is needed (bulk_stored, bulk_seen). Before sm_90 the lane itself copies, which is slow. */
 #ifndef SHUNT_BULK_PTX_CUH
 #define SHUNT_BULK_PTX_CUH
 
@@ -81,14 +80,14 @@ LANE_FN void bulk_barriers_made()
 #endif
 }
 
-/* The arrival releases within the block. */
+/* The arrival releases this lane's stores within the block. */
 LANE_FN void bulk_arrive(uint32_t barrier)
 {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Whether the phase of this parity is over; if so, it acquires. try_wait without a time hint suspends the lane briefly
- * at most. */
+/* Whether the phase of this parity is over. If so, the lane acquires what arrivals released. try_wait without a time
+ * hint suspends the lane only briefly. */
 LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 {
     uint32_t over;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.h - the kernels of an algorithm A, and which of them serves a call.
  *
- * Fetching code takes time, so there are kernels for 2, 3, 4 or up to 8 ranks (lists and parts that reduce: 2 or up to
- * 8), for whole or other buffers, and, if they reduce, for each ops_kind and type. */
+ * Fetching code takes time, so each case has a kernel: 2, 3, 4 or up to 8 ranks (lists and parts that reduce: 2 or up
+ * to 8), whole or other buffers, and, if it reduces, each ops_kind and type. */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H
 
@@ -88,7 +88,7 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(uin
     return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
 
-/* Most ranks for which A, with argument type P, has kernels of the exact number. */
+/* A with argument type P has a kernel for each number of ranks up to this one. */
 template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
@@ -132,7 +132,7 @@ template <int TYPE> constexpr bool COMPILED = true;
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
 {
     if constexpr (!COMPILED<TYPE>)
-        return NULL; /* its launch fails */
+        return NULL; /* the launch then fails */
     else if (ops == OPS_SUM)
         return reduce_kernel_of_ops<A, P, TYPE, OPS_SUM>(nranks, whole);
     else if (ops == OPS_MAX)

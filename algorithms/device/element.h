@@ -2,7 +2,7 @@
 /* element.h - a vector's elements as numbers, and their arithmetic.
  *
  * element<TYPE>: values are reduced as `acc`, COUNT is the number of `acc` in a vector, BYTES a value's size. Shorter
- * floats are reduced as fp32, 8-bit integers four to a word. */
+ * floats are reduced as fp32, 8-bit integers as four in a word. */
 #ifndef SHUNT_ELEMENT_H
 #define SHUNT_ELEMENT_H
 

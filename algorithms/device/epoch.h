@@ -8,8 +8,8 @@
 
 /* The word at ALG_EPOCH_OFFSET:
  *   bit 0      ALG_EPOCH_STOPPED
- *   bits 1-15  shares: twice the blocks that have left; once block 0 has, 2^16 less twice those still to leave
- *   bits 16-63 this call's number; it may wrap: only low bits and differences of neighbours count
+ *   bits 1-15  shares: 2 for each block that has left; once block 0 has, 2^16 less 2 for each that has not
+ *   bits 16-63 this call's number. It may wrap: only low bits and differences of neighbours are used
  * In flags a chunk's number replaces the shares (staged.cu, pinned/chunks.h, bulk/walk.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 

@@ -14,7 +14,7 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
-/* Blocks that must fit a multiprocessor (__launch_bounds__): without it the compiler may spill so that two fit. */
+/* Blocks a multiprocessor for __launch_bounds__. The compiler may otherwise spill registers so that two fit. */
 template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
 
 template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint32_t threads)
@@ -27,8 +27,7 @@ template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint3
     return room;
 }
 
-/* Gives each lane a vector, in as many blocks as allowed, with the fewest threads that suffice (64 or more): a block's
- * warps delay each other. */
+/* Gives each lane a vector. A block's warps delay each other, so blocks are many, with as few threads as suffice. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

@@ -68,13 +68,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return buffer_vectors(input.bytes);
     }
 
-    /* This rank's value, always with the same bits; unless integers, ready to send. */
+    /* Returns this rank's vector, each time with the same bits. Floats are ready to send. */
     LANE_FN vec16_t load(uint32_t v) const
     {
         return load_from(input, v);
     }
 
-    /* Undefined unless `wanted`. The load waits for no earlier one. */
+    /* The result is undefined unless `wanted`. This load does not wait for earlier ones. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
         return load_from_if(wanted, input, v);
@@ -123,14 +123,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* Joins all ranks' values; unless integers, the result is ready to send. Overwrites x, the other ranks' values. NaN
-     * has one pattern: bits depend on values alone. */
+    /* Reduces all ranks' vectors; a result of floats is ready to send. Overwrites x, the other ranks' vectors. Every
+     * NaN gets the same bits, so the result depends on values alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* The same if each value is a result of several ranks: integer averages divide by `all` ranks. */
+    /* The same if each value is a result of several ranks: averages of integers divide by `all` ranks. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         constexpr bool FLOATS = MARK != MARK_ESCAPE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_call.h - a call as one kernel gets it: a segment, the same range of every rank's block (segments.h). */
+/* kernel_call.h - the call or segment that one kernel serves: the same range of every rank's block (segments.h). */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 
@@ -29,7 +29,7 @@ typedef struct kernel_call {
     turns_t turns; /* with HAS_PLACES (places.h) */
     uint32_t series;
     uint32_t grid_blocks;
-    uint32_t sure_blocks; /* those of grid_blocks that surely fit on the GPU */
+    uint32_t sure_blocks; /* how many of grid_blocks surely fit on the GPU */
     uint32_t early;
 } kernel_call_t;
 

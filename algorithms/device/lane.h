@@ -23,8 +23,8 @@
  *                       that met it in lane_sync or lane_warp_sync after their stores
  *   lane_raise          a flag into a peer's scratch; its data needs lane_fence, unless an earlier kernel stored it in
  *                       this device's memory
- *   lane_flag           read a flag; its data is then visible, after lane_warp_sync to the whole warp
- *   lane_post, lane_fetch    16 whole bytes into own, from a peer's pinned scratch; only lane_fence orders a post
+ *   lane_flag           read a flag; this lane then sees its data, and so does the warp after lane_warp_sync
+ *   lane_post, lane_fetch    store to own, load from a peer's pinned scratch: 16 bytes at once; lane_fence orders posts
  *   lane_*sync, lane_*any    barrier of the block or warp; whether x is true in any of its lanes
  *   lane_*_own          a word of this rank's control page or counts, unordered; take: add, return the old value
  *   lane_wait_begins    the time limit starts

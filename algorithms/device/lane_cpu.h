@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lane_cpu.h - lane.h on the CPU device.
  *
- * Puts and re-arming release; polls acquire. So the thread sanitizer sees the order that kernel boundaries give on CUDA
- * (algorithm.h). Accesses of 4 or 8 bytes are atomic. */
+ * Puts and re-arming are release stores, polls acquire. So the thread sanitizer sees the order that kernel boundaries
+ * give on CUDA (algorithm.h). Accesses of 4 or 8 bytes are atomic. */
 #ifndef SHUNT_LANE_CPU_H
 #define SHUNT_LANE_CPU_H
 
@@ -156,7 +156,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load(p);
 }
 
-/* The mark is in the upper half, stored last and loaded first. */
+/* The upper half has the mark: it is stored last and loaded first. */
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
@@ -284,8 +284,8 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
     return ranks;
 }
 
-/* Awaited ranks that were already lost at the previous check: what they sent has been polled since. A rank that has
- * ended this collective has stored all of its part. */
+/* Returns awaited ranks that were already lost at the previous check: all that they sent has been polled since. A rank
+ * that has ended this collective is not missed, since it has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;

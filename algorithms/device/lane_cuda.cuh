@@ -84,8 +84,8 @@ LANE_FN uint32_t lane_warp_sum(uint32_t x)
  * ms. */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* tell: makes the peers leave, too, since they will not get this rank's data; after an abort their programs abort them.
- * These stores need no fence. */
+/* tell: stop the peers, too, since this rank's data will not come. After an abort, their programs do that. Needs no
+ * fence. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -163,7 +163,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane acts for all of its warp that call together. Passing the team's address would slow the caller. */
+/* One lane looks for all lanes of its warp that call together. Passing the team's address would slow the caller. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;

@@ -3,7 +3,8 @@
 #ifndef SHUNT_LANE_PTX_CUH
 #define SHUNT_LANE_PTX_CUH
 
-/* Without the launch attribute the wait returns at once. The branch on `held`, never 0, keeps arithmetic before it. */
+/* Without the launch attribute the wait returns at once. The branch on `held`, never 0, keeps its arithmetic before
+ * it. */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -53,7 +54,7 @@ LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
     return lane_load_relaxed(wanted ? p : dummy);
 }
 
-/* L2 then evicts results before staging and scratch. */
+/* With this store L2 evicts results before staging and scratch. */
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
     __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));

@@ -42,8 +42,8 @@ LANE_FN uint32_t mark_top(const vec16_t &v)
     return low > high ? low : high;
 }
 
-/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit i if word i was all-ones,
- * and bit 4. */
+/* Makes a whitened vector with mark_top >= ESCAPED fit to send. Returns the escape word: bit 4, and bit i if word i was
+ * all-ones. */
 LANE_FN uint32_t mark_escape(vec16_t &v)
 {
     uint32_t escape = 1u << 4;
@@ -85,7 +85,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return mark_top(v) != SENTINEL;
 }
 
-/* If true, call mark_unescape; then, in any case, mark_whiten. */
+/* If true, call mark_unescape. In any case call mark_whiten afterwards. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

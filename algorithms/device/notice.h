@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notice.h - by a notice a peer learns that this rank, which sends it no data, is in the call. Without notices a root
- * that hears nothing from a slow peer could store into a half that the peer still reads (algorithm.h).
+/* notice.h - a notice tells a peer that this rank is in the call, although it sends the peer no data. Without notices a
+ * root that hears nothing from a slow peer could store into a half that the peer still reads (algorithm.h).
  *
  * A notice is a vector of zeros in the call's half at the peer. In rooted/ each rank sends a notice to every peer. */
 #ifndef SHUNT_NOTICE_H
@@ -17,7 +17,7 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 
 typedef struct notices {
     uint64_t at;       /* offset in the scratch, before the call's half is added */
-    uint32_t to, from; /* ranks (bits) that get a notice; that send one here */
+    uint32_t to, from; /* ranks (bits) that get a notice from this rank; that send it one */
 } notices_t;
 
 /* sent, received: ranks (bits) that get data from this rank; that send data to it. */
@@ -37,7 +37,7 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Waits for the notices and re-arms them: they would look like data of a later call. */
+/* Waits for the notices and re-arms them, since they would look like data of a later call. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

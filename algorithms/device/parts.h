@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.h - several broadcasts, or reduces, in one kernel: parts of a call (alg_call_t.parts), each served by `run`
- * with its own blocks. Other ranks may make these calls one by one (series.h).
+/* parts.h - several broadcasts, or reduces, in one kernel. Each is a part of the call (alg_call_t.parts), which `run`
+ * serves with blocks of its own. Other ranks may make these calls one by one (series.h).
  *
- * ALG_ENTRIES of a parts_reducer also needs one of reducer<A> in its file, for calls without parts. */
+ * A file with ALG_ENTRIES of a parts_reducer also needs ALG_ENTRIES of reducer<A>, for calls without parts. */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
 

@@ -3,8 +3,8 @@
  * makes them one by one.
  *
  * A call of up to places_room bytes uses one of PLACES places, in turn by its number; longer and rooted ones use the
- * halves. A kernel sends the data of all of its calls, at most PLACES_LIST, before it reads any. With twice as many
- * places no rank stores over data that a peer has yet to read (docs/lab/proofs.md). */
+ * halves. A kernel sends the data of all of its calls, at most PLACES_LIST, before it reads any. There are twice as
+ * many places, so no rank overwrites data that a peer has yet to read (docs/lab/proofs.md). */
 #ifndef SHUNT_PLACES_H
 #define SHUNT_PLACES_H
 

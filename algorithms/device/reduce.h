@@ -32,8 +32,8 @@ LANE_FN uint32_t reduce_share(uint32_t nranks)
 template <int TYPE, alg_op_t OP>
 LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
 {
-    /* A shorter type times a power of two is exact in fp32. For others an fma's single rounding would make the order of
-     * two ranks matter. */
+    /* A shorter type times a power of two is exact in fp32. For others, an fma rounds once, so two ranks' order would
+     * matter. */
     constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
@@ -44,7 +44,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_max(a[i], b[i]);
 }
 
-/* By words: the compiler would put selected vectors in memory. */
+/* Selects by words: the compiler would put whole vectors in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -54,9 +54,9 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* Masks of even and odd words (8-byte types: different ones). Xored with operands and result of a signed max, they make
- * it the call's operator. The sign bit makes a float's max a min, and maps unsigned integers to signed ones. All bits
- * make an integer's max a min. */
+/* Masks of even and odd words, which differ for 8-byte types. A signed max is the call's operator if its operands and
+ * result are xored with them. The sign bit makes a float's max a min, and maps unsigned integers to signed ones. All
+ * bits make an integer's max a min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;

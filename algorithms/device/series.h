@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* series.h - consecutive broadcasts, or reduces, of rising roots form a series. They share one number and one half of
- * scratch, so that when the first may begin, all may: one rank may run them in one kernel (parts.h), another rank one
- * by one. Their words in the half are disjoint (docs/lab/proofs.md).
+ * scratch, so all may begin when the first one may: one rank may run them in one kernel (parts.h), another rank one by
+ * one. Their words in the half are disjoint (docs/lab/proofs.md).
  *
  * A call continues the series if its predecessor has the same collective and a lower root; it does not advance the
  * epoch. Graphs are replayed in any order, so only the device knows the predecessor, by the word at ALG_SERIES_OFFSET.
@@ -20,7 +20,7 @@
  *   bits 11-15 series_before        bits 0-4 of the last call's kernel_call_t.series
  *   bits 16-63 epoch_base           of the call that began the series */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
-static const uint64_t SERIES_SHARES = 1u << 11; /* above a grid's blocks */
+static const uint64_t SERIES_SHARES = 1u << 11; /* exceeds the number of a grid's blocks */
 
 static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST && SERIES_FIRST * SERIES_SHARES == EPOCH_UNIT, "fields of a series");
 
@@ -53,7 +53,7 @@ LANE_FN uint64_t series_now(uint32_t series)
     return series % SERIES_FIRST * SERIES_SHARES;
 }
 
-/* A call's shares add up to the difference of its fields and its predecessor's, with no shares left. */
+/* All blocks together add this call's fields less its predecessor's. The field of shares is then 0 again. */
 LANE_FN uint64_t series_share(const lane_t &lane, uint64_t word, uint64_t now)
 {
     return lane.grid_block == 0 ? now - word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1) : 1;

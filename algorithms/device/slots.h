@@ -2,7 +2,7 @@
 /* slots.h - mailboxes of vectors in a half of scratch.
  *
  * Every scratch has, at the same place, a slot of `vectors` vectors per peer, in rank order; a second set may follow. A
- * peer puts vectors into its slot; the owner takes and re-arms them. Addresses are in half 0 until `move`. */
+ * peer puts vectors into its slot; the owner takes and re-arms them. Addresses are in half 0 until `move` is called. */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
 
@@ -61,7 +61,7 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* With two ranks registers are too few to hold the rarely used addresses of escape words. */
+    /* With two ranks, too few registers are left for the rarely used addresses of escape words. */
     LANE_FN uint64_t held()
     {
         if (N == 2)
@@ -71,7 +71,7 @@ template <mark_t MARK, int N> struct slots {
         return all;
     }
 
-    /* Warp-wide, after move(): polls then compute no address. */
+    /* Warp-wide, after move(). Polls then compute no address. */
     LANE_FN void keep()
     {
         lane_keep(from);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choices.h - all ranks' choices in a block's shared memory. They alone determine the position of each received row,
- * whatever the order of arrival. */
+/* choices.h - all ranks' choices in a block's shared memory. They alone determine where each received row goes. */
 #ifndef SHUNT_EXPERTS_CHOICES_H
 #define SHUNT_EXPERTS_CHOICES_H
 
@@ -9,7 +8,7 @@
 enum { CHOICE_NONE = 0xffff };
 static const uint64_t QUAD_NONE = ~UINT64_C(0);
 
-/* Has no branches: the loads of several choices overlap. */
+/* Without branches, so that loads of several choices overlap. */
 LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k)
 {
     const bool is = k < c.call.top_k;
@@ -19,7 +18,7 @@ LANE_FN uint32_t choice_load(const experts_call_t &c, uint32_t token, uint32_t k
     return is && e < c.experts && (!c.call.wide || above == 0) ? e : (uint32_t)CHOICE_NONE;
 }
 
-/* QUAD_NONE past this rank's tokens. */
+/* QUAD_NONE after this rank's last token. */
 LANE_FN uint64_t quad_load(const experts_call_t &c, uint32_t i)
 {
     const uint32_t token = divide(i, c.by_quads), quad = i - token * c.quads;
@@ -95,7 +94,7 @@ LANE_FN bool table_fill(lane_t &lane, const alg_team_t &team, const experts_call
             broken = lane_stop(lane, team);
         t.quads[i] = (uint64_t)v.w[2] << 32 | v.w[0];
     }
-    /* The last lanes have the fewest quads. */
+    /* The last lanes read headers, since they have the fewest quads. */
     for (uint32_t r = lane.threads - 1 - lane.thread; !broken && r < c.nranks; r += lane.threads) {
         if (room_keeps(team, c, r))
             t.tokens[r] = c.call.tokens;
@@ -132,7 +131,7 @@ LANE_FN bool table_has(const experts_call_t &c, const table_t &t, uint64_t place
     return has;
 }
 
-/* Counts the tokens that chose the expert: of ranks before `source` all, of `source` the first `end`. Warp-wide. */
+/* Warp-wide. Counts tokens that chose the expert: all of ranks before `source`, and the first `end` of `source`. */
 LANE_FN uint32_t table_count(const experts_call_t &c, const table_t &t, uint32_t expert, uint32_t source, uint32_t end,
                              const share_t &s)
 {
@@ -164,8 +163,8 @@ LANE_FN uint32_t table_count_tokens(const alg_team_t &team, const experts_call_t
     return lane_warp_sum(count);
 }
 
-/* Returns the row of `out` for a token's key (expert-major: a choice; rank-major: 0); -1: none. A token that chose an
- * expert twice has one row there, so rows suffice. Warp-wide. */
+/* Returns the row of `out` for a token's key (a choice if expert-major, 0 if rank-major); -1: none. A token that chose
+ * an expert twice has one row there, so rows suffice. Warp-wide. */
 LANE_FN int32_t table_row(const alg_team_t &team, const experts_call_t &c, const table_t &t, uint32_t source,
                           uint32_t token, uint32_t key, const share_t &s)
 {

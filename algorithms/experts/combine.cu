@@ -142,7 +142,7 @@ template <int TYPE> struct experts_combine {
         }
     }
 
-    /* In a row's sums all first vectors precede all second ones: a warp stores contiguously. */
+    /* All first vectors of a row's sums precede all second ones, so a warp stores contiguously. */
     LANE_FN static void send_sum(const experts_call_t &c, uint8_t *to, const terms_t &t, uint32_t v)
     {
         float sum[COUNT];

@@ -251,8 +251,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return true;
     }
 
-    /* A warp counts the rows of each local expert or source rank. Rank-major, entries without a row get choices of
-     * -1. */
+    /* A warp counts the rows of each local expert or source rank. Rank-major entries without a row get choice -1. */
     LANE_FN static void count_rows(const lane_t &lane, const alg_team_t &team, const experts_call_t &c,
                                    const table_t &t, const share_t &s)
     {

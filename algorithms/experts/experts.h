@@ -18,7 +18,7 @@ extern "C" {
 /* Types whose rows never cross the link as sums (combine.cu): the token's rank adds them in the order of choices. */
 typedef enum alg_experts_exact {
     ALG_EXPERTS_EXACT_NONE,
-    ALG_EXPERTS_EXACT_FP32, /* fp32 with up to 8 choices: rounding to 16 bits hides the order more often */
+    ALG_EXPERTS_EXACT_FP32, /* fp32 with up to 8 choices; results of 16 bits mostly hide the order */
     ALG_EXPERTS_EXACT_ALL
 } alg_experts_exact_t;
 

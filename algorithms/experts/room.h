@@ -4,12 +4,12 @@
  *   headers   per source rank: number of tokens, choices, weights. Half of each 8-byte word is the call's number,
  *             which shows arrival
  *   slots     of row_bytes, all-ones until a vector arrives (mark.h); the lane that takes it re-arms it. Dispatch and
- *             rank-major: one per source rank and token; else combine.cu
+ *             rank-major: one per source rank and token; else see combine.cu
  *   escapes   a word per vector of a dispatch
  *
  * Calls that are not staged take two rooms in turn, by the rule of two halves (algorithm.h). Staged calls have a count
- * and rooms of their own. Their sender waits for credit: how many calls a peer has received in that room. A rank is
- * then its own peer, since the program may change its buffers before it receives. */
+ * and rooms of their own. Their sender waits for credit: how many calls a peer has received in that room. In a staged
+ * call a rank also sends to itself, since the program may change its buffers before it receives. */
 #ifndef SHUNT_EXPERTS_ROOM_H
 #define SHUNT_EXPERTS_ROOM_H
 
@@ -49,7 +49,7 @@ typedef struct room_map {
     uint64_t rows, escapes, bytes;
 } room_map_t;
 
-enum { ROOM_SUM_SLOTS = 2 };   /* of a row's sum in fp32 */
+enum { ROOM_SUM_SLOTS = 2 };   /* slots that a row's sum in fp32 takes */
 enum { ROOM_USUAL_TOP_K = 8 }; /* choices with slots for fp32 rows */
 
 /* From so many rows of a rank's tokens on, sums save more time than their extra trip takes (docs/lab/proofs.md). */
@@ -92,7 +92,7 @@ typedef struct experts_call {
     uint32_t token_vectors;
 } experts_call_t;
 
-/* Sums cross where they take fewer slots than rows, unless `exact` demands rows. */
+/* Sums cross the link where they take fewer slots than rows, unless `exact` demands rows. */
 static inline uint32_t experts_most_rows(const alg_experts_shape_t *shape, const room_map_t *map,
                                          const alg_experts_call_t *call)
 {
@@ -129,7 +129,7 @@ static inline experts_call_t experts_call_make(const alg_experts_shape_t *shape,
 }
 
 typedef struct room {
-    uint64_t at, number; /* number: of the call; of a staged call, in its room */
+    uint64_t at, number; /* the call's number; a staged call's number in its room */
     uint32_t tag, staged;
     uint64_t *counter;
 } room_t;
@@ -139,7 +139,7 @@ LANE_FN bool room_is_staged(const experts_call_t &c)
     return c.call.phases != ALG_EXPERTS_BOTH;
 }
 
-/* Whether `source` is this rank and its data bypasses the room. */
+/* Whether the data of `source` stays on this rank, outside the room. */
 LANE_FN bool room_keeps(const alg_team_t &team, const experts_call_t &c, uint32_t source)
 {
     return source == team.rank && !room_is_staged(c);
@@ -255,7 +255,7 @@ LANE_FN header_pair_t header_load(const experts_call_t &c, uint32_t i)
     return header_pair_t{{lane_load_word(at), k + 1 < top_k ? lane_load_word(at + 1) : 0}};
 }
 
-/* Sends the number of tokens, and each `stride`-th pair of weights from pair `first` on; `pair` is that one. */
+/* Sends the number of tokens, and each `stride`-th pair of weights from pair `first`, which is `pair`, on. */
 LANE_FN void header_send(const alg_team_t &team, const experts_call_t &c, const room_t &room, uint32_t first,
                          uint32_t stride, header_pair_t pair)
 {

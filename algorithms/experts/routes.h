@@ -5,8 +5,7 @@
 
 #include "algorithms/experts/room.h"
 
-/* Where a choice's row is: in this rank's `out`, or at a peer (route_of_rank). Entries are ordered by choice, up to
- * ROUTE_NONE. */
+/* Where a choice's row is: in this rank's `out`, or at a peer (route_of_rank). Sorted by choice, up to ROUTE_NONE. */
 typedef struct route_entry {
     int32_t row;
     uint32_t choice;

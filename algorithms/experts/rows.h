@@ -22,7 +22,7 @@ template <alg_experts_recipe_t RECIPE> struct row_source {
     }
 };
 
-/* DeepSeek's scale for 128 elements: e4m3's largest value over their largest magnitude (at least 1e-4). `inverse` is
+/* DeepSeek's scale for 128 elements: e4m3's largest value over their largest magnitude, at least 1e-4. `inverse` is
  * sent. */
 typedef struct row_scale {
     float scale, inverse;
@@ -54,7 +54,7 @@ template <> struct row_source<ALG_EXPERTS_E4M3> {
         return (const uint8_t *)c.call.rows + (uint64_t)token * c.call.token_bytes * 2;
     }
 
-    /* Lanes with the same `block` all compute its scale: only the first loads miss L1. */
+    /* All lanes with the same `block` compute its scale: only the first loads miss L1. */
     LANE_FN static row_scale_t scale(const experts_call_t &c, uint32_t token, uint32_t block)
     {
         float most = 1e-4f;

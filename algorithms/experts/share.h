@@ -5,7 +5,7 @@
 
 #include "algorithms/device/lane.h"
 
-/* Divides by a multiplication in place of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32
+/* Divides by one multiplication instead of some 30 instructions. Exact for n * by below 2^32: inverse * by exceeds 2^32
  * by less than `by`. */
 typedef struct divisor {
     uint32_t by, inverse;
@@ -35,7 +35,7 @@ typedef struct share {
     uint32_t in_warp, width;  /* this lane; lanes of a warp */
 } share_t;
 
-/* Sending begins with the first block, receiving with the last: with few tokens different blocks do each. */
+/* Sending begins with the first block, receiving with the last: with few tokens, different blocks send and receive. */
 LANE_FN uint32_t share_back(const lane_t &lane)
 {
     return lane.blocks - 1 - lane.block;

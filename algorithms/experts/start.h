@@ -58,7 +58,7 @@ template <class K> static int experts_start(const alg_team_t *team, const expert
 
 #endif
 
-/* choose(c): experts_start of the call's kernel. */
+/* choose(c) returns experts_start of the call's kernel. */
 #ifdef __CUDACC__
 #define EXPERTS_ENTRIES(name, choose)                                                                  \
     extern "C" int alg_experts_##name##_cuda(const alg_team_t *team, const alg_experts_shape_t *shape, \

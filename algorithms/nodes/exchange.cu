@@ -3,7 +3,7 @@
  * relay (relay.h) -> rank o of each other node adds the nodes' sums in node order -> output, and its peers' gather
  * slots -> output.
  *
- * What travels is rounded to the type. If floats are averaged, it is the node's average, since the sum may be out of
+ * Values that travel are rounded to the type. To average floats, a node sends its average, since its sum may be out of
  * range. In place is safe: a lane posts or sends its input at a position before it stores there. */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"

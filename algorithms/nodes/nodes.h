@@ -14,7 +14,6 @@ extern "C" {
 
 /*
  * ---- The relay (relay.c) ----
- *
  * The proxy (proxy.c), a thread of the process, sends what kernels post to ranks of the same number on other nodes. It
  * makes no CUDA call, and sleeps while no call is in flight, but polls relays of captured calls: the host does not see
  * a graph's calls.
@@ -26,10 +25,10 @@ net_landing_t alg_relay_landing(const alg_relay_t *relay);
 /* Takes the network, whose ranks are the nodes. The proxy serves it at once: the system ends connections that nobody
  * reads. -EAGAIN: no thread started; the caller keeps the network. */
 int alg_relay_connected(alg_relay_t *relay, net_network_t *network);
-/* Serves this team's calls. An abort or a timed-out wait ends the connections; the end of a needed one ends the call
- * (ALG_STATUS_PEER_LEFT). `control` must outlive the relay. */
+/* Serves this team's calls. An abort or a timed-out wait ends the connections; the end of one that a call needs ends
+ * the call (ALG_STATUS_PEER_LEFT). `control` must outlive the relay. */
 void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
-/* RDMA's reason for a lost node, or NULL. */
+/* Why RDMA lost a node, or NULL. */
 const char *alg_relay_fault(const alg_relay_t *relay);
 /* Before the launch or capture of `call`. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);

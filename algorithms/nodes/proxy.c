@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proxy.c - the threads that serve all relays of a process (nodes.h); callers own the relays. The proxy polls them, and
- * sends what kernels post. Sockets copy each byte, so while steps are long a second thread, the reader, receives.
+/* proxy.c - the threads that serve all relays of a process (nodes.h); callers own the relays. The proxy polls relays,
+ * and sends what kernels post. Sockets copy each byte, so while steps are long a second thread, the reader, receives.
  *
- * The list of relays changes only under both locks, the proxy's taken first. A thread holds its lock during a pass
- * through it. */
+ * The list of relays changes only under both locks, the proxy's taken first. A thread that walks it holds its own. */
 #define _GNU_SOURCE
 #include "algorithms/nodes/proxy.h"
 
@@ -15,7 +14,7 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    POLL_MS = 2, /* of polling after the last step; then naps while a call is due */
+    POLL_MS = 2, /* how long to poll after the last step; then naps while a call is due */
     NAP_NS = 50000,
     LONG_NAP_NS = 500000,
     IDLE_MS = 100
@@ -25,7 +24,7 @@ typedef struct server {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool running;
-    atomic_bool sleeps; /* or does not run */
+    atomic_bool sleeps; /* true, too, if it does not run */
     atomic_uint wanted; /* threads that want the lock */
 } server_t;
 

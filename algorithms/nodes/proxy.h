@@ -56,7 +56,7 @@ void proxy_wake(void);
 void proxy_call_reader(void);
 /* Whether the reader receives, so that the proxy need not. */
 bool proxy_has_reader(void);
-/* Need the proxy's lock. Between these two calls the reader uses no network. */
+/* Both need the proxy's lock. Between the two calls the reader uses no network. */
 void proxy_hold_reader(void);
 void proxy_let_reader(void);
 

@@ -202,7 +202,7 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     proxy_wake();
 }
 
-/* Calls relay_look first, which may find a step. */
+/* Whether posted steps are unsent. First looks for new ones. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;

@@ -34,7 +34,7 @@ enum {
 /* The flag of a lost node. */
 #define RELAY_LOST UINT64_MAX
 
-/* A block's word: bytes (32 bits), number of blocks and RELAY_LAST (32), tag (64). */
+/* A block's word has the bytes (32 bits), the number of blocks and RELAY_LAST (32), and the tag (64). */
 #define RELAY_LAST UINT32_C(0x10000) /* a kernel's last step */
 
 static inline size_t relay_bytes(uint32_t nodes)

@@ -2,8 +2,8 @@
 /* chunks.h - longer buffers through pinned memory, in chunks of raw data behind flags. In place is safe: at each
  * position a lane reads the input before it writes the output.
  *
- * A block is a channel. In step c it raises flag c+1 at every peer: chunk c is posted in this rank's outbox, and chunk
- * c-1 of every peer is fetched. It posts chunk c+1 before it waits for the peers' flags c+1. Flags are numbered as in
+ * A block is a channel. In step c it raises flag c+1 at every peer: this rank has posted chunk c in its outbox, and has
+ * fetched every peer's chunk c-1. It posts chunk c+1 before it waits for the peers' flags c+1. Flags are numbered as in
  * allreduce/staged.cu; all ranks' flags for a block lie in one cache line.
  *
  * An outbox holds SHM_CHUNKS chunks (per peer, if each gets its own), so chunk c+1 replaces chunk c-2
@@ -124,7 +124,6 @@ struct shm_channel {
         return team.scratch[from] + area + (row * lanes + lane) * VEC;
     }
 
-    /* Chunk c of vectors [begin, end). */
     LANE_FN shm_span_t span(uint32_t begin, uint32_t end, uint32_t c) const
     {
         const uint32_t first = begin + (c * plan.channels + index) * plan.rows * lanes + lane;

@@ -180,8 +180,7 @@ template <int N> struct outbox {
     }
 };
 
-/* The notice (device/notice.h) of a rank without data is the first unit of its half. Peers that get no data from it
- * wait for that unit. */
+/* A rank's notice (device/notice.h) is the first unit of its half. Peers that get no data from the rank wait for it. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -189,7 +188,7 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Waits until `ranks` (bits) have begun this call: a lane per rank, in the warp with the least data. */
+/* Waits until `ranks` (bits) have begun this call. One lane per rank waits, in the warp with the least data. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;

@@ -14,7 +14,7 @@
 typedef struct push {
     uint32_t sends; /* bit i: this rank sends to the i-th rank after it */
     uint32_t takes; /* bit j: this rank receives from other_rank(j) */
-    bool both;      /* sends and takes: its own block belongs in its output */
+    bool both;      /* this rank sends and receives: its own block belongs in its output */
     notices_t notices;
     bool has_notices;
 } push_t;
@@ -61,7 +61,7 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         epoch_leave(lane, team);
 }
 
-/* Largest block for SHORT, which gains nothing above (docs/lab/results/short-kernels-2-h100.csv). */
+/* Largest block for SHORT: longer ones gain nothing (docs/lab/results/short-kernels-2-h100.csv). */
 enum { PUSH_SHORT_BYTES = 16 << 10 };
 
 inline constexpr alg_cost_t PUSH_BLOCKS = {ALG_LOAD_BLOCKS, 0, 0.74, 1};

@@ -47,7 +47,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* Needs v < vectors; later rows may not exist. */
+        /* Needs v < vectors. The rows after v may be beyond the end. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {

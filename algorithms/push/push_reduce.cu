@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_reduce.cu - reduce-scatter and reduce in one step (push.h).
  *
- * Data path: input (reduce-scatter: block o) -> this rank's slot at rank o (reduce: the root) -> added in rank order ->
+ * Data path: input (reduce-scatter: block o) -> slot at rank o (reduce: at the root) -> added in rank order ->
  * output. */
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"

@@ -13,7 +13,7 @@ struct rooted_broadcast {
         slices_t p;
         slots<MARK_ESCAPE, N> s;
         buffer_t in, out;
-        const uint8_t *scratch; /* own */
+        const uint8_t *scratch; /* this rank's */
         uint32_t first;
         bool keeps; /* the root must copy its input to its output */
 

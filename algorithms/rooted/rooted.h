@@ -25,7 +25,7 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, 
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* Position in the buffer of vector u of the slice of `owner`, which is not the root. */
+/* Position in the buffer of vector u of `owner`'s slice. The root owns no slice. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;

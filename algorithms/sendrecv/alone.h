@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alone.h - the kernels of common groups, with less code than mixed.h: fetching and issuing code is most of a short
- * message's time. A list has at most one message. A warp has one item, for which it may wait: a channel of one
- * direction, or GROUP channels if there are fewer warps than channels.
+/* alone.h - kernels for groups with at most one message to and one from each peer. They have less code than mixed.h:
+ * most of a short message's time goes into fetching and issuing instructions. A warp serves one item, and may wait for
+ * it: a channel in one direction, or GROUP channels if there are fewer warps than channels.
  *
- * A warp moves its channels' rows in order, in batches of ROWS / GROUP rows of each channel. No deadlock, however the
- * peer groups its channels, since batches divide ring_credit_rows (docs/lab/kernels.md). All warps share the copy of a
- * message to this rank itself: receiving warps before they wait, sending warps after they have sent. */
+ * A warp moves its channels' rows in order, in batches of ROWS / GROUP rows a channel. Batches divide ring_credit_rows,
+ * so there is no deadlock, even if the peer groups its channels differently (docs/lab/kernels.md). All warps share the
+ * copy of a message to this rank itself. */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
 
@@ -13,13 +13,13 @@
 
 enum { SELF_BATCH = 4 };
 
-/* What a warp moves of a message, whole rows first. */
+/* The rows of a message that a warp moves, whole rows first. */
 struct warp_rows {
     uint8_t *at;    /* this lane's vector of the first row */
     uint64_t step;  /* bytes between rows */
     uint32_t whole; /* rows of whole vectors */
     uint32_t all;
-    uint32_t width; /* between the warp's row numbers, and channel numbers */
+    uint32_t width; /* distance between the warp's rows, and between its channels */
 };
 
 /* The number of rows first, first + width, ... below `rows`. */
@@ -80,7 +80,6 @@ template <int GROUP> struct warp_rings {
         return one;
     }
 
-    /* Channel j's part of `rows` rows. */
     LANE_FN static uint32_t share(uint32_t rows, uint32_t j)
     {
         return (rows + GROUP - 1 - j) / GROUP;
@@ -109,7 +108,7 @@ template <int GROUP> struct warp_rings {
         set(credit, count);
     }
 
-    /* Credit of all channels falls due at the same time. */
+    /* All channels give credit at the same time. */
     LANE_FN void give()
     {
         receiver().give(count);
@@ -139,8 +138,8 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
-        /* Short messages are faster if a block mixes sends and receives. LONG: a block has mostly one direction, since
-         * a receiver's fence waits for its block's sends. */
+        /* Short messages are faster if a block mixes sends and receives. With LONG most blocks have one direction,
+         * since a receiver's fence also waits for its block's sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
@@ -174,7 +173,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
             copy_self(team, m, index, lane);
         if (!any)
             return;
-        lane_warp_sync(); /* all have read the counts, which lane 0 writes */
+        lane_warp_sync(); /* all lanes have read the counts, which lane 0 will write */
         lane_awaits(lane, 1u << it.peer);
         if (!it.sends)
             r.renew(team);
@@ -305,7 +304,7 @@ template <int ROWS, bool LONG, int GROUP = 1> struct pairs_alone {
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, rings r, warp_rows p)
     {
-        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* several channels move one by one */
+        constexpr uint32_t STEP = GROUP == 1 ? ROWS : 1; /* with several channels, one row at a time */
         bool broken = false;
         for (uint32_t done = p.whole; done < p.all; done += STEP) {
             const uint32_t j = done % GROUP, row = r.it.channel + done * p.width;

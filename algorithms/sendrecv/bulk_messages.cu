@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk_messages.cu - groups with long messages: bulk copies carry these (long.h), rings the others (mixed.h).
+/* bulk_messages.cu - serves groups with long messages: bulk copies carry the long messages (long.h), rings the others
+ * (mixed.h).
  *
  * One kernel has warps for both kinds, so no message waits for another of its group. A message's bytes alone decide its
  * kind (alg_message_t), so both ends agree. */
@@ -10,8 +11,7 @@
 
 /* WHOLE: all long messages' buffers are aligned to 16 bytes. */
 struct bulk_messages {
-    /* SHORT_WARPS: warps for messages in rings. LEAST_SLOTS: chunks that a link carries until a chunk's credit
-     * returns. */
+    /* SHORT_WARPS: warps for messages in rings. LEAST_SLOTS: slots that keep a link busy until credit returns. */
     enum {
         DEPTH = BULK_DEPTH,
         LAG = 1,
@@ -27,7 +27,7 @@ struct bulk_messages {
         return whole ? (uint32_t)WARPS : (uint32_t)PLAIN_WARPS;
     }
 
-    /* Returns 0, also on the CPU device, unless a GPU's rings leave room for LEAST_SLOTS. */
+    /* Returns 0 if a GPU's rings leave no room for LEAST_SLOTS. The CPU device computes the same. */
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         enum { GPU_LANES = 32, GPU_CHUNK = 16 << 10 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fill.h - fills a kernel's lists from a call; launches calls too large for a kernel's arguments. */
+/* fill.h - fills a kernel's lists from a call, and launches calls whose lists exceed a kernel's arguments. */
 #ifndef SHUNT_FILL_H
 #define SHUNT_FILL_H
 
@@ -36,8 +36,8 @@ typedef struct filled {
     bool aligned;  /* buffers of messages in rings are aligned to 16 bytes */
 } filled_t;
 
-/* Fills m, and `list` with messages begin .. begin + share - 1 of each peer and direction. bulk_end: as message_end, of
- * bulk messages; NULL: all go in rings. */
+/* Fills m. Fills `list` with messages begin .. begin + share - 1 of each peer and direction. bulk_end: message_end of
+ * bulk messages; NULL: rings carry all messages. */
 static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
                                      const alg_call_t *call, uint32_t begin, uint32_t share)
 {
@@ -79,7 +79,7 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
     return f;
 }
 
-/* Counts items of `group` channels, without messages to this rank itself. end: as item_end. */
+/* Counts the items of `group` channels each, without messages to this rank itself. Sets `end` like item_end. */
 static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uint32_t group,
                                       uint16_t (&end)[MESSAGES_LISTS])
 {
@@ -93,8 +93,9 @@ static inline uint32_t messages_items(const messages_head &m, uint32_t rank, uin
     return items;
 }
 
-/* Serves a call through a list in memory. launch(begin, share, done) launches a part as messages_fill selects it; done:
- * number of its messages. If the list is too small, launches may deadlock unless all ranks group the same messages. */
+/* Serves a call through a list in memory. launch(begin, share, done) launches the messages that messages_fill selects,
+ * and sets `done` to their number. With too small a list, launches may deadlock unless all ranks group the same
+ * messages. */
 template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -136,7 +137,7 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-/* messages_listed with the list in device memory. bulk_end: as in messages_fill. `launch` may not keep `list`. */
+/* messages_listed with the list in device memory. bulk_end: see messages_fill. `list` is valid only during `launch`. */
 template <class M, class E, class L>
 static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
 {

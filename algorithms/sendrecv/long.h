@@ -2,8 +2,8 @@
 /* long.h - chunks, slots and flags of messages that bulk copies carry (roles: long_roles.h).
  *
  * An ordered pair of ranks numbers its chunks from the scratch's first launch on, so both ends agree. Chunk c uses slot
- * c modulo the number of slots, in the receiver's scratch behind the rings. A sender needs no receiver while it has
- * free slots. A slot has two flags, which persist between launches. Each holds a chunk's number, at first -1:
+ * c modulo the number of slots, in the receiver's scratch behind the rings. While slots are free, a sender waits for
+ * nobody. A slot has two flags, which persist between launches. Each holds a chunk's number, at first -1:
  *   LONG_DATA    the last chunk that has arrived; in the receiver's scratch
  *   LONG_CREDIT  the last chunk that has left the slot; in the sender's scratch */
 #ifndef SHUNT_LONG_H
@@ -12,8 +12,8 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/sendrecv/messages.h"
 
-/* LONG_HELD: chunks that a gate holds until they may move (at least two of each peer that has any); LONG_LANE_HELD:
- * most of one lane. LONG_PLACES: entries of a gate's list. LONG_MOST_SLOTS: slots of an ordered pair. */
+/* LONG_HELD: chunks that a gate (long_roles.h) holds until they may move, at least two per peer with chunks;
+ * LONG_LANE_HELD: most of one lane. LONG_PLACES: entries of a gate's list. LONG_MOST_SLOTS: slots of a pair. */
 enum {
 #ifdef __CUDACC__
     LONG_HELD = 8,
@@ -26,20 +26,22 @@ enum {
     LONG_LANE_HELD = 2 * ALG_MAX_RANKS,
     LONG_MOST_SLOTS = BULK_MOST_SLOTS,
 #endif
-    LONG_OUT = MESSAGES_SEND, /* also to this rank itself */
+    LONG_OUT = MESSAGES_SEND, /* includes messages to this rank itself */
     LONG_IN = MESSAGES_RECEIVE
 };
 static_assert(BULK_DEPTH + 2 * BULK_TURNS - 1 < LONG_PLACES, "LONG_PLACES is too small for plain.h's keeper");
 
-/* Words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN, chunks of this launch that gates have taken, 0
- * between launches; LONG_COUNT, chunks of all earlier launches. LONG_ENDED: gates of this launch that have ended. */
+/* Words in alg_team_t.own_counts. Per list (messages.h): LONG_TAKEN counts the chunks of this launch that gates have
+ * taken, and is 0 between launches; LONG_COUNT counts the chunks of all earlier launches. LONG_ENDED counts the gates
+ * of this launch that have ended. */
 enum { LONG_TAKEN = ALG_LONG_OFFSET, LONG_LINE = 128, LONG_ENDED = LONG_TAKEN + MESSAGES_LISTS * LONG_LINE };
 enum { LONG_COUNT = LONG_ENDED + LONG_LINE };
 static_assert((int)LONG_COUNT + 8 * (int)MESSAGES_LISTS <= (int)ALG_COUNTS_BYTES,
               "LONG_ words do not fit ALG_COUNTS_BYTES");
 
-/* Words of a block (bulk_word). Per direction: chunks listed; chunks whose list entry is free again; (LONG_OUT) chunks
- * complete at the peer; the list. Then two per list: the number of the launch's first chunk. */
+/* A block's words (bulk_word). Each direction has LONG_LISTED (chunks listed), LONG_DONE (chunks whose list entry is
+ * free again), LONG_SENT (LONG_OUT only: chunks complete at the peer) and the list. Then two words per message list
+ * have the number of the launch's first chunk. */
 enum { LONG_LISTED, LONG_DONE, LONG_SENT, LONG_LIST, LONG_WORDS = LONG_LIST + LONG_PLACES, LONG_BASE = 2 * LONG_WORDS };
 static_assert((int)LONG_BASE + 2 * (int)MESSAGES_LISTS <= (int)BULK_WORDS, "more words than a block has");
 
@@ -59,13 +61,13 @@ static inline uint32_t long_slots(uint64_t bytes, const rings_t &r, uint32_t nra
 }
 
 template <int MOST> struct long_messages : messages<MOST> {
-    /* As message_end, for bulk messages, which follow those in rings. */
+    /* message_end of the bulk messages, which follow the ring messages. */
     uint16_t long_end[MESSAGES_LISTS];
     uint32_t chunks[MESSAGES_LISTS];
     uint32_t slots;
     uint32_t blocks; /* those that serve bulk messages */
     uint32_t depth;
-    uint32_t kept; /* offset of the progress of rings' messages in shared memory */
+    uint32_t kept; /* offset in shared memory of the ring messages' progress_t */
 };
 
 LANE_HOST_FN uint64_t long_chunks(uint64_t bytes)
@@ -146,7 +148,7 @@ template <int MOST> struct long_job {
 
 typedef struct long_piece {
     uint8_t *buffer, *other; /* other: where a message to this rank itself goes */
-    uint64_t all, at;        /* bytes of the message, and before the chunk */
+    uint64_t all, at;        /* bytes of the message; bytes before the chunk */
     uint32_t bytes;
 } long_piece_t;
 

@@ -3,8 +3,8 @@
  *
  * Data path: buffer -> stage of the CUDA block -> slot in the receiver's scratch -> flag -> stage -> buffer. Each
  * direction of a block has a gate. It takes chunks of all peers, holds each until it may move (its slot is free, or its
- * data has arrived), and then lists it for the other roles, which are as in bulk/roles.h. So no role waits for a rank,
- * and no message for another of its group, on any grid (docs/lab/proofs.md). Gates order memory as watchers do
+ * data has arrived), and then lists it for the other roles, which are those of bulk/roles.h. So on any grid no role
+ * waits for a rank, and no message for another one (docs/lab/proofs.md). Gates order memory as watchers do
  * (bulk/walk.h). */
 #ifndef SHUNT_LONG_ROLES_H
 #define SHUNT_LONG_ROLES_H
@@ -17,7 +17,7 @@ template <int DIRECTION, int MOST> struct long_gate {
     const long_job<MOST> &j;
     const bulk_ring_t &ring;
     lane_t &block_lane;
-    uint32_t *awaited; /* by direction: ranks (bits) of held chunks */
+    uint32_t *awaited; /* [direction]: ranks (bits) of held chunks */
     uint32_t lane;
     uint32_t peer[LONG_LANE_HELD], held[LONG_LANE_HELD]; /* BULK_NONE: no chunk */
     bool may[LONG_LANE_HELD];
@@ -31,7 +31,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         return j.m.chunks[2 * peer + DIRECTION] > 0;
     }
 
-    /* Entries for held chunks are assigned to the peers in turn. */
+    /* Assigns the entries of held[] to the peers in turn. */
     LANE_FN static long_gate make(const long_job<MOST> &j, const bulk_ring_t &ring, lane_t &lane, uint32_t *awaited)
     {
         long_gate g = {j, ring, lane, awaited, lane.thread % lane_warp_size(), {}, {}, {}, {}, {}, 0, false};
@@ -75,7 +75,7 @@ template <int DIRECTION, int MOST> struct long_gate {
             held[i] = BULK_NONE;
             may[i] = false;
         }
-        lane_warp_sync(); /* entries are published in order, though by different lanes */
+        lane_warp_sync(); /* keeps the order of entries that different lanes publish */
         listed++;
         bulk_next(ring, at);
         return BULK_MOVED;
@@ -119,7 +119,7 @@ template <int DIRECTION, int MOST> struct long_gate {
         j.tell(DIRECTION, LONG_LISTED, listed + 1);
     }
 
-    /* The last gate adds the launch's chunks to the counts: all blocks have then read the old counts. */
+    /* The last gate to end adds the launch's chunks to the counts. All blocks have read the old counts by then. */
     LANE_FN bulk_step_t finish()
     {
         lane_warp_sync(); /* all lanes' entries are published */
@@ -171,7 +171,7 @@ template <bool WHOLE, int MOST> struct long_loader {
     }
 };
 
-/* WHOLE: also copies messages to this rank itself, else the shifter does. LAG: see bulk_sender. */
+/* WHOLE: the sender also copies messages to this rank itself; else the shifter does. LAG: see bulk_sender. */
 template <bool WHOLE, int LAG, int MOST> struct long_sender {
     enum { WARPS = 1, LANES = 1 };
     const long_job<MOST> &j;

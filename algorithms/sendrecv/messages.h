@@ -3,10 +3,10 @@
  *
  * Each ordered pair of ranks has channels, each with a ring in the receiver's scratch: `rows` rows of one vector per
  * lane, then an escape word per vector (mark.h). The map and the number of ranks determine the layout, so both ends
- * agree. Four counts of rows, which only grow, describe a ring (ring.h). Own: in alg_team_t.own_counts.
+ * agree. Four counts of rows, which only grow, describe a ring (ring.h). "own": in alg_team_t.own_counts.
  *   count           writer    reader    where             rows
  *   COUNT_SENT      sender    sender    own               sent
- *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, as its last kernel read it
+ *   COUNT_SEEN      sender    sender    own               of COUNT_CREDIT, when last read
  *   COUNT_RECEIVED  receiver  receiver  own               received
  *   COUNT_CREDIT    receiver  sender    sender's scratch  re-armed
  * Kernel boundaries order all but COUNT_CREDIT, which is raised by release and read by acquire. */
@@ -29,7 +29,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* A large group's list has 1 / RINGS_PER_LIST of the rings' bytes. */
+/* The list of a large group takes 1 / RINGS_PER_LIST of the rings' bytes. */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -86,7 +86,7 @@ struct messages_head {
     uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* Up to MOST messages, in a kernel's arguments; with MESSAGES_LISTED more, in device memory. */
+/* Up to MOST messages in a kernel's arguments. With MESSAGES_LISTED the messages are in device memory. */
 template <int MOST> struct messages : messages_head {
     message_t message[MOST];
 };

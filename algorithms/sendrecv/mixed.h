@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mixed.h - the kernel for any messages: several in a list, several items for a warp.
+/* mixed.h - the kernel for any group: a list may have several messages, a warp several items.
  *
  * A warp works on an item while the item advances, then on its next item. No step waits for a peer, except for an
  * arrived row's escape word (ring_unescape). All blocks of a grid are resident. So any grid serves any number of items
@@ -41,7 +41,7 @@ struct pairs_mixed {
     LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
-        /* Neighbours in the list share a block, as with LONG in alone.h. */
+        /* Neighbouring items share a block, as with LONG in alone.h. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
         const bool alone = items <= workers;
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
@@ -126,7 +126,7 @@ struct pairs_mixed {
         if (it.data) {
             p.count = lane_read_own((const uint64_t *)it.count);
             const uint64_t ahead = it.sends ? p.count - lane_read_own((const uint64_t *)it.seen) : 0;
-            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* if it.rows, send polls for credit first */
+            p.ahead = ahead < it.rows ? (uint32_t)ahead : it.rows; /* it.rows: `send` first polls for credit */
         }
         return p;
     }
@@ -170,7 +170,7 @@ struct pairs_mixed {
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
-        /* Lanes may read different credits; each has acquired at least the least. */
+        /* Lanes may read different credits. The warp uses the least, which all of them have acquired. */
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pairs.cu - sends and receives, all messages of a group in one kernel: alone.h for common groups, mixed.h for others.
+/* pairs.cu - sends and receives. One kernel carries all messages of a group: alone.h serves common groups, mixed.h all
+ * others.
  *
  * Data path: buffer -> ring in the receiver's scratch, maybe in pinned memory -> buffer.
  *
- * Row r of a message is the next row of channel r % channels, so messages' lengths tell both ends each vector's place.
- * An item, one warp's work, is one channel of one direction. A sender waits only for room in a ring (ring.h): a short
+ * Channel r % channels carries row r of a message. So both ends know each vector's place from the messages' lengths. An
+ * item, one warp's work, is one channel of one direction. A sender waits only for room in a ring (ring.h): a short
  * message is sent before its receive is posted. */
 #include "algorithms/sendrecv/alone.h"
 #include "algorithms/sendrecv/fill.h"
@@ -14,7 +15,7 @@ enum { PAIRS_MOST_THREADS = 512 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
-/* Fits the call's grid to `items`: few warps a block, since they delay each other. */
+/* Fits the call's grid to `items`. Blocks have few warps, since a block's warps delay each other. */
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
@@ -26,7 +27,7 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
     *blocks = filled < *blocks ? filled : *blocks;
 }
 
-/* How alone.h serves a launch; batch 0: mixed.h does. */
+/* How alone.h serves a launch; batch 0: mixed.h serves it. */
 typedef struct pairs_plan {
     uint32_t batch;
     uint32_t group; /* channels of an item */
@@ -147,7 +148,7 @@ static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, v
         [=](listed_t &m, const message_t *, filled_t f) { return pairs_launch(team, call, m, f, stream); });
 }
 
-/* Lets one block keep the progress of all items. */
+/* Allows a block enough shared memory for the progress of all items. */
 template <int MOST> static int pairs_preload_mixed(void)
 {
     const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;
@@ -216,7 +217,7 @@ struct pairs {
         return PAIRS_MOST_BYTES;
     }
 
-    /* Suffices for both directions with every peer; a launch uses what its messages need. */
+    /* A grid for both directions with every peer. A launch uses what its messages need. */
     static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         const uint64_t rows = message_rows(bytes, 32), most = ALG_PAIR_CHANNELS;

@@ -2,9 +2,9 @@
 /* ring.h - one channel of a pair of ranks, and a message's rows in its ring.
  *
  * Flow control: the receiver re-arms a row after reading it, and then gives credit. The sender writes a row only if its
- * count is less than a ring ahead of the credit. A receiving launch first gives credit for all that earlier launches
- * received; kernel boundaries (in pinned memory, a fence) order their re-arming before it. Further credit needs a
- * fence, which takes time, so it is given only while more than half a ring is left to receive. */
+ * count is less than a ring ahead of the credit. A receiving launch first gives credit for all rows of earlier
+ * launches; kernel boundaries (in pinned memory, a fence) order their re-arming before it. Credit within a launch needs
+ * a fence, which takes time. So it is given only while more than half a ring is left to receive. */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
 
@@ -13,13 +13,13 @@
 #include "algorithms/device/peers.h"
 #include "algorithms/sendrecv/messages.h"
 
-enum { RING_BATCH = 8 }; /* rows in flight in a warp */
+enum { RING_BATCH = 8 }; /* rows that a warp has in flight */
 
 struct item {
     uint32_t list, channel, peer, end; /* end: of the list's messages */
     bool sends;
-    uint32_t lane, rows;   /* of the ring */
-    uint8_t *data, *words; /* this lane's vector and escape in the ring's row 0; NULL: a copy within this rank */
+    uint32_t lane, rows;   /* rows: of the ring */
+    uint8_t *data, *words; /* in row 0: this lane's vector, escape word; NULL: a message to this rank itself */
     uint8_t *count;        /* COUNT_SENT or COUNT_RECEIVED */
     uint8_t *seen;         /* COUNT_SEEN */
     uint8_t *credit;       /* COUNT_CREDIT, in the sender's scratch */
@@ -67,7 +67,7 @@ LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t
 
 template <int ROWS> struct span {
     buffer_t buffer;
-    uint32_t vectors, first, stride; /* of the message; this lane's first; between its vectors */
+    uint32_t vectors, first, stride; /* the message's number; this lane's first; their distance */
     uint32_t rows;
 
     LANE_FN uint32_t at(uint32_t b) const
@@ -109,7 +109,7 @@ LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rin
     return s;
 }
 
-/* For vectors that are not whole; not inlined, since fetching code takes time. */
+/* Loads vectors that are not whole. Not inlined, since fetching code takes time. */
 template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
 {
     LANE_UNROLL
@@ -236,7 +236,7 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Waits for the escape words, at word(b), of vectors with has(b). Their sender stores them right after the vectors. */
+/* Waits for the escape word, at word(b), of each vector b with has(b). The sender stores it right after the vector. */
 template <int ROWS, class W, class H>
 LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, W word, H has, vec16_t (&x)[ROWS])
 {
@@ -324,8 +324,8 @@ template <int GROUP> struct ring_receiver {
             lane_raise(it.credit + j * step, received[j]);
     }
 
-    /* Whether to give credit for `received` rows, when there is credit for `given` rows already. `end`: rows that this
-     * launch will have received. */
+    /* Whether to give credit for `received` rows. `given`: rows in the last credit. `end`: rows received at the
+     * launch's end. */
     LANE_FN bool owes_credit(uint64_t given, uint64_t received, uint64_t end) const
     {
         return received - given >= ring_credit_rows(it) && given + it.rows / 2 < end;

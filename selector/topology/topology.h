@@ -17,7 +17,7 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
 /* "nvswitch-sm90-4"; all names: docs/topology.md. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse of sel_topology_class; facts not in the name are zero ("shm": SEL_LINK_SYS). False: no class's name. */
+/* The reverse of sel_topology_class; facts not in the name are zero ("shm": SEL_LINK_SYS). False: not a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 typedef struct sel_reach {
@@ -46,7 +46,7 @@ uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
 /* PCI devices form a tree below each NUMA node; a parent precedes its children. As in NCCL, a switch is one node, not
- * two ports as in /sys, and root ports are no nodes. No pointers: machines can be compared. */
+ * two ports as in /sys, and root ports are left out. No pointers: machines can be compared. */
 enum {
     SEL_MAX_CPUS = 64,
     SEL_MAX_PCI = 256,

@@ -37,7 +37,7 @@ static usual_t usual_of(uint32_t arch)
     return (usual_t){0};
 }
 
-/* Writes "-m78-l8", or the unusual part. A mesh's class always has its links. */
+/* Writes "-m78-l8", or only its unusual part. A mesh's class always has its links. */
 static void name_unusual(const sel_topology_t *topology, char *out, size_t capacity)
 {
     const usual_t usual = usual_of(topology->arch);

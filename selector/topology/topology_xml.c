@@ -150,7 +150,7 @@ static bool begin_gpu(parser_t *p)
     sel_machine_t *machine = p->machine;
     sel_gpu_t *last = machine->gpus ? &machine->gpu[machine->gpus - 1] : NULL;
     if (last && last->pci == (uint32_t)p->pci) {
-        last->nvlinks = (sel_nvlinks_t){0}; /* they are listed again */
+        last->nvlinks = (sel_nvlinks_t){0}; /* this <gpu> lists them again */
         return true;
     }
     if (!full(p, machine->gpus, SEL_MAX_GPUS, "GPUs"))

@@ -30,7 +30,7 @@ static bool ended(const xml_reader_t *xml)
     return xml->place.at == xml->end;
 }
 
-/* 0 at the end; a zero byte matches nothing either. */
+/* Returns 0 at the end of the text. A zero byte matches nothing either. */
 static char look(const xml_reader_t *xml)
 {
     return ended(xml) ? '\0' : *xml->place.at;

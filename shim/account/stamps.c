@@ -39,7 +39,7 @@ static_assert(offsetof(ring_t, anchor_stamp) == sizeof(alg_stamps_t) &&
 typedef struct gpu {
     ring_t *host, *device; /* device: `host` as the GPU addresses it; NULL: none in this life */
     uint64_t life;
-    bool tried; /* in this life, to make the rest */
+    bool tried; /* making the stamps was tried in this life */
     cudaStream_t stream;
     uint64_t anchors; /* launched so far */
     bool anchored;
@@ -151,8 +151,8 @@ static bool take(alg_stamps_t *stamps, uint32_t number, bool ends, void *stream)
     return succeeded((cudaError_t)alg_stamp_launch(stamps, STAMPS, number << 1 | ends, stream));
 }
 
-/* A graph that is captured again gets the same nodes, so that it can update the first one: also where there is no room
- * for the call. */
+/* Adds a stamp even where there is no room for the call: a graph captured again must have the same nodes, so that it
+ * can update the first one. */
 shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
 {
     pthread_mutex_lock(&g_lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stamps.h - for track.c: when the kernels of captured calls ran, at each replay. The graph has a stamp
  * (algorithms/stamp.h) before and behind each, so with a trace a captured kernel starts when the node ahead has ended,
- * and a replay takes some microseconds more. A call's record is never freed: nobody tells when its graph ends. */
+ * and a replay takes some microseconds more. A call's record is never freed, since the end of its graph is not
+ * known. */
 #ifndef SHUNT_SHIM_STAMPS_H
 #define SHUNT_SHIM_STAMPS_H
 
@@ -16,7 +17,7 @@ void shim_stamps_prepare(int device, uint64_t life);
 shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream);
 void shim_stamps_end(const shim_stamped_t *stamped, void *stream);
 
-/* Sets the GPUs' clocks against the host's. In the trace's thread, without its lock: the driver may block the call. */
+/* Compares the GPUs' clocks with the host's. In the trace's thread, without its lock: the driver may block the call. */
 void shim_stamps_collect(void);
 /* Sets `slice` to the next kernel that has run; false: none. Under the trace's lock. */
 bool shim_stamps_next(shim_slice_t *slice);

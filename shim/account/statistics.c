@@ -167,7 +167,7 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
 {
     if (last.table == &tables[TABLES - 1])
         atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
-    else /* a table with one writer needs no atomic addition: half the time */
+    else /* with one writer no atomic addition is needed, which halves the time */
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 

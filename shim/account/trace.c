@@ -51,7 +51,7 @@ static _Atomic uint64_t dropped;      /* events, not yet reported */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards the file; a call takes it only to start the trace */
 static pthread_cond_t wake, collected;                    /* made by once_a_program */
-static uint64_t rounds_asked, rounds_begun, rounds_ended; /* of collecting kernels' times, by the writer */
+static uint64_t rounds_asked, rounds_begun, rounds_ended; /* rounds in which the writer collects kernels' times */
 static atomic_bool running;                               /* file open, thread started */
 static pthread_t writer;
 static int file = -1;

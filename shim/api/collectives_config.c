@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). A configuration that sets nothing
- * makes a plain call: NCCL lets one rank pass NULL and its peer an empty one. Other calls are forwarded, in order
- * with Shunt's. */
+/* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). With a configuration that sets nothing, a
+ * call is plain: NCCL lets one rank pass NULL and its peer an empty one. Other calls are forwarded, in order with
+ * Shunt's. */
 #include <stddef.h>
 
 #include "shim/call/call.h"

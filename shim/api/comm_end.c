@@ -30,8 +30,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Waits for issued work, as NCCL does. In a group the group's end waits; for a non-blocking communicator,
-     * ncclCommGetAsyncError does. */
+    /* Waits for issued work, as NCCL does. Otherwise the group's end or ncclCommGetAsyncError waits. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* another thread has ended it */
@@ -116,7 +115,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         atomic_store(&state->aborted, true);
         shim_comm_stop(state);
     }
-    if (!shim_cpu_mode()) /* its abort first finds the state */
+    if (!shim_cpu_mode()) /* its abort cancels once it has the state */
         shim_attach_cancel(comm);
     if (state && shim_comm_exiting())
         return abort_at_exit(state);

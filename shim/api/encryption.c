@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encryption.c - ncclSetEncryption (NCCL 2.32) makes NCCL encrypt the process's TCP sockets. Shunt's are not encrypted:
- * after a success the real NCCL runs all communicators of several nodes. The argument may grow, so Shunt does not read
- * it. */
+ * after a success the real NCCL runs all communicators of several nodes. Shunt does not read the argument, which may
+ * grow. */
 #include "shim/api/nccl.h"
 #include "shim/nodes/nodes.h"
 

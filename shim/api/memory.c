@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - ncclMemAlloc, ncclMemFree and buffer registration. Only forwarded on GPUs. */
+/* memory.c - ncclMemAlloc, ncclMemFree and buffer registration. On GPUs they are only forwarded. */
 #include "shim/api/nccl.h"
 
 SHIM_PUBLIC(ncclMemAlloc);

@@ -3,9 +3,9 @@
  * The dynamic linker asks an audit library (LD_AUDIT; rtld-audit(7)) before it opens an object. A request for
  * libnccl.so.2 or libnccl.so, in any folder, gets $SHUNT_LIB, or the libnccl.so.2 beside this library; without one, a
  * line is logged and the program runs without Shunt. A request for libnccl_ep.so.0 or libnccl_ep.so (by Python's
- * nccl.ep) gets the libnccl_ep.so.0 beside that libnccl.so.2, if any. A requester of that name gets the file it asks
- * for: so Shunt opens the real library. The linker's cookie points at the requester's link map while this library has
- * no la_objopen. Audit libraries have their own C library. */
+ * nccl.ep) gets the libnccl_ep.so.0 beside that libnccl.so.2, if any. A library of that name gets the file that it asks
+ * for, so that Shunt can open the real library. The linker's cookie points at the requester's link map while this
+ * library has no la_objopen. Audit libraries have their own C library. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <link.h>
@@ -19,7 +19,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A library that Shunt replaces under these two names. Versioned files (libnccl.so.2.28.9) are not replaced. */
+/* A library that Shunt replaces if it is opened by one of these names. Versioned files (libnccl.so.2.28.9) are not
+ * replaced. */
 typedef struct stand_in {
     const char *link, *soname;
     char path[PATH_MAX]; /* Shunt's library; "": none */

@@ -84,7 +84,8 @@ static void decide(void)
     g_cpu = wanted == SHIM_DEVICE_CPU || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
     g_hidden = g_cpu && wanted == SHIM_DEVICE_AUTO && all_hidden() && device_node();
     if (g_cpu)
-        shim_info("CPU device: %s", wanted == SHIM_DEVICE_CPU ? "SHUNT_DEVICE=cpu" : "no CUDA driver answers");
+        shim_info("using the CPU device: %s",
+                  wanted == SHIM_DEVICE_CPU ? "SHUNT_DEVICE=cpu is set" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
         shim_warn("this Shunt was built without CUDA, but there are GPUs: every call goes to the real NCCL; build it "
                   "with nvcc, or set SHUNT_DEVICE=cpu for programs whose buffers are in host memory");

@@ -13,7 +13,7 @@
 
 #include "transport/transport.h"
 
-/* If `path` is /dev/stdout or /dev/stderr, which are links, a duplicate of that descriptor; else -1. */
+/* Returns a duplicate of the descriptor if `path` is /dev/stdout or /dev/stderr, which are links; else -1. */
 static int file_standard(const char *path)
 {
     int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO

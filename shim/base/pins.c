@@ -44,6 +44,6 @@ void shim_pins_warn_alone(void)
 {
     static atomic_bool told;
     if (shim_settings()->deterministic && !atomic_exchange(&told, true))
-        shim_warn("SHUNT_DETERMINISTIC=1: communicators of one rank are forwarded to NCCL; one rank's values need no "
-                  "order of summation, so there is nothing to do");
+        shim_warn("SHUNT_DETERMINISTIC=1: communicators of one rank are forwarded to NCCL; a single rank has nothing "
+                  "to add, so results stay reproducible, and nothing needs to be done");
 }

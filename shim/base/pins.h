@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pins.h - variables of NCCL for reproducible bits: they fix algorithm, protocol or launch mode, or limit channels.
- * Unless SHUNT_DETERMINISTIC=1 gives such bits, calls are forwarded, or blocks limited: a user may want to
- * measure NCCL itself. */
+/* pins.h - NCCL's variables that users set for reproducible bits: they fix algorithm, protocol or launch mode, or limit
+ * channels. Unless SHUNT_DETERMINISTIC=1 gives such bits, Shunt forwards calls, or limits its blocks: a user may want
+ * to measure NCCL itself. */
 #ifndef SHUNT_SHIM_PINS_H
 #define SHUNT_SHIM_PINS_H
 

@@ -13,7 +13,7 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* Set by the entry point, like buffers, count, type and root or peer (not checked yet) in `alg`. */
+    /* The entry point sets these, and in `alg` buffers, count, type, and root or peer (not checked yet). */
     const char *function; /* static */
     uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);

@@ -72,7 +72,7 @@ static void join_grids(shim_call_t *call, const shim_call_t *other)
     if (other->algorithm == call->algorithm) {
         call->alg.blocks = most(call->alg.blocks, other->alg.blocks);
         call->alg.threads = most(call->alg.threads, other->alg.threads);
-    } else if (other->algorithm->bulk_messages) { /* also serves the messages of `call` */
+    } else if (other->algorithm->bulk_messages) { /* its algorithm also serves the messages of `call` */
         call->algorithm = other->algorithm;
         call->alg.blocks = other->alg.blocks;
         call->alg.aligned_blocks = other->alg.aligned_blocks;

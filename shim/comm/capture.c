@@ -163,7 +163,7 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
 }
 
 /* Whether each of `nodes` is one of `later` or precedes one. Searches breadth-first; along a single path, perhaps of
- * thousands of nodes, it forgets what it has seen. False at a limit: a needless edge only costs time. */
+ * thousands of nodes, it forgets visited nodes. Returns false at a limit: a needless edge only costs time. */
 static bool come_before(const shim_graph_nodes_t *nodes, const shim_graph_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -178,7 +178,7 @@ static bool come_before(const shim_graph_nodes_t *nodes, const shim_graph_nodes_
         }
         if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
-        if (found == 0 && at + 1 == count) { /* after a find, forgetting might count a node twice */
+        if (found == 0 && at + 1 == count) { /* not after a match: a node might be counted twice */
             seen[0] = seen[at];
             count = 1;
             at = 0;

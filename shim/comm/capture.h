@@ -5,7 +5,7 @@
 
 #include "shim/comm/comm.h"
 
-/* No stream with this id is the same as another, even with this id. */
+/* The id of a stream that cannot be identified. It differs from every stream, even one with this id. */
 #define SHIM_STREAM_UNKNOWN (~0ull)
 
 typedef struct shim_capture {
@@ -19,8 +19,8 @@ typedef struct shim_nodes {
     size_t count, room;
 } shim_graph_nodes_t;
 
-/* Returns and clears errors, which the real NCCL reports: no such stream, an invalidated capture, the legacy stream
- * beside a capture of its context. */
+/* Returns errors that the real NCCL will report, and clears them: no such stream, an invalidated capture, the legacy
+ * stream beside a capture of its context. */
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
 /* Before a call in a capture. From the first call on, the graph holds a reference on the communicator's state and, with

@@ -227,7 +227,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* Removes the handle's state; if `only` is set, only that state. One lock covers check and removal, since handles are
+/* Removes the handle's state; if `only` is set, only that one. One lock covers check and removal: handles are
  * reused. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {

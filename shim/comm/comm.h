@@ -47,7 +47,7 @@ typedef struct shim_order {
     atomic_uint graphs;                 /* captures with a living graph or instance */
 } shim_order_t;
 
-/* A stream's number of multiprocessors, by shim_share_place. share.c owns this and the next two structures. */
+/* How many multiprocessors a stream's kernels use, by shim_share_place. share.c owns this and the next two structs. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
@@ -76,15 +76,15 @@ typedef struct shim_device_ops {
     alg_device_t device;
     bool asynchronous;                           /* calls end after they return */
     uint32_t timeout_ms;                         /* SHUNT_TIMEOUT_MS's default */
-    uint64_t (*meeting_ns)(uint32_t timeout_ms); /* the user's, for ranks that meet; 0: none */
-    const char *without_memory;                  /* what happens to calls, in words */
+    uint64_t (*meeting_ns)(uint32_t timeout_ms); /* the user's limit for ranks that meet; 0: none */
+    const char *without_memory;                  /* verb of a log line: what Shunt does with calls */
 } shim_device_ops_t;
 extern const shim_device_ops_t shim_device_cuda;
 
 typedef struct shim_config {
     bool blocking;
-    bool launch_order; /* order among communicators: only NCCL keeps it */
-    bool cta_policy;   /* few or no multiprocessors: only NCCL does that */
+    bool launch_order; /* the user wants an order among communicators, as only NCCL keeps it */
+    bool cta_policy;   /* the user wants few or no multiprocessors used, as only NCCL can */
     bool graph_mixing; /* graphs and eager work must be ordered */
     bool split_share, shrink_share;
     uint32_t max_blocks; /* 0: not set */
@@ -105,8 +105,8 @@ typedef struct shim_comm {
     shim_config_t config;
     bool all_block;           /* every rank is blocking; before the attach: this rank is */
     uint64_t family;          /* equal for communicators that share resources, which an abort ends together; never 0 */
-    net_key_t key;            /* children derive theirs from it; with NCCL_COMM_ID others may have it, too */
-    uint64_t nonce;           /* rank 0's, of this set-up; several nodes, not attached: 0 */
+    net_key_t key;            /* children derive theirs from it; with NCCL_COMM_ID communicators may share it */
+    uint64_t nonce;           /* rank 0's random number of this set-up; 0: several nodes, or not attached */
     atomic_uint splits;       /* splits so far; part of the children's keys */
     atomic_uint extras;       /* groups of experts so far; part of their keys */
     atomic_uint extras_begun; /* groups being made; the call of each holds a reference */
@@ -128,13 +128,13 @@ typedef struct shim_comm {
     pthread_mutex_t message_lock; /* CPU mode: for messages, which run beside collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;            /* of the real NCCL, in progress at a group's end; an abort waits for them */
-    atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
+    atomic_uint polls;            /* of the real NCCL, running at a group's end; an abort waits for them */
+    atomic_uint references;       /* held by the table, graphs, running calls; the last release frees */
     _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
     _Atomic uint64_t calls_ended;
     shim_record_t *record;         /* owned; NULL: none */
     void *_Atomic redops;          /* private to redop.c */
-    atomic_bool listed;            /* by `next`, to be released */
+    atomic_bool listed;            /* linked by `next`, to be released */
     struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
     struct shim_comm *made_before; /* private to comm.c: link of all states */
 } shim_comm_t;
@@ -160,7 +160,7 @@ void shim_comm_release(shim_comm_t *comm);
  * again. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
-/* This communicator's alone, once it is attached. */
+/* A key that no other communicator has. Needs an attached communicator. */
 net_key_t shim_comm_own_key(const shim_comm_t *comm);
 /* Whether the device was reset. Scratch and CUDA handles are then gone and must not be queried. Takes some µs. */
 bool shim_comm_lost(const shim_comm_t *comm);

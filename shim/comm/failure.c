@@ -25,7 +25,7 @@ static void fail_mismatched(shim_comm_t *comm, void *unused)
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED ||
         !(shim_record_mismatched(comm->record) || shim_extra_mismatched(comm)))
         return;
-    shim_comm_fail(comm, ncclInvalidUsage, "its ranks have called different things (SHUNT_MISMATCH_ERROR)");
+    shim_comm_fail(comm, ncclInvalidUsage, "its ranks made different calls (SHUNT_MISMATCH_ERROR=1)");
     __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
     shim_extra_stop(comm);
 }

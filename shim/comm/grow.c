@@ -126,7 +126,7 @@ static net_key_t key_of(const net_key_t *comm, uint32_t piece)
 
 static const char *name_of(uint32_t piece)
 {
-    static const char *const names[] = {"", "longer calls", "messages", "long calls", "calls"};
+    static const char *const names[] = {"", "medium-sized calls", "messages", "long calls", "calls"};
     return names[piece];
 }
 
@@ -279,12 +279,13 @@ static void tell(const job_t *job, bool grown)
     const shim_comm_t *comm = job->comm;
     void *handle = (void *)atomic_load(&comm->handle);
     if (grown)
-        shim_info("communicator %p (rank %u of %u): memory for %s, %zu KiB of scratch now", handle, comm->rank,
-                  comm->nranks, name_of(job->what), alg_scratch_bytes(comm->scratch) / 1024);
+        shim_info("communicator %p (rank %u of %u) has made memory for %s: its scratch is now %zu KiB", handle,
+                  comm->rank, comm->nranks, name_of(job->what), alg_scratch_bytes(comm->scratch) / 1024);
     else if (is_alive(comm) && net_decided(job->rendezvous))
-        shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no memory: %s",
-                  comm->ops->without_memory, name_of(job->what), handle, comm->rank, comm->nranks,
-                  net_reason(job->rendezvous));
+        shim_warn(
+            "Shunt %s %s of communicator %p (rank %u of %u) from now on, since their memory could not be made: %s",
+            comm->ops->without_memory, name_of(job->what), handle, comm->rank, comm->nranks,
+            net_reason(job->rendezvous));
 }
 
 /* Under the lock. */
@@ -304,7 +305,7 @@ static void unresumed(shim_comm_t *comm)
     atomic_store(&comm->suspended, false);
 }
 
-/* Else a broken peer has announced success. */
+/* If not, an attached verdict comes from a broken peer. */
 static bool has_opened(const job_t *job)
 {
     return job->stage == STAGE_OPENED && job->pieces == 0;
@@ -391,8 +392,8 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     int error = job ? enter(comm, piece, asked, &job->rendezvous) : -ENOMEM;
     if (error) {
         if (asked && !has_declined(comm, piece)) {
-            shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: no shared memory to meet the other "
-                      "ranks in: %s",
+            shim_warn("Shunt %s %s of communicator %p (rank %u of %u) from now on: this rank cannot meet the others "
+                      "in shared memory: %s; see whether /dev/shm is full",
                       comm->ops->without_memory, name_of(piece), (void *)atomic_load(&comm->handle), comm->rank,
                       comm->nranks, strerror(-error));
             give_up(comm, piece);
@@ -630,8 +631,8 @@ void shim_grow_suspend(shim_comm_t *comm)
         return;
     if (!comm->grows) {
         shim_info(
-            "communicator %p (rank %u of %u) is suspended but keeps its memory: CUDA IPC memory, pinned memory and "
-            "a small scratch cannot be freed in parts (NCCL_CUMEM_ENABLE, SHUNT_SCRATCH_BYTES)",
+            "communicator %p (rank %u of %u) is suspended but keeps its memory: only a scratch of 32 MB or more in "
+            "CUDA VMM memory on one node can be freed (see SHUNT_SCRATCH_BYTES, NCCL_CUMEM_ENABLE)",
             (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
         return;
     }

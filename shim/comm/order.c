@@ -104,7 +104,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* No graph is left, and this call's wait covers all replays. */
+/* Call when no graph is left: this call's wait covers all replays. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;

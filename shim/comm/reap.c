@@ -29,7 +29,7 @@ enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
 
 static _Atomic(shim_comm_t *) g_draining; /* linked by `next` */
 static pthread_mutex_t g_reaper = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool g_wanted; /* a reap has begun since the reaper looked */
+static atomic_bool g_wanted; /* another reap has begun since the reaper last looked */
 
 static void forget_in_child(void)
 {
@@ -61,7 +61,7 @@ static void release_drained(void)
         shim_comm_t *next = comm->next;
         comm->next = NULL;
         atomic_store(&comm->listed, false);
-        if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only the second is false */
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* after an error only shim_drain is false */
             shim_comm_release(comm);
         else
             shim_comm_release_later(comm);
@@ -72,7 +72,7 @@ static void release_drained(void)
 typedef struct sight {
     bool running;   /* eager calls of a living communicator */
     bool unseen;    /* a graph or a forwarded call may run kernels */
-    bool forwarded; /* the latter */
+    bool forwarded; /* a forwarded call may */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -122,7 +122,7 @@ typedef struct held {
     shim_comm_t **comm;
     bool *locked;
     uint32_t count, room;
-    bool busy; /* a state launches, or its calls run; or no memory */
+    bool busy; /* a state launches, its calls run, or memory is short */
 } held_t;
 
 static bool has_room(held_t *held)
@@ -231,8 +231,8 @@ void shim_comm_collect(void)
     }
 }
 
-/* One thread at a time: another one's locks and references would look like calls. It reaps again for threads that came
- * meanwhile. */
+/* One thread at a time: another's locks and references would look like calls. It reaps again for threads that came
+ * later. */
 static void reap(bool bounded)
 {
     shim_comm_collect();

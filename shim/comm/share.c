@@ -170,7 +170,7 @@ uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *cal
     return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
-/* Uses small blocks with as many lanes in all, which are faster. If they do not fit, uses fewer. */
+/* Uses smaller blocks with as many lanes in all, since these are faster. If they do not fit, uses fewer. */
 static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
 {
     const uint32_t threads = least(call->threads, SLIM_THREADS);

@@ -139,7 +139,7 @@ ncclResult_t shim_cpu_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqu
     if (!newcomm)
         return shim_cpu_invalid(function, "newcomm is NULL");
     if (nranks < 1 || rank < 0 || rank >= nranks) {
-        shim_set_last_error("%s: rank %d is not a rank of %d ranks", function, rank, nranks);
+        shim_set_last_error("%s: rank %d is not one of %d ranks", function, rank, nranks);
         return ncclInvalidArgument;
     }
     clear(newcomm);
@@ -203,7 +203,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* The call blocks if the parent is blocking; the child's configuration is for the child's own calls. */
+/* The call blocks if the parent is blocking: the child's configuration is only for the child's own calls. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
@@ -307,7 +307,7 @@ ncclResult_t shim_cpu_shrink(ncclComm_t comm, const int *exclude, int exclude_co
         result = shim_cpu_invalid(function, "no rank is excluded");
     int rank = result == ncclSuccess ? rank_after_shrink(parent, exclude, exclude_count, &nranks) : -1;
     if (result == ncclSuccess && rank < 0)
-        result = shim_cpu_invalid(function, "the excluded ranks are not other ranks of comm, each once");
+        result = shim_cpu_invalid(function, "excludeRanksList must have other ranks of comm, each once");
     if (result == ncclSuccess) {
         net_key_t key = {{0, 0}};
         shim_shrink_t *shrink = shim_shrink_begin(parent, exclude, exclude_count, &key);

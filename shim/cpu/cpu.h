@@ -14,7 +14,7 @@ extern const shim_setup_ops_t shim_setup_cpu;
 /* Runs in this thread. A peer's death or the time limit fails the communicator with ncclRemoteError. */
 ncclResult_t shim_cpu_run(const shim_call_t *call);
 ncclResult_t shim_cpu_group_end(ncclSimInfo_t *info);
-/* As shim_attach_publish, with the handle. */
+/* Like shim_attach_publish; also makes the handle. */
 shim_setup_t *shim_cpu_publish(const shim_setup_request_t *request);
 
 /* Bodies of NCCL's functions; the caller reports their errors to the group. */

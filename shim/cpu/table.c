@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Registrations,
- * useless here, succeed with a NULL handle.
+ * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Registrations
+ * have no use here: they succeed with a NULL handle.
  */
 #include "shim/cpu/table.h"
 
@@ -175,9 +175,9 @@ static ncclResult_t create_op(ncclRedOp_t *op, void *scalar, ncclDataType_t type
     if (!scalar)
         return shim_cpu_invalid(function, "scalar is NULL");
     if (alg_type_bytes((alg_type_t)type) == 0)
-        return shim_cpu_invalid(function, "datatype is none of NCCL's");
+        return shim_cpu_invalid(function, "datatype is not one of NCCL's");
     if (residence != ncclScalarHostImmediate && residence != ncclScalarDevice)
-        return shim_cpu_invalid(function, "residence is none of NCCL's");
+        return shim_cpu_invalid(function, "residence is not one of NCCL's");
     *op = new_op();
     return ncclSuccess;
 }
@@ -190,7 +190,7 @@ static ncclResult_t destroy_op(ncclRedOp_t op, ncclComm_t handle)
         return shim_cpu_invalid(function, "op is one of NCCL's own");
     shim_comm_t *comm = shim_comm_find(handle);
     if (!comm)
-        return shim_cpu_invalid(function, "comm is no communicator");
+        return shim_cpu_invalid(function, "comm is not a communicator");
     return shim_redop_find(comm, op, &redop) ? ncclSuccess
                                              : shim_cpu_invalid(function, "op is unknown to this communicator");
 }

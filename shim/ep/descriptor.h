@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* descriptor.h - descriptors of tensors: the caller's own, and those of ncclEpTensorAlloc. The latter have the form of
  * NVIDIA's, for forwarded calls: another magic word, and in front of the descriptor a copy of the pointer to the sizes,
- * which shows whether the caller has replaced it. The sizes follow the descriptor in the same allocation. */
+ * which shows whether the caller has replaced that pointer. The sizes follow the descriptor in the same allocation. */
 #ifndef SHUNT_SHIM_EP_DESCRIPTOR_H
 #define SHUNT_SHIM_EP_DESCRIPTOR_H
 

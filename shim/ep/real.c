@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* real.c - finds NVIDIA's libnccl_ep in the order of docs/lab/experts.md ("NVIDIA's library"), and opens it by absolute
- * path: it has this library's SONAME, for which the linker returns this one. The answer is final, and nothing is
- * freed. */
+ * path, since for its SONAME the linker returns this library. The answer is final; nothing is freed. */
 #define _GNU_SOURCE
 #include "shim/ep/real.h"
 
@@ -186,7 +185,8 @@ static bool try_setting(const char *path)
 {
     if (try_folder(path) || try_file(path))
         return true;
-    snprintf(g_why, sizeof(g_why), "SHUNT_NCCL_EP_PATH names none (%s); name a libnccl_ep.so of nccl-extensions",
+    snprintf(g_why, sizeof(g_why),
+             "SHUNT_NCCL_EP_PATH names no libnccl_ep that can be used (%s); name one of nccl-extensions",
              g_refused[0] ? g_refused : path);
     return false;
 }

@@ -13,7 +13,7 @@
  *   PROOF     errno           -> the verdict
  *
  * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory is
- * of the communicator's kind, which its ranks have proven.
+ * of the communicator's kind: its ranks have proven that it works.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -67,7 +67,7 @@ static void decline(const meeting_t *meeting, const char *why)
 static void post(meeting_t *meeting, uint32_t stage, const void *record, size_t size)
 {
     meeting->stage = stage;
-    const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* least limit once all are here */
+    const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* least limit once all ranks have come */
     const bool all_here = stage != IDENTITY && meeting->limit_ns < least_ns;
     meeting->deadline_ns = shim_now_ns() + (all_here ? least_ns : meeting->limit_ns);
     if (net_post(meeting->rendezvous, stage, record, size) != 0)

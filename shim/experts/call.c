@@ -72,10 +72,11 @@ static ncclResult_t check_group(shim_experts_group_t *group, const char *name)
 static ncclResult_t check_room(const shim_experts_group_t *group, const alg_experts_call_t *call)
 {
     if (group->lost)
-        return shim_experts_refuse(ncclInvalidUsage,
-                                   "%s: send_only: a handle was destroyed with its call open; the group takes no more "
-                                   "such calls",
-                                   shim_experts_name(call));
+        return shim_experts_refuse(
+            ncclInvalidUsage,
+            "%s: send_only: a handle was destroyed before its call was completed; the group takes "
+            "no more such calls; create another group",
+            shim_experts_name(call));
     if (!(group->taken >> group->sends % group->staged & 1))
         return ncclSuccess;
     return shim_experts_refuse(ncclInvalidUsage,

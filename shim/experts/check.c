@@ -9,9 +9,9 @@
 
 enum {
     ALIGNMENT = 16,
-    HIDDEN_UNIT = 16,     /* elements: an unquantized row has a multiple of these */
-    QUANTIZED_UNIT = 512, /* so has a row of DS_FP8E3M4, whose scales are then a multiple of 16 bytes */
-    COMBINED_UNIT = 128,  /* so has a combined row */
+    HIDDEN_UNIT = 16,     /* an unquantized row has a multiple of so many elements */
+    QUANTIZED_UNIT = 512, /* the same with DS_FP8E3M4: its scales are then a multiple of 16 bytes */
+    COMBINED_UNIT = 128,  /* the same for a combined row */
     TEXT_BYTES = 120
 };
 
@@ -176,7 +176,7 @@ static ncclResult_t check_plain(const shim_experts_handle_t *handle, const ncclE
         return shim_experts_refuse(ncclInvalidArgument, "%s: tokens of type %d need the recipe QUANT_FWD", dispatch,
                                    (int)type);
     if (hidden % HIDDEN_UNIT != 0)
-        return shim_experts_refuse(ncclInvalidArgument, "%s: hidden is %zu, no multiple of 16", dispatch, hidden);
+        return shim_experts_refuse(ncclInvalidArgument, "%s: hidden is %zu, not a multiple of 16", dispatch, hidden);
     TRY(check_bytes(handle, dispatch, hidden * shim_experts_type_bytes(type)));
     TRY(check_absent(inputs->scales, "ncclEpDispatch: inputs->scales", "without a recipe"));
     TRY(check_absent(outputs->scales, "ncclEpDispatch: outputs->scales", "without a recipe"));
@@ -190,8 +190,8 @@ static ncclResult_t check_scales_in(const shim_experts_handle_t *handle, const n
     void *data = NULL;
     if (!scales || scales->ndim != 2 || !scales->sizes || !is_forwarded(scales->datatype, true))
         return shim_experts_refuse(ncclInvalidArgument,
-                                   "%s: inputs->scales is missing, not [tokens][scales], or of a type that is not "
-                                   "forwarded",
+                                   "%s: inputs->scales is missing, not [tokens][scales], or of a type that Shunt does "
+                                   "not send",
                                    dispatch);
     const shim_experts_want_t want = {.name = "ncclEpDispatch: inputs->scales",
                                       .type = scales->datatype,
@@ -200,7 +200,7 @@ static ncclResult_t check_scales_in(const shim_experts_handle_t *handle, const n
                                       .alignment = ALIGNMENT};
     const size_t bytes = scales->sizes[1] * shim_experts_type_bytes(scales->datatype);
     if (bytes == 0 || bytes % ALIGNMENT != 0 || bytes > UINT32_MAX)
-        return shim_experts_refuse(ncclInvalidArgument, "%s: a token's scales have %zu bytes, no multiple of 16",
+        return shim_experts_refuse(ncclInvalidArgument, "%s: a token's scales have %zu bytes, not a multiple of 16",
                                    dispatch, bytes);
     TRY(shim_experts_tensor(handle->group, scales, &want, &data));
     call->scales = data;
@@ -214,9 +214,10 @@ static ncclResult_t check_forwarded(const shim_experts_handle_t *handle, const n
     const ncclDataType_t type = inputs->tokens->datatype;
     const size_t hidden = inputs->tokens->sizes[1], bytes = hidden * shim_experts_type_bytes(type);
     if (!is_forwarded(type, false))
-        return shim_experts_refuse(ncclInvalidArgument, "%s: tokens of type %d are not forwarded", dispatch, (int)type);
+        return shim_experts_refuse(ncclInvalidArgument, "%s: Shunt does not send tokens of type %d", dispatch,
+                                   (int)type);
     if (bytes % ALIGNMENT != 0)
-        return shim_experts_refuse(ncclInvalidArgument, "%s: a token has %zu bytes, no multiple of 16", dispatch,
+        return shim_experts_refuse(ncclInvalidArgument, "%s: a token has %zu bytes, not a multiple of 16", dispatch,
                                    bytes);
     TRY(check_scales_in(handle, inputs->scales, call));
     TRY(check_bytes(handle, dispatch, bytes ? (uint64_t)bytes + call->scale_bytes : 0));
@@ -362,7 +363,7 @@ ncclResult_t shim_experts_check_combine(const shim_experts_handle_t *handle, con
     if (!is_plain(type))
         return shim_experts_refuse(ncclInvalidArgument, "%s: tokens of type %d cannot be added", combine, (int)type);
     if (hidden % COMBINED_UNIT != 0 || hidden > UINT32_MAX / sizeof(double))
-        return shim_experts_refuse(ncclInvalidArgument, "%s: hidden is %zu, no multiple of 128", combine, hidden);
+        return shim_experts_refuse(ncclInvalidArgument, "%s: hidden is %zu, not a multiple of 128", combine, hidden);
     TRY(check_bytes(handle, combine, hidden * shim_experts_type_bytes(type)));
     const shim_experts_want_t in = received(handle, "ncclEpCombine: inputs->tokens", type, hidden);
     const shim_experts_want_t out = {.name = "ncclEpCombine: outputs->tokens",

@@ -71,9 +71,9 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     if (config->zero_copy == NCCL_EP_ZERO_COPY_ON)
         return "zero_copy=ON is not served";
     if (!config->alloc.alloc_fn != !config->alloc.free_fn)
-        return "of alloc_fn and free_fn only one is set";
+        return "only one of alloc_fn and free_fn is set";
     if (config->num_experts == 0 || config->num_experts % nranks != 0)
-        return "num_experts is no multiple of the number of ranks";
+        return "num_experts is not a multiple of the number of ranks";
     if (config->max_dispatch_tokens_per_rank == 0 || config->max_token_bytes == 0)
         return "max_dispatch_tokens_per_rank or max_token_bytes is 0";
     if (config->num_topk > ALG_EXPERTS_TOP_K)
@@ -81,7 +81,7 @@ static const char *config_refusal(const ncclEpGroupConfig_t *config, uint32_t nr
     return NULL;
 }
 
-/* A group whose scratch would exceed this has no fp32 sums with NVIDIA's bits. 128 tokens, 8 choices, 7168 fp32: 94
+/* If a group's scratch would exceed this, its fp32 sums lack NVIDIA's bits. 128 tokens, 8 choices, 7168 fp32: 94
  * MiB. */
 enum { EXACT_FP32_BYTES = 96 << 20 };
 

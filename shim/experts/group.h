@@ -12,7 +12,7 @@
 /* What differs between devices. */
 typedef struct shim_experts_ops {
     uint32_t threads; /* of a block */
-    /* The meeting's scope; load the kernels. 0 or a negative errno. */
+    /* Enter the meeting's scope; load the kernels. 0 or a negative errno. */
     int (*enter)(net_scope_t *scope, int device);
     int (*preload)(const alg_experts_shape_t *shape);
     /* Allocate `bytes`, or with 0 free *memory, also while the program captures; 0 or a CUDA error. */
@@ -51,7 +51,7 @@ struct shim_experts_handle {
     shim_experts_group_t *group;
     bool rank_major;
     uint32_t top_k;
-    void *memory; /* owned; NULL: the caller's */
+    void *memory; /* owned; NULL: the caller has it */
     void *routes;
     /* The last choices: the program's memory, read when a call runs. */
     bool chosen;
@@ -88,7 +88,7 @@ ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayou
 ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
 ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
 
-/* The program's functions; see `memory`. */
+/* Like ops->memory, but calls the program's functions. */
 static inline int shim_experts_callers_memory(const shim_experts_group_t *group, void **memory, size_t bytes)
 {
     if (bytes)

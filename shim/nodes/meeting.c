@@ -42,7 +42,7 @@ struct shim_meeting {
     atomic_bool met, agreed;
     pthread_t thread;
     bool joined;
-    shim_why_t *failed; /* where a failure is written: &outcome.failure, once `met` &refusal */
+    shim_why_t *failed; /* where a failure is written: &outcome.failure; once `met`: &refusal */
     shim_why_t refusal;
     shim_nodes_outcome_t outcome;
     net_network_t *relay_sockets, *every_sockets; /* listen until the other ranks are connected */
@@ -246,8 +246,7 @@ static void exchange_errors(shim_meeting_t *meeting, net_meeting_t *first, int32
         meeting_failed(meeting, error);
 }
 
-/* Joins the second meeting, which has only the members. After its first round the members notice when one of them
- * dies. */
+/* Joins the second meeting, which has only the members. After its first round they notice when one of them dies. */
 static int join_last(shim_meeting_t *meeting, const members_t *members, const net_limit_t *limit)
 {
     const struct {

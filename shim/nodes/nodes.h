@@ -26,8 +26,8 @@ net_key_t shim_nodes_local_key(const net_key_t *key);
 
 typedef struct shim_nodes_request {
     shim_invitation_t invitation;
-    net_key_t key, child, place, nccl_node; /* the meeting; the communicator; this node for Shunt and for NCCL */
-    uint32_t rank, nranks;                  /* a split (`regroup`): the parent's */
+    net_key_t key, child, place, nccl_node; /* keys of meeting and communicator; this node for Shunt, for NCCL */
+    uint32_t rank, nranks;                  /* of a split (`regroup`): the parent's */
     uint64_t began_ns;
     uint32_t limit_ms;
     int device, color, order; /* device: a CUDA ordinal; -1: CPU mode */
@@ -52,7 +52,7 @@ bool shim_nodes_agreed(const shim_meeting_t *meeting, shim_why_t *why);
 /* After the agreement: serve the team's calls. `control` must outlive the meeting. */
 void shim_nodes_serve(shim_meeting_t *meeting, alg_team_t *team, alg_control_t *control);
 /* NULL is allowed from here on. _call: before a launch or capture. _flush: wait until all posted data is sent. _fault:
- * RDMA's reason for a lost node, or NULL. _end: no call may be in flight. */
+ * why RDMA lost a node, or NULL. _end: no call may be in flight. */
 void shim_nodes_call(shim_meeting_t *meeting, const alg_team_t *team, const alg_call_t *call, bool captured);
 void shim_nodes_flush(shim_meeting_t *meeting);
 const char *shim_nodes_fault(const shim_meeting_t *meeting);

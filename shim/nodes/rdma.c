@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma.c - reads NCCL's variables, with NCCL's meaning and defaults. Without an RDMA device libibverbs is not
- * opened. */
+/* rdma.c - reads NCCL's variables, with NCCL's meaning and defaults. It opens libibverbs only if there is an RDMA
+ * device. */
 #include "shim/nodes/rdma.h"
 
 #include <errno.h>

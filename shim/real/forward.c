@@ -21,7 +21,7 @@ enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
 __attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
 __attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
 
-/* Replaces functions that the real NCCL lacks, also those that return an int, a small struct or nothing. */
+/* Called instead of a function that the real NCCL lacks, even one that returns an int, a small struct or nothing. */
 static ncclResult_t forward_missing(void)
 {
     return ncclInvalidUsage;

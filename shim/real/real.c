@@ -196,7 +196,7 @@ static bool real_try(const char *path)
     } else if (real_open(file, why, sizeof why)) {
         return true;
     }
-    shim_trace("not taken as the real NCCL: %s: %s", path, why);
+    shim_trace("%s is not used as the real NCCL: %s", path, why);
     if (real_refused[0] == '\0')
         snprintf(real_refused, sizeof real_refused, "%s: %s", path, why);
     return false;
@@ -227,7 +227,7 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* The user names the path: no other is tried. */
+/* Tries only this path, which the user set. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;

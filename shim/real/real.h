@@ -38,7 +38,7 @@ ncclResult_t shim_real_answer(ncclResult_t result);
 /* Fills the table with functions that log one line and return ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
 void shim_real_log_missing(const char *name);
-/* Address of a function that the library itself defines. NULL: it does not, or `real` has no library. */
+/* Address of a function, if the library itself defines it. NULL: it does not, or there is no library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False, after one log line, if the process has another real NCCL. */

@@ -87,7 +87,7 @@ static bool find_is_secure(void)
     return getauxval(AT_SECURE) != 0;
 }
 
-/* In practice $ORIGIN stands only at an entry's start. */
+/* In practice $ORIGIN is only at an entry's start. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
     static const char *const origin[] = {"$ORIGIN", "${ORIGIN}"};

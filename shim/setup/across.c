@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* across.c - set-up on several nodes (docs/nodes.md, "How they meet"). Splits over several nodes begin with the
- * meeting. */
+/* across.c - set-up on several nodes (docs/nodes.md, "How they meet"). Splits over nodes begin with the meeting. */
 #include "shim/base/clock.h"
 #include "shim/setup/setup.h"
 

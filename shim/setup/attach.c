@@ -155,8 +155,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* A finished set-up stays while its call is being forwarded, while its group is open, and until its thread has the
- * result. */
+/* A finished set-up stays while its call is forwarded, while its group is open, and until its thread has the result. */
 static bool frees(const filter_t *filter, const shim_setup_t *setup)
 {
     return setup->finisher >= FINISHER_POLLS ||

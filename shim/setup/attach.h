@@ -32,8 +32,7 @@ typedef struct shim_setup_request {
     const shim_setup_ops_t *ops;
     bool wait;    /* the call is blocking */
     bool grouped; /* the call is in a group of this thread */
-    /* Whether this node's ranks meet under `key`. If not (too many ranks; CPU mode: several nodes), only children use
-     * it. */
+    /* Whether this node's ranks meet under `key`. If not (too many ranks; CPU mode: several nodes), children use it. */
     bool publish;
     shim_config_t config;
     uint64_t family;  /* comm.h's `family`; 0: a new family */

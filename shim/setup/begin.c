@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* begin.c - from the known handle to this rank's posted identity. */
+/* begin.c - a set-up's steps from the known handle to this rank's posted identity. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -153,7 +153,7 @@ static bool conditions_hold(const shim_setup_t *setup, const net_memory_facts_t 
     return (!facts->cumem || all_take_vmm(setup)) && (!facts->one_pid_namespace || one_pid_namespace(setup));
 }
 
-/* Not over NVLink if peer access is allowed but failed, since NCCL's may work. */
+/* Not over NVLink if peer access is allowed but failed, since NCCL's peer access may work. */
 static bool pinned_usable(const shim_setup_t *setup)
 {
     return !setup->across && shim_identity_shared_memory(setup) &&
@@ -239,8 +239,7 @@ static struct {
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether the kernels are loaded into the device's context; `loaded`: record that they are. False if net_device_life is
- * unknown. */
+/* Whether the device's context has the kernels; `loaded`: record that it has. False if net_device_life is unknown. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* identity.c - what a rank tells the others (identity, settings), and what each rank concludes alike from all
- * identities. */
+/* identity.c - what a rank tells the others (identity, settings), and what each concludes alike from all identities. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -46,7 +45,7 @@ sel_link_t shim_identity_farthest(void)
     return SEL_LINK_SYS;
 }
 
-/* The set variable that only NCCL obeys, or NULL. pins.h has further ones. */
+/* The set variable that only NCCL obeys, or NULL. pins.h has more such variables. */
 static const char *refused_variable(void)
 {
     static const char *const plugins[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
@@ -79,8 +78,8 @@ void shim_identity_tell_plugins(void)
     static const struct {
         const char *name, *loses;
     } plugins[] = {
-        {"libnccl-profiler.so", "it does not see the calls that Shunt takes; NCCL_PROFILER_PLUGIN=libnccl-profiler.so "
-                                "forwards all"},
+        {"libnccl-profiler.so", "it does not see the calls that Shunt takes; to profile all calls, set "
+                                "NCCL_PROFILER_PLUGIN=libnccl-profiler.so: Shunt then forwards them"},
         {"libnccl-env.so", "Shunt does not see the variables that it sets; set them in the environment"},
     };
     static atomic_bool told[sizeof(plugins) / sizeof(plugins[0])];

@@ -46,7 +46,7 @@ typedef enum shim_finisher {
     FINISHER_NONE,  /* no thread: the set-up's call is being forwarded */
     FINISHER_GROUP, /* no thread until shim_attach_after_group */
     FINISHER_CALL,  /* the thread that waits in an init or a group's end */
-    FINISHER_POLLS, /* any thread in shim_attach_poll; from here on none waits */
+    FINISHER_POLLS, /* any thread in shim_attach_poll; from here on no thread waits */
     FINISHER_LATER  /* later inits, polls and calls, after the program was told of success */
 } shim_finisher_t;
 
@@ -73,7 +73,7 @@ typedef enum shim_tell { SHIM_TELL_NOTHING, SHIM_TELL_REASON, SHIM_TELL_FAULT } 
 typedef struct shim_declined {
     const char *code, *why, *class;
     shim_tell_t tell;
-    bool logs; /* for its process */
+    bool logs; /* this rank logs for its process */
 } shim_declined_t;
 
 /* What differs between devices in a set-up: cuda.c, and cpu/setup.c. */
@@ -82,37 +82,37 @@ struct shim_setup_ops {
     bool forwards;           /* to the real NCCL, if not attached */
     net_memory_kind_t kinds; /* first of kind_count (memory.def) */
     uint32_t kind_count;
-    bool rings_first;     /* alg_map_cut's */
+    bool rings_first;     /* see alg_map_cut */
     bool share;           /* several ranks may be on one device */
-    sel_link_t link;      /* until the links are known */
+    sel_link_t link;      /* assumed until the links are known */
     uint32_t meeting_ms;  /* limit of STATE_MEET */
     uint32_t nodes_ms;    /* wait in IDENTITY before STATE_EITHER; 0: none */
-    const char *no_offer; /* OFFER's failure */
+    const char *no_offer; /* log text of a failed OFFER */
 
-    /* The program's variable: once attached; after a failure. */
+    /* Set the program's variable: `show` once attached, `hide` after a failure. */
     void (*show)(shim_setup_t *setup);
     void (*hide)(shim_setup_t *setup);
     /* At a group's end: whether polls finish the set-up. */
     bool (*lingers)(const shim_setup_t *setup, bool in_progress);
     /* Leave STATE_REAL; true if there was progress. */
     bool (*begin)(shim_setup_t *setup, bool own);
-    /* STATE_REGROUP. Compute the new ranks from all colours, and join those of this colour; false: this rank has no
-     * colour, or declined. Whether all ranks of this colour live. */
+    /* STATE_REGROUP. take_colors computes the new ranks from all colours, and joins those of this colour; false: this
+     * rank has no colour, or declined. parents_present: whether all ranks of this colour live. */
     void (*post_color)(shim_setup_t *setup);
     bool (*take_colors)(shim_setup_t *setup);
     bool (*parents_present)(const shim_setup_t *setup);
-    /* The identity's part; 0 or a negative errno. */
+    /* Fills in the device's part of the identity; 0 or a negative errno. */
     int (*look)(const shim_comm_t *comm, shim_identity_t *identity);
     uint64_t (*fingerprint)(const uint64_t *kind, uint32_t count);
-    /* The worst link to a peer; whether access to all is allowed. */
+    /* Returns the worst link to a peer. *peers: whether access to all is allowed. */
     sel_reach_t (*reach)(const shim_setup_t *setup, uint32_t *peers);
     bool (*usable)(const shim_setup_t *setup, net_memory_kind_t kind);
     uint64_t (*find_idle)(shim_setup_t *setup);
     bool (*serves)(const sel_plan_t *plan);
-    /* Post or decline; make the plan's scratch, load its kernels. */
+    /* offer_first enters OFFER or declines. make makes the plan's scratch and loads its kernels. */
     void (*offer_first)(shim_setup_t *setup);
     int (*make)(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES]);
-    /* Decline: no kind of memory is left; ranks are missing. */
+    /* Decline. lack: no kind of memory is left; miss: ranks are missing. */
     void (*lack)(shim_setup_t *setup, uint32_t rank, const char *what);
     void (*miss)(shim_setup_t *setup, uint32_t came, uint32_t nranks, uint32_t limit_ms);
     void (*adopt)(shim_setup_t *setup);
@@ -174,8 +174,7 @@ net_memory_kind_t shim_setup_kind(const shim_setup_t *setup, uint32_t attempt);
 bool shim_setup_takes_idle(const shim_setup_t *setup, net_memory_kind_t kind);
 bool shim_setup_make_plan(shim_setup_t *setup);
 uint64_t shim_setup_find_idle(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map);
-/* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
- * scratch. */
+/* Enter OFFER with the first usable kind from `attempt` on; false: there is none. Declines if no call would use it. */
 bool shim_setup_try_from(shim_setup_t *setup, uint32_t attempt);
 /* 0 or a negative errno. */
 int shim_setup_make_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES]);

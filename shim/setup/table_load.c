@@ -196,7 +196,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Notes which classes were measured with the loaded NCCL. Of a class's lines the last holds. */
+/* Notes which classes were measured with the loaded NCCL. A class's last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -308,11 +308,11 @@ void shim_table_note(const sel_plan_t *plan)
     sel_topology_class(topology, class);
     const bool may = may_leave_note(topology), foreign = may && is_of_another_user(topology);
     const bool leaves = may && !foreign && leave_note(class, topology);
-    shim_info("%s of class %s: %s; `shunt tune` measures it%s",
-              measurement == SEL_MEASURED_OTHER ? "the table" : "no table", class,
+    shim_info("%s for class %s: %s; `shunt tune` measures it%s",
+              measurement == SEL_MEASURED_OTHER ? "the table" : "there is no table", class,
               measurement == SEL_MEASURED_OTHER
-                  ? "was measured with another NCCL, so a row counts only if clearly faster"
-                  : "built-in rows and cautious estimates decide",
+                  ? "it was measured with another NCCL, so a row counts only if it is clearly faster"
+                  : "built-in rows and cautious estimates decide which calls Shunt takes",
               leaves    ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0 prevents it)"
               : foreign ? "; the home folder is another user's, in which root leaves no note for `shunt run`"
               : may     ? "; no note for `shunt run` can be left in the cache folder (SHUNT_CACHE_DIR)"

@@ -123,7 +123,8 @@ static void log_attached(const shim_setup_t *setup)
               alg_scratch_bytes(comm->scratch) / 1024, setup->pooled != 0, sources);
     const char *pin = shim_pin_caps();
     if (pin)
-        shim_info("%s caps Shunt's grids at %u blocks; for reproducible results SHUNT_DETERMINISTIC=1 needs no cap",
+        shim_info("%s limits Shunt's kernels to %u blocks; if it is set for reproducible results, set "
+                  "SHUNT_DETERMINISTIC=1 instead, which needs no limit",
                   pin, comm->plan->settings.max_blocks);
 }
 
@@ -247,7 +248,7 @@ static void conclude_declined(shim_setup_t *setup, const char *told, shim_tell_t
     conclude_forward(setup, length > 0 ? code : "UNKNOWN", why, tell);
 }
 
-/* Whether this rank has posted its proof. If not, a broken rank has set an attached verdict. */
+/* Whether this rank has posted its proof. If not, an attached verdict comes from a broken rank. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && setup->state == STATE_PROOF;

@@ -250,7 +250,7 @@ static void without_one_a_line_says_what_to_do(void **state)
     assert_int_equal(child_count(log_text, "\n"), 1);
     assert_int_equal(child_count(log_text, "WARN ncclEpCreateGroup returns ncclInvalidUsage"), 1);
     assert_int_equal(child_count(log_text, "the fake declines"), 1);
-    assert_int_equal(child_count(log_text, "SHUNT_NCCL_EP_PATH names none"), 1);
+    assert_int_equal(child_count(log_text, "SHUNT_NCCL_EP_PATH names no libnccl_ep"), 1);
     setenv("SHUNT_DEBUG", "none", 1);
     assert_int_equal(child_run(create_one, NULL, log_text, LOG_BYTES), 0);
     assert_string_equal(log_text, "");

@@ -322,7 +322,7 @@ static void no_interface_body(ranks_t *ranks)
     int fd = mkstemp(log);
     CHECK(fd >= 0 && setenv("SHUNT_DEBUG_FILE", log, 1) == 0);
     setenv("NCCL_HOSTID", ranks->rank ? "one" : "other", 1);
-    fails(ranks, "1 of 2 ranks came within 500 ms, and the id does not say where ranks of other nodes meet",
+    fails(ranks, "only 1 of 2 ranks joined within 500 ms, and the id has no address for other nodes",
           "a rank died or gave up");
     CHECK(read(fd, text, sizeof(text) - 1) >= 0);
     CHECK(ranks->rank > 0 || strstr(text, "NCCL_SOCKET_IFNAME=nothing names no interface"));

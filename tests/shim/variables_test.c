@@ -417,7 +417,7 @@ static void pins(void **state)
     for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++)
         expect((scenario_t){.set = {caps[i][0], caps[i][1]},
                             .phase = SHIM_COMM_ATTACHED,
-                            .reason = "caps Shunt's grids at 1 blocks; for reproducible results",
+                            .reason = "limits Shunt's kernels to 1 blocks; if it is set for reproducible",
                             .blocks = 1,
                             .multicast = -1});
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)

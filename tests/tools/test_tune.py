@@ -296,7 +296,8 @@ def tune_first():
         nothing = (folder, "run", "--", "echo", "program")
         assert first_run(*nothing, output="program\n") == "" and first_files(folder) == []
         log = first_run(folder, *PROGRAM, SHUNT_DEBUG="info")
-        assert "no table of class host-2" in log and "`shunt tune` measures it, and so does the next `shunt run`" in log, log
+        assert "there is no table for class host-2" in log, log
+        assert "`shunt tune` measures it, and so does the next `shunt run`" in log, log
         assert first_files(folder) == ["wanted"] and first_note(folder).read_text() == "host-2 0 -\n"
         # A killed run leaves neither a table nor a lock, so the next run measures.
         killed = None

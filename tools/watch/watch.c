@@ -64,7 +64,7 @@ static int parse(int argc, char **argv, options_t *options)
         } else if (tool_number(argv[i], 1, INT_MAX, &pid)) {
             options->pid = (pid_t)pid;
         } else {
-            return tool_usage("watch", "%s is no process and no option", argv[i]);
+            return tool_usage("watch", "%s is neither a process id nor an option", argv[i]);
         }
     }
     return TOOL_OK;

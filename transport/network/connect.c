@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connect.c - connects all ranks. Each calls all others, and sends over the connections that it made. The caller's
+/* connect.c - connects all ranks. Each rank calls all others, and sends over the connections that it made. The caller's
  * hello says whether it has an RDMA port, the answer whether both ranks have one. Strangers may displace a peer whose
  * hello is under way, so a caller that loses its connection before the answer calls again. */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@ enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 typedef struct caller {
     int connection; /* -1: none, or moved to the link */
     uint32_t rank;
-    bool connected;    /* to a called peer, with the hello sent */
+    bool connected;    /* to a called peer; the hello is sent */
     uint64_t again_ns; /* when to call again; 0: not */
     wire_hello_t hello;
     uint64_t welcome;

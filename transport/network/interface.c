@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interface.c - the address of this node that other nodes get. Unless NCCL's variables decide, interfaces to other
- * nodes come first, then container bridges, interfaces without a link, and loopback (for "nodes" on one machine). */
+/* interface.c - which address of this node other nodes get. Unless NCCL's variables decide, interfaces to other nodes
+ * come first, then container bridges, interfaces without a link, and loopback (for "nodes" on one machine). */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ static int rank_of(const struct ifaddrs *one)
 {
     if (one->ifa_flags & IFF_LOOPBACK)
         return 4;
-    if (!(one->ifa_flags & IFF_RUNNING)) /* also during an interface's first second */
+    if (!(one->ifa_flags & IFF_RUNNING)) /* no link, or the interface's first second */
         return 3;
     if (listed("docker,veth,virbr,br-,cni,flannel", false, one->ifa_name))
         return 2;

@@ -40,7 +40,7 @@ struct net_network {
     atomic_bool ends;         /* a thread waits for the turn, to end a connection */
     verbs_t *verbs;           /* NULL: sockets */
     uint64_t heard_ns;        /* last check for ended connections */
-    char why[NET_WAY_TEXT];   /* why not RDMA */
+    char why[NET_WAY_TEXT];   /* why RDMA is not used */
     char fault[NET_WAY_TEXT]; /* first failure of a queue pair */
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listener.c - where ranks meet: a thread in the process that makes unique ids.
- * A connection (a guest) must send its hello in time. Guests with one key form a group; when all its ranks have posted
- * a record, each gets all records. A guest that leaves before the first round is over may return; later, the others get
- * an error. A guest without the secret (a stranger) gets no answer; one with it may be broken, so messages are checked.
- * The listener uses at most a quarter of the process's descriptors (most_guests), and closes strangers to make room. If
- * all guests wait for other ranks, callers wait in the kernel's queue. */
+/* listener.c - where ranks meet: a thread in the process that makes unique ids. A connection (a guest) must send its
+ * hello in time. Guests with one key form a group; when all its ranks have posted a record, each gets all records. A
+ * guest that leaves before the first round is over may return; later, the others get an error. A guest without the
+ * secret (a stranger) gets no answer; a guest with it may be broken, so messages are checked. The listener uses at most
+ * a quarter of the process's descriptors (most_guests), and closes strangers to make room. If all guests wait for other
+ * ranks, callers wait in the kernel's queue. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -174,7 +174,7 @@ static bool read_hello(listener_t *listener, guest_t *guest)
 
 static bool read_record(guest_t *guest)
 {
-    if (guest->posted) { /* it waits: a further byte is a fault */
+    if (guest->posted) { /* the guest waits: a further byte is a fault */
         uint8_t byte;
         return wire_read_some(guest->connection, &byte, 1) == 0;
     }
@@ -248,7 +248,7 @@ static bool make_room(listener_t *listener)
     return true;
 }
 
-/* Makes room only for the one caller that is known to wait, since an accepted guest stays. */
+/* Accepts callers. Makes room only for one that is known to wait, since an accepted guest stays. */
 static void welcome(listener_t *listener)
 {
     for (int i = 0; i < CALLERS_A_LOOK; i++) {

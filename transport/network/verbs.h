@@ -25,7 +25,7 @@ const char *verbs_way(const verbs_t *verbs);
 int verbs_put(net_network_t *network, uint32_t peer, const struct put_head *head, const void *data);
 /* Takes completions and checks for new flags. *ended: bits of peers whose queue pair failed. True if data has moved. */
 bool verbs_poll(net_network_t *network, uint32_t *ended);
-/* Afterwards the peer's queue pair writes nothing. */
+/* Ends the peer's queue pair, which then writes nothing. */
 void verbs_end(verbs_t *verbs, uint32_t peer);
 void verbs_close(verbs_t *verbs); /* NULL is allowed */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_connect.c - queue pairs to the peers that also have a port. A pair agrees in three rounds over its connection:
- * where to write; ready; a first write arrived. A failure is reported in the next round, so both decide alike. A write
- * before the peer is ready is lost, and resent only after a packet's time limit. */
+/* verbs_connect.c - queue pairs to the peers that also have a port. The two ranks of a pair exchange three messages
+ * over their connection: where to write; ready; a first write has arrived. A failure is reported in the next message,
+ * so both decide alike. A write before the peer is ready is lost, and resent only after a packet's time limit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

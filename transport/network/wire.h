@@ -35,7 +35,7 @@ int wire_check(const net_limit_t *limit);
 /* Compares in constant time. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
-/* -1 is allowed. The peer first gets what was written. A forked child closes its copies of all sockets made here, so a
+/* -1 is allowed. The peer still gets what was written. A forked child closes its copies of all sockets made here, so a
  * connection ends when this process does. */
 void wire_close(int socket);
 
