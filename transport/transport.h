@@ -84,7 +84,7 @@ typedef enum net_memory_kind {
 #include "transport/memory.def"
 #undef NET_CPU_MEMORY
 #undef NET_CUDA_MEMORY
-    NET_CPU_KINDS, /* number of the CPU device's kinds, and the first for GPUs */
+    NET_CPU_KINDS, /* also the first for GPUs */
     NET_CPU_LAST = NET_CPU_KINDS - 1,
 #define NET_CPU_MEMORY(kind, name, ...)
 #define NET_CUDA_MEMORY(kind, name, ...) NET_MEMORY_##kind,
@@ -190,16 +190,16 @@ void net_bell_wait(uint32_t rung, uint32_t limit_ms);
 int net_bell_ring(const net_bell_t *place);
 
 /* ---- Peer memory ---------------------------------------------------------------
- * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself, which
+ * A rank's block of memory that peers map. Ranks of one process use the memory itself, which
  * lives until its owner destroys it and the last of them closes it. The current context and device do not change.
  * Without CUDA the CUDA kinds return -ENOSYS. */
 enum { NET_OFFER_BYTES = 256 };
 
-/* What callers ask of a kind (memory.def). */
+/* A kind's row. */
 typedef struct net_memory_facts {
     bool driver; /* for GPUs: makes driver calls, which a forked child must not make */
     bool pinned; /* shared memory, for kernels at the same addresses: needs no peer access */
-    bool sends;  /* descriptors, where /proc/<pid>/fd cannot be opened */
+    bool sends;  /* descriptors, by net_memory_send */
     bool ranges; /* a net_range_t can hold it, in pieces */
     bool cumem;  /* forbidden by NCCL_CUMEM_ENABLE=0 */
     bool one_pid_namespace;
