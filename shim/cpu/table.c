@@ -10,6 +10,7 @@
 
 #include "shim/base/last_error.h"
 #include "shim/call/group.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/redop.h"
 #include "shim/cpu/check.h"
 #include "shim/cpu/cpu.h"
@@ -142,15 +143,27 @@ static ncclResult_t deregister_buffer(const ncclComm_t comm, void *handle)
 
 /* ---- Suspending (api/suspend.c) ---------------------------- */
 
+static ncclResult_t expect_suspended(ncclComm_t handle, bool suspended, const char *function)
+{
+    ncclResult_t result = shim_cpu_check_comm(handle, function);
+    const shim_comm_t *comm = result == ncclSuccess ? shim_comm_find(handle) : NULL;
+    if (comm && atomic_load(&comm->suspended) != suspended) {
+        shim_set_last_error("%s: the communicator is %ssuspended", function, suspended ? "not " : "");
+        result = ncclInvalidUsage;
+    }
+    return shim_group_check(result);
+}
+
 static ncclResult_t suspend(ncclComm_t handle, int flags)
 {
-    (void)flags;
-    return shim_cpu_check_comm(handle, "ncclCommSuspend");
+    static const char function[] = "ncclCommSuspend";
+    return flags & SHIM_SUSPEND_MEMORY ? expect_suspended(handle, false, function)
+                                       : shim_cpu_check_comm(handle, function);
 }
 
 static ncclResult_t resume(ncclComm_t handle)
 {
-    return shim_cpu_check_comm(handle, "ncclCommResume");
+    return expect_suspended(handle, true, "ncclCommResume");
 }
 
 /* ---- Operators (api/operators.c) --------- */
