@@ -162,6 +162,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
         if (refused)
             give_up(state, comm);
         atomic_store(&state->revoked, true);
+        atomic_store(&state->async_error, ncclSuccess); /* NCCL is ready for a shrink, whatever failed before */
         shim_comm_wait_for_calls(state, shim_group_depth() > 0);
     }
     shim_comm_release(state);

@@ -15,6 +15,7 @@
 
 #include "comms.h"
 #include "shim/base/last_error.h"
+#include "shim/comm/failure.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 
@@ -589,6 +590,28 @@ static void a_refused_revoke_stops_nothing(void **state)
     assert_int_equal(fake.pooled, N - 1);
 }
 
+/* A revoke ends the failure that it follows: the program polls until the communicator is ready, then shrinks it. */
+static void a_revoked_communicator_has_no_error(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], children[N];
+    fake_reset();
+    comms_init(comms, N, comms_id());
+    for (int i = 0; i < N; i++) {
+        shim_comm_fail(shim_comm_find(comms[i]), ncclRemoteError, "a peer is gone");
+        assert_int_equal(comms_poll_once(comms[i]), ncclRemoteError);
+        assert_int_equal(ncclCommRevoke(comms[i], 0), ncclSuccess);
+        assert_int_equal(alg_scratch_control(shim_comm_find(comms[i])->scratch)->abort, 1);
+        assert_int_equal(comms_poll_once(comms[i]), ncclSuccess);
+    }
+    copy_all(comms, children);
+    comms_expect(children, N, SHIM_COMM_ATTACHED);
+    comms_destroy(children, N);
+    comms_destroy(comms, N);
+    assert_int_equal(fake.pooled, N);
+    assert_int_equal(fake.freed, N);
+}
+
 /* Communicators with NCCL's launch order are forwarded, also children without the setting. The field is newer than the
  * build's nccl.h: it is seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
@@ -662,6 +685,7 @@ int main(void)
         cmocka_unit_test(finalize_without_blocking),
         cmocka_unit_test(graph_mixing_is_inherited),
         cmocka_unit_test(a_refused_revoke_stops_nothing),
+        cmocka_unit_test(a_revoked_communicator_has_no_error),
         cmocka_unit_test(launch_order_is_forwarded),
         cmocka_unit_test(a_cta_policy_is_forwarded),
     };
