@@ -237,8 +237,10 @@ static void a_shrink_with_abort_waits_for_kernels(void **state)
     for (int r = 0; r < 2; r++) {
         shim_comm_t *comm = shim_comm_acquire(comms[r]);
         const int drains = fake.drains;
+        shim_comm_fail(comm, ncclRemoteError, "a peer is gone");
         assert_int_equal(ncclCommShrink(comms[r], excluded, 1, &child[r], NULL, r == 0 ? NCCL_SHRINK_ABORT : 0),
                          ncclSuccess);
+        assert_int_equal(comms_poll_once(comms[r]), r == 0 ? ncclSuccess : ncclRemoteError);
         assert_int_equal(fake.drains, drains + (r == 0));
         assert_int_equal(alg_scratch_control(comm->scratch)->abort, r == 0);
         shim_comm_release(comm);
