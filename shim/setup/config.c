@@ -101,6 +101,7 @@ shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *
     switched("NCCL_COMM_SPLIT_SHARE_RESOURCES", &said.split_share);
     switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", &said.shrink_share);
     switched("NCCL_GRAPH_MIXING_SUPPORT", &said.graph_mixing);
+    switched("NCCL_LAUNCH_ORDER_IMPLICIT", &said.launch_order);
     cta_policy(&said.cta_policy);
     max_channels(&said.max_blocks);
     return said;

@@ -638,6 +638,11 @@ static void launch_order_is_forwarded(void **state)
         comms_expect(children, N, wanted ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
         comms_destroy(children, N);
         comms_destroy(comms, N);
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1); /* overrides the field */
+        comms_init_configured(comms, &newer.config);
+        unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+        comms_expect(comms, N, SHIM_COMM_ATTACHED);
+        comms_destroy(comms, N);
     }
 }
 
