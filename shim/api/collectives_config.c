@@ -4,6 +4,7 @@
  * with Shunt's. */
 #include <stddef.h>
 
+#include "shim/base/device.h"
 #include "shim/call/make.h"
 #include "shim/names/names.h"
 
@@ -35,12 +36,16 @@ static bool has_no_requests(const ncclCollConfig_t *given)
         return true;
     if (c->size < offsetof(config_t, launch_completion_event) || c->size > sizeof(config_t) || c->magic != config_magic)
         return false;
+    if (c->force_alg_selection != 0 && c->force_alg_selection != 1)
+        return false;
+    if (shim_cpu_mode()) /* all requests are for GPUs */
+        return true;
     if (c->size == sizeof(config_t) && c->launch_completion_event != NULL)
         return false;
     const int unset = NCCL_CONFIG_UNDEF_INT;
     return c->ext == NULL && c->min_ctas == unset && c->max_ctas == unset && c->nvls_ctas == unset &&
            c->cga_cluster_size == unset && (c->alg_selection == NULL || c->alg_selection[0] == '\0') &&
-           (c->force_alg_selection == 0 || c->force_alg_selection == 1) && c->cta_policy == unset;
+           c->cta_policy == unset;
 }
 
 static ncclResult_t forward_ncclAllReduceConfig(const shim_real_t *real, const shim_call_t *c)
