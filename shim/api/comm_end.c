@@ -138,7 +138,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 static void give_up(shim_comm_t *comm, ncclComm_t handle)
 {
-    shim_comm_stop(comm);
+    shim_comm_interrupt(comm);
     shim_attach_cancel(handle);
 }
 

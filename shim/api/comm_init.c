@@ -188,7 +188,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         return shim_nccl_answer(
             nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     if (shrinkFlags & NCCL_SHRINK_ABORT)
-        shim_comm_stop(parent);
+        shim_comm_interrupt(parent);
     net_key_t key;
     shim_shrink_t *shrink = shim_shrink_begin(parent, excludeRanksList, excludeRanksCount, &key);
     bool shared = parent->config.shrink_share && !(shrinkFlags & NCCL_SHRINK_ABORT);

@@ -110,6 +110,38 @@ static void a_revoked_communicator_shares_nothing(void **state)
     comms_destroy(children, N);
 }
 
+/* A revoke, and a shrink with abort, end calls in progress of communicators that share resources, but no idle ones:
+ * ranks outside of the revoked communicator go on to take the calls of its parent. */
+static void idle_relatives_go_on(void **state)
+{
+    (void)state;
+    for (int shrinks = 0; shrinks < 2; shrinks++) {
+        ncclComm_t comms[N], children[N], busy[N], shrunk = NULL;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        int excluded[] = {N - 1};
+        fake_reset();
+        config.splitShare = 1;
+        comms_init_configured(comms, &config);
+        copy_all(comms, children);
+        copy_all(comms, busy);
+        busy[1]->waits = true;
+        fake.split_nranks[1] = 1;
+        assert_int_equal(shrinks ? ncclCommShrink(children[1], excluded, 1, &shrunk, NULL, NCCL_SHRINK_ABORT)
+                                 : ncclCommRevoke(children[1], 0),
+                         ncclSuccess);
+        assert_int_equal(comms_phase(children[1]), SHIM_COMM_DEAD);
+        assert_int_equal(comms_phase(busy[1]), SHIM_COMM_DEAD);
+        assert_int_equal(alg_scratch_control(shim_comm_find(busy[1])->scratch)->abort, 1);
+        comms_expect(comms, N, SHIM_COMM_ATTACHED);
+        assert_int_equal(alg_scratch_control(shim_comm_find(comms[1])->scratch)->abort, 0);
+        if (shrinks)
+            assert_int_equal(ncclCommDestroy(shrunk), ncclSuccess);
+        comms_destroy(busy, N);
+        comms_destroy(children, N);
+        comms_destroy(comms, N);
+    }
+}
+
 static void refused_split_counts_not(void **state)
 {
     (void)state;
@@ -669,6 +701,7 @@ int main(void)
         cmocka_unit_test(splits),
         cmocka_unit_test(an_abort_ends_communicators_that_share),
         cmocka_unit_test(a_revoked_communicator_shares_nothing),
+        cmocka_unit_test(idle_relatives_go_on),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),
