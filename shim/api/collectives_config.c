@@ -4,6 +4,7 @@
  * Shunt's. */
 #include <stddef.h>
 
+#include "shim/base/device.h"
 #include "shim/call/call.h"
 #include "shim/names/names.h"
 
@@ -27,7 +28,7 @@ _Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_
                "a mirror of ncclCollConfig_t");
 #endif
 
-/* False also if the configuration is malformed or has unknown fields. */
+/* False also if the configuration is malformed or has unknown fields. The profiler's tag may differ between ranks. */
 static bool has_no_requests(const ncclCollConfig_t *given)
 {
     const config_t *c = (const void *)given;
@@ -35,13 +36,16 @@ static bool has_no_requests(const ncclCollConfig_t *given)
         return true;
     if (c->size < offsetof(config_t, launch_completion_event) || c->size > sizeof(config_t) || c->magic != config_magic)
         return false;
+    if (c->force_alg_selection != 0 && c->force_alg_selection != 1)
+        return false;
+    if (shim_cpu_mode()) /* all requests are for GPUs */
+        return true;
     if (c->size == sizeof(config_t) && c->launch_completion_event != NULL)
         return false;
     const int unset = NCCL_CONFIG_UNDEF_INT;
     return c->ext == NULL && c->min_ctas == unset && c->max_ctas == unset && c->nvls_ctas == unset &&
            c->cga_cluster_size == unset && (c->alg_selection == NULL || c->alg_selection[0] == '\0') &&
-           (c->force_alg_selection == 0 || c->force_alg_selection == 1) && c->cta_policy == unset &&
-           c->user_profiler_tag == 0;
+           c->cta_policy == unset;
 }
 
 static ncclResult_t forward_ncclAllReduceConfig(const shim_real_t *real, const shim_call_t *c)

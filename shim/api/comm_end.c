@@ -137,7 +137,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 static void give_up(shim_comm_t *comm, ncclComm_t handle)
 {
-    shim_comm_stop(comm);
+    shim_comm_interrupt(comm);
     shim_attach_cancel(handle);
 }
 
@@ -161,6 +161,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
         if (refused)
             give_up(state, comm);
         atomic_store(&state->revoked, true);
+        atomic_store(&state->async_error, ncclSuccess); /* NCCL is ready for a shrink, whatever failed before */
         shim_comm_wait_for_calls(state, shim_group_depth() > 0);
     }
     shim_comm_release(state);

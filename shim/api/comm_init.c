@@ -188,7 +188,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         return shim_nccl_answer(
             nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     if (shrinkFlags & NCCL_SHRINK_ABORT)
-        shim_comm_stop(parent);
+        shim_comm_interrupt(parent);
     net_key_t key;
     shim_shrink_t *shrink = shim_shrink_begin(parent, excludeRanksList, excludeRanksCount, &key);
     bool shared = parent->config.shrink_share && !(shrinkFlags & NCCL_SHRINK_ABORT);
@@ -197,6 +197,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         shim_nccl_answer(nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     if (shim_is_error(result))
         shim_shrink_take_back(shrink);
+    else if (shrinkFlags & NCCL_SHRINK_ABORT) /* a non-blocking program polls the parent */
+        atomic_store(&parent->async_error, ncclSuccess);
     if (shrinkFlags & NCCL_SHRINK_ABORT)
         shim_comm_wait_for_calls(parent, shim_group_depth() > 0);
     shim_comm_release(parent);

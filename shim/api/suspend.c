@@ -13,7 +13,8 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
     if (!nccl)
         return ncclSystemError;
     const ncclResult_t result = nccl->ncclCommSuspend(comm, flags);
-    shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_comm_acquire(comm);
+    const bool suspends = !shim_is_error(shim_nccl_answer(result)) && (flags & SHIM_SUSPEND_MEMORY);
+    shim_comm_t *state = suspends ? shim_comm_acquire(comm) : NULL;
     if (state) {
         atomic_store(&state->suspended, true);
         shim_grow_suspend(state);

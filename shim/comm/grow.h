@@ -6,6 +6,7 @@
 #include "shim/comm/comm.h"
 
 enum { SHIM_GROW_LIMIT_MS = 60000 }; /* a call's longest wait for a piece */
+enum { SHIM_SUSPEND_MEMORY = 1 };    /* NCCL_SUSPEND_MEM; without it NCCL suspends nothing */
 
 /* Start this process's thread; sets *place to the bell by which peers wake it. 0 or a negative errno. */
 int shim_grow_start(net_bell_t *place);

@@ -22,10 +22,14 @@ static void stop_one(shim_comm_t *comm)
     stop_kernels(comm, atomic_exchange(&comm->phase, SHIM_COMM_DEAD));
 }
 
-static void stop_relative(shim_comm_t *comm, void *context)
+static bool are_relatives(const shim_comm_t *a, const shim_comm_t *b)
 {
-    const shim_comm_t *stopped = context;
-    if (comm != stopped && comm->family == stopped->family)
+    return a != b && a->family == b->family;
+}
+
+static void stop_relative(shim_comm_t *comm, void *stopped)
+{
+    if (are_relatives(comm, stopped))
         stop_one(comm);
 }
 
@@ -33,6 +37,19 @@ void shim_comm_stop(shim_comm_t *comm)
 {
     stop_one(comm);
     shim_comm_each(stop_relative, comm);
+}
+
+/* No event tells when the kernels of experts end. */
+static void interrupt_relative(shim_comm_t *comm, void *stopped)
+{
+    if (are_relatives(comm, stopped) && (!shim_drained(comm) || shim_extra_any(comm)))
+        stop_one(comm);
+}
+
+void shim_comm_interrupt(shim_comm_t *comm)
+{
+    stop_one(comm);
+    shim_comm_each(interrupt_relative, comm);
 }
 
 void shim_comm_close(shim_comm_t *comm)

@@ -9,6 +9,8 @@ enum { SHIM_ABORT_DRAIN_MS = 2000 };
 
 /* Stop the kernels of this communicator and of those that share resources with it. */
 void shim_comm_stop(shim_comm_t *comm);
+/* The same for a revoke or a shrink, after which NCCL's other communicators go on: only those with running calls. */
+void shim_comm_interrupt(shim_comm_t *comm);
 /* Take no more calls. Waits for a launch in progress, not for its kernel. */
 void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels if the call blocks. As in NCCL, none of them runs when the call returns, so the program

@@ -138,11 +138,11 @@ ncclResult_t shim_cpu_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqu
         return shim_cpu_invalid(function, "the number of ids is not in 1..nranks");
     if (!newcomm)
         return shim_cpu_invalid(function, "newcomm is NULL");
+    clear(newcomm);
     if (nranks < 1 || rank < 0 || rank >= nranks) {
         shim_set_last_error("%s: rank %d is not one of %d ranks", function, rank, nranks);
         return ncclInvalidArgument;
     }
-    clear(newcomm);
     if (fault)
         return shim_cpu_invalid(function, fault);
     if (nranks > ALG_MAX_RANKS)

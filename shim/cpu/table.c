@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Registrations
- * have no use here: they succeed with a NULL handle.
+ * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group; one of
+ * ncclCommInitAll, ncclCommRevoke, memory and registration does not. Registrations have no use here: they succeed with a
+ * NULL handle.
  */
 #include "shim/cpu/table.h"
 
@@ -10,6 +11,7 @@
 
 #include "shim/base/last_error.h"
 #include "shim/call/group.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/redop.h"
 #include "shim/cpu/check.h"
 #include "shim/cpu/cpu.h"
@@ -34,7 +36,7 @@ static ncclResult_t init_rank_scalable(ncclComm_t *comm, int nranks, int rank, i
 
 static ncclResult_t init_all(ncclComm_t *comms, int count, const int *devices)
 {
-    return shim_group_check(shim_cpu_init_all(comms, count, devices));
+    return shim_cpu_init_all(comms, count, devices);
 }
 
 static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
@@ -65,7 +67,7 @@ static ncclResult_t abort_comm(ncclComm_t comm)
 
 static ncclResult_t revoke(ncclComm_t comm, int flags)
 {
-    return shim_group_check(shim_cpu_revoke(comm, flags));
+    return shim_cpu_revoke(comm, flags);
 }
 
 typedef enum { FACT_COUNT, FACT_DEVICE, FACT_RANK } fact_t;
@@ -103,11 +105,11 @@ static ncclResult_t rank_of(const ncclComm_t comm, int *rank)
 static ncclResult_t mem_alloc(void **memory, size_t size)
 {
     if (!memory)
-        return shim_group_check(shim_cpu_invalid("ncclMemAlloc", "ptr is NULL"));
+        return shim_cpu_invalid("ncclMemAlloc", "ptr is NULL");
     void *made = NULL;
     if (posix_memalign(&made, ALIGNMENT, size ? size : 1) != 0) {
         shim_set_last_error("ncclMemAlloc: out of memory");
-        return shim_group_check(ncclSystemError);
+        return ncclSystemError;
     }
     *memory = made;
     return ncclSuccess;
@@ -128,29 +130,42 @@ static ncclResult_t register_buffer(const ncclComm_t comm, void *buffer, size_t 
         result = shim_cpu_invalid(function, "buff or handle is NULL");
     if (result == ncclSuccess)
         *handle = NULL;
-    return shim_group_check(result);
+    return result;
 }
 
 static ncclResult_t deregister_buffer(const ncclComm_t comm, void *handle)
 {
     static const char function[] = "ncclCommDeregister";
     ncclResult_t result = shim_cpu_check_comm(comm, function);
-    if (result == ncclSuccess && handle)
-        result = shim_cpu_invalid(function, "no such registration");
-    return shim_group_check(result);
+    if (result != ncclSuccess || !handle)
+        return result;
+    shim_set_last_error("%s: no such registration", function);
+    return ncclInvalidUsage;
 }
 
 /* ---- Suspending (api/suspend.c) ---------------------------- */
 
+static ncclResult_t expect_suspended(ncclComm_t handle, bool suspended, const char *function)
+{
+    ncclResult_t result = shim_cpu_check_comm(handle, function);
+    const shim_comm_t *comm = result == ncclSuccess ? shim_comm_find(handle) : NULL;
+    if (comm && atomic_load(&comm->suspended) != suspended) {
+        shim_set_last_error("%s: the communicator is %ssuspended", function, suspended ? "not " : "");
+        result = ncclInvalidUsage;
+    }
+    return shim_group_check(result);
+}
+
 static ncclResult_t suspend(ncclComm_t handle, int flags)
 {
-    (void)flags;
-    return shim_cpu_check_comm(handle, "ncclCommSuspend");
+    static const char function[] = "ncclCommSuspend";
+    return flags & SHIM_SUSPEND_MEMORY ? expect_suspended(handle, false, function)
+                                       : shim_cpu_check_comm(handle, function);
 }
 
 static ncclResult_t resume(ncclComm_t handle)
 {
-    return shim_cpu_check_comm(handle, "ncclCommResume");
+    return expect_suspended(handle, true, "ncclCommResume");
 }
 
 /* ---- Operators (api/operators.c) --------- */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "shim/setup/config.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -100,22 +101,52 @@ shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *
     switched("NCCL_COMM_SPLIT_SHARE_RESOURCES", &said.split_share);
     switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", &said.shrink_share);
     switched("NCCL_GRAPH_MIXING_SUPPORT", &said.graph_mixing);
+    switched("NCCL_LAUNCH_ORDER_IMPLICIT", &said.launch_order);
     cta_policy(&said.cta_policy);
     max_channels(&said.max_blocks);
     return said;
 }
 
+#define RANGE(field, member, least, most)                                          \
+    {                                                                              \
+        offsetof(config_2_31_t, member), least, most, field " is out of its range" \
+    }
+
+/* As NCCL has them. */
+static const struct range {
+    size_t offset;
+    int least, most;
+    const char *fault;
+} ranges[] = {RANGE("blocking", blocking, 0, 1),
+              RANGE("cgaClusterSize", cga_cluster_size, 0, INT_MAX),
+              RANGE("minCTAs", min_ctas, 1, INT_MAX),
+              RANGE("maxCTAs", max_ctas, 1, INT_MAX),
+              RANGE("splitShare", split_share, 0, 1),
+              RANGE("collnetEnable", collnet_enable, 0, 1),
+              RANGE("CTAPolicy", cta_policy, 0, 3),
+              RANGE("shrinkShare", shrink_share, 0, 1),
+              RANGE("nvlsCTAs", nvls_ctas, 1, INT_MAX),
+              RANGE("nChannelsPerNetPeer", channels_per_net_peer, 1, 64),
+              RANGE("nvlinkCentricSched", nvlink_centric, 0, 1),
+              RANGE("graphUsageMode", graph_usage, 0, 2),
+              RANGE("numRmaCtx", rma_contexts, 0, INT_MAX),
+              RANGE("maxP2pPeers", max_p2p_peers, 1, INT_MAX),
+              RANGE("graphStreamOrdering", graph_stream_ordering, 0, 1),
+              RANGE("launchOrderImplicit", launch_order_implicit, 0, 1)};
+
 const char *shim_config_fault(const ncclConfig_t *config)
 {
     if (!config)
         return NULL;
-    if (!covers(config, offsetof(ncclConfig_t, blocking) + sizeof(config->blocking)))
+    if (!COVERS(config, ncclConfig_t, blocking))
         return "the configuration was not begun with NCCL_CONFIG_INITIALIZER";
-    int blocking = defined(config->blocking, 1);
-    if (blocking != 0 && blocking != 1)
-        return "blocking is neither 0 nor 1";
-    if (!covers(config, offsetof(ncclConfig_t, maxCTAs) + sizeof(config->maxCTAs)))
-        return NULL;
-    int least = defined(config->minCTAs, 1), most = defined(config->maxCTAs, least);
-    return least <= 0 || most < least ? "minCTAs and maxCTAs are no range" : NULL;
+    for (const struct range *r = ranges; r < ranges + sizeof(ranges) / sizeof(ranges[0]); r++) {
+        int value = NCCL_CONFIG_UNDEF_INT;
+        if (covers(config, r->offset + sizeof(value)))
+            memcpy(&value, (const char *)config + r->offset, sizeof(value));
+        if (value != NCCL_CONFIG_UNDEF_INT && (value < r->least || value > r->most))
+            return r->fault;
+    }
+    const bool both = COVERS(config, ncclConfig_t, maxCTAs) && defined(config->maxCTAs, 0) > 0;
+    return both && config->minCTAs > config->maxCTAs ? "minCTAs and maxCTAs are no range" : NULL;
 }

@@ -29,17 +29,17 @@ _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does no
 sel_link_t shim_identity_farthest(void)
 {
     static const struct {
-        const char *name, *number; /* number: NCCL's older name of the level */
+        const char *name; /* a digit: NCCL's older name */
         sel_link_t link;
-    } levels[] = {{"LOC", "0", SEL_LINK_CPU},
-                  {"NVL", "NVL", SEL_LINK_BRIDGES},
-                  {"PIX", "1", SEL_LINK_PCIE},
-                  {"PXB", "2", SEL_LINK_PCIE},
-                  {"PHB", "3", SEL_LINK_PHB}};
+    } levels[] = {{"LOC", SEL_LINK_CPU},     {"0", SEL_LINK_CPU},       {"NVL", SEL_LINK_BRIDGES},
+                  {"NVB", SEL_LINK_BRIDGES}, {"C2C", SEL_LINK_BRIDGES}, {"PIX", SEL_LINK_PCIE},
+                  {"1", SEL_LINK_PCIE},      {"PXB", SEL_LINK_PCIE},    {"2", SEL_LINK_PCIE},
+                  {"P2C", SEL_LINK_PCIE},    {"PXN", SEL_LINK_PCIE},    {"PHB", SEL_LINK_PHB},
+                  {"3", SEL_LINK_PHB}};
     if (shim_nccl_env_is_on("NCCL_P2P_DISABLE"))
         return SEL_LINK_CPU;
     for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
-        if (shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].name) || shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].number))
+        if (shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].name))
             return levels[i].link;
     }
     return SEL_LINK_SYS;

@@ -114,17 +114,20 @@ static void a_suspended_communicator_takes_no_call(void **state)
     assert_int_equal(ncclCommSuspend(comm->handle, 1), ncclInvalidUsage);
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess); /* it was refused, so nothing changes */
     fake.forward_result = ncclSuccess;
+    assert_int_equal(ncclCommSuspend(comm->handle, 0), ncclSuccess); /* of nothing */
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(fake.work[1].kind, FAKE_OURS);
     assert_int_equal(ncclCommSuspend(comm->handle, 1), ncclSuccess);
     fake.forward_result = ncclInvalidUsage;
     assert_int_equal(reduce(comm, SMALL, 1), ncclInvalidUsage);
-    assert_int_equal(fake.works, 1);
+    assert_int_equal(fake.works, 2);
     assert_int_equal(ncclCommResume(comm->handle), ncclInvalidUsage);
     assert_int_equal(reduce(comm, SMALL, 1), ncclInvalidUsage);
     fake.forward_result = ncclSuccess;
     assert_int_equal(ncclCommResume(comm->handle), ncclSuccess);
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
-    assert_in_order(2);
-    assert_int_equal(fake.work[1].kind, FAKE_OURS);
+    assert_in_order(3);
+    assert_int_equal(fake.work[2].kind, FAKE_OURS);
 }
 
 /* A call requests a missing piece of scratch once; if it is refused, such calls are forwarded and short ones are still

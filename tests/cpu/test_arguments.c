@@ -2,6 +2,7 @@
 /* Bad input at every entry point: NCCL's codes, in NCCL's order of checks, with a message that says what was wrong. */
 #include "cpu.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static const ncclDataType_t bad_type = (ncclDataType_t)ncclNumTypes;
@@ -39,6 +40,33 @@ static void versions_body(ranks_t *ranks)
     CHECK(ncclGetLastError(NULL) != NULL);
 }
 
+/* Each field is checked, but only as far as the structure reaches. */
+static void wrong_fields(ncclUniqueId id)
+{
+    static const struct {
+        size_t offset;
+        int value;
+    } wrong[] = {{offsetof(ncclConfig_t, cgaClusterSize), -1},
+                 {offsetof(ncclConfig_t, minCTAs), 0},
+                 {offsetof(ncclConfig_t, maxCTAs), -3},
+                 {offsetof(ncclConfig_t, splitShare), 2},
+                 {offsetof(ncclConfig_t, collnetEnable), -1},
+                 {offsetof(ncclConfig_t, CTAPolicy), 4},
+                 {offsetof(ncclConfig_t, shrinkShare), 3},
+                 {offsetof(ncclConfig_t, nvlsCTAs), 0},
+                 {offsetof(ncclConfig_t, nChannelsPerNetPeer), 0},
+                 {offsetof(ncclConfig_t, nvlinkCentricSched), 2}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm = NULL;
+        memcpy((char *)&config + wrong[i].offset, &wrong[i].value, sizeof(int));
+        CHECK_INVALID(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+        config.size = wrong[i].offset;
+        CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+        CHECK_NCCL(ncclCommDestroy(comm));
+    }
+}
+
 static void init_body(ranks_t *ranks)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER, wrong;
@@ -52,7 +80,9 @@ static void init_body(ranks_t *ranks)
     CHECK_INVALID(ncclCommInitRank(&comm, 0, id, 0));
     CHECK_INVALID(ncclCommInitRank(&comm, -3, id, 0));
     CHECK_INVALID(ncclCommInitRank(&comm, 2, id, 2));
+    comm = (ncclComm_t)(void *)comms; /* as programs leave it: NCCL sets it to NULL */
     CHECK_INVALID(ncclCommInitRank(&comm, 2, id, -1));
+    CHECK(comm == NULL);
     CHECK_FAILS(ncclCommInitRank(&comm, 1000000, id, 0)); /* more than this device serves */
     CHECK(strlen(ncclGetLastError(NULL)) > 0);
     CHECK(comm == NULL);
@@ -65,6 +95,7 @@ static void init_body(ranks_t *ranks)
     wrong = config;
     wrong.blocking = 7;
     CHECK_INVALID(ncclCommInitRankConfig(&comm, 1, id, 0, &wrong));
+    wrong_fields(id);
 
     CHECK_INVALID(ncclCommInitRankScalable(&comm, 1, 0, 0, &id, NULL));
     CHECK_INVALID(ncclCommInitRankScalable(&comm, 1, 0, 2, &id, NULL));
@@ -363,6 +394,26 @@ static void messages_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* NCCL checks some calls' arguments outside of the group. */
+static void group_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    float in = 1, out = 0;
+    void *handle = NULL;
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_INVALID(ncclMemAlloc(NULL, 4));
+    CHECK_INVALID(ncclCommRegister(NULL, &in, sizeof in, &handle));
+    CHECK_RESULT(ncclCommDeregister(comm, &in), ncclInvalidUsage);
+    CHECK_INVALID(ncclCommInitAll(NULL, 1, NULL));
+#ifdef NCCL_REVOKE_DEFAULT
+    CHECK_INVALID(ncclCommRevoke(comm, 1));
+#endif
+    CHECK_NCCL(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL));
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK(out == (float)ranks->nranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
 static void versions(void **state)
 {
     (void)state;
@@ -411,6 +462,12 @@ static void operators(void **state)
     cpu_run(RANKS_PROCESSES, 3, operators_body, NULL);
 }
 
+static void group(void **state)
+{
+    (void)state;
+    cpu_run(RANKS_PROCESSES, 2, group_body, NULL);
+}
+
 static void messages(void **state)
 {
     (void)state;
@@ -423,7 +480,8 @@ int main(void)
         cmocka_unit_test(versions),        cmocka_unit_test(init),
         cmocka_unit_test(handles),         cmocka_unit_test(all_reduce),
         cmocka_unit_test(each_collective), cmocka_unit_test(own_operators),
-        cmocka_unit_test(operators),       cmocka_unit_test(messages),
+        cmocka_unit_test(operators),       cmocka_unit_test(group),
+        cmocka_unit_test(messages),
     };
     const char *nodes = getenv("RANKS_PER_NODE");
     if (nodes != NULL && strcmp(nodes, "1") == 0)

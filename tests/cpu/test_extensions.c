@@ -3,6 +3,7 @@
 #include "cpu.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <shunt.h>
 #include <string.h>
 
@@ -129,6 +130,41 @@ static void two_crossings_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* ncclCollConfig_t of NCCL 2.31. */
+typedef struct config {
+    size_t size;
+    unsigned magic, version;
+    void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *algorithms;
+    int force, policy;
+    uint64_t tag;
+} config_t;
+
+/* A collective's configuration is for GPUs: here it changes nothing. */
+static void configured_body(ranks_t *ranks)
+{
+    ncclResult_t (*reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t,
+                           const config_t *) = find("ncclAllReduceConfig");
+    config_t config = {sizeof(config), 0xcafebeef, 23102, NULL, INT_MIN, 8, INT_MIN, 2, "ring", 1, INT_MIN, 0};
+    float in = 1, out = 0;
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(reduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL, &config));
+    CHECK(out == (float)ranks->nranks);
+    config.force = 3;
+    CHECK_FAILS(reduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL, &config));
+    config.force = 1;
+    config.magic = 0;
+    CHECK_FAILS(reduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL, &config));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void configured(void **state)
+{
+    (void)state;
+    cpu_run(RANKS_PROCESSES, 2, configured_body, NULL);
+}
+
 static void two_crossings(void **state)
 {
     (void)state;
@@ -212,9 +248,9 @@ static void machines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(extensions), cmocka_unit_test(measuring),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(extensions),    cmocka_unit_test(measuring),
                                        cmocka_unit_test(two_crossings), cmocka_unit_test(tables),
-                                       cmocka_unit_test(machines)};
+                                       cmocka_unit_test(machines),      cmocka_unit_test(configured)};
     cpu_limit(30);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,7 +186,10 @@ static void suspended_body(ranks_t *ranks)
             expect(data, bytes, ranks->nranks);
         }
         usleep((unsigned)data_hash((uint64_t)ranks->rank, &round, sizeof round) % 5000);
+        CHECK_NCCL(ncclCommSuspend(comms[0], 0)); /* of nothing */
+        CHECK_RESULT(ncclCommResume(comms[0]), ncclInvalidUsage);
         CHECK_NCCL(ncclCommSuspend(comms[0], 1));
+        CHECK_RESULT(ncclCommSuspend(comms[0], 1), ncclInvalidUsage);
         CHECK_RESULT(sum(comms[0], data, SHORT), ncclInvalidUsage);
         ranks_barrier(ranks);
         least = round == 0 ? mapped_mib() : least;

@@ -182,12 +182,9 @@ static ncclResult_t wrong_call(uint64_t which)
     case 1:
         CHECK_RESULT(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
         break;
-    case 2:
-        CHECK_RESULT(ncclCommSplit(NULL, 0, 0, &comm, NULL), ncclInvalidArgument);
-        break;
     default:
-        CHECK_RESULT(ncclCommInitAll(&comm, 2, (const int[]){3, 3}), ncclInvalidUsage);
-        return ncclInvalidUsage;
+        CHECK_RESULT(ncclCommSplit(NULL, 0, 0, &comm, NULL), ncclInvalidArgument);
+        CHECK_RESULT(ncclCommInitAll(&comm, 2, (const int[]){3, 3}), ncclInvalidUsage); /* fails no group */
     }
     return ncclInvalidArgument;
 }
@@ -204,7 +201,7 @@ static ncclResult_t end_group(ending_t ending, bool null)
 static void run_group(actor_t *actor, ending_t ending)
 {
     static _Thread_local issued_t issued[GROUP_CALLS];
-    int slots[GROUP_CALLS], calls = 0, bad, wrong = (int)act_draw(actor, 4),
+    int slots[GROUP_CALLS], calls = 0, bad, wrong = (int)act_draw(actor, 3),
                             tries = 1 + (int)act_draw(actor, GROUP_CALLS);
     bool null = act_draw(actor, 8) == 0, nested = act_draw(actor, 2) == 0;
     ncclResult_t expected = ncclSuccess;

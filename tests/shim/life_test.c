@@ -15,6 +15,7 @@
 
 #include "comms.h"
 #include "shim/base/last_error.h"
+#include "shim/comm/failure.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 
@@ -107,6 +108,38 @@ static void a_revoked_communicator_shares_nothing(void **state)
         assert_int_equal(ncclCommAbort(comms[i]), ncclSuccess);
     comms_expect(children, N, SHIM_COMM_ATTACHED);
     comms_destroy(children, N);
+}
+
+/* A revoke, and a shrink with abort, end calls in progress of communicators that share resources, but no idle ones:
+ * ranks outside of the revoked communicator go on to take the calls of its parent. */
+static void idle_relatives_go_on(void **state)
+{
+    (void)state;
+    for (int shrinks = 0; shrinks < 2; shrinks++) {
+        ncclComm_t comms[N], children[N], busy[N], shrunk = NULL;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        int excluded[] = {N - 1};
+        fake_reset();
+        config.splitShare = 1;
+        comms_init_configured(comms, &config);
+        copy_all(comms, children);
+        copy_all(comms, busy);
+        busy[1]->waits = true;
+        fake.split_nranks[1] = 1;
+        assert_int_equal(shrinks ? ncclCommShrink(children[1], excluded, 1, &shrunk, NULL, NCCL_SHRINK_ABORT)
+                                 : ncclCommRevoke(children[1], 0),
+                         ncclSuccess);
+        assert_int_equal(comms_phase(children[1]), SHIM_COMM_DEAD);
+        assert_int_equal(comms_phase(busy[1]), SHIM_COMM_DEAD);
+        assert_int_equal(alg_scratch_control(shim_comm_find(busy[1])->scratch)->abort, 1);
+        comms_expect(comms, N, SHIM_COMM_ATTACHED);
+        assert_int_equal(alg_scratch_control(shim_comm_find(comms[1])->scratch)->abort, 0);
+        if (shrinks)
+            assert_int_equal(ncclCommDestroy(shrunk), ncclSuccess);
+        comms_destroy(busy, N);
+        comms_destroy(children, N);
+        comms_destroy(comms, N);
+    }
 }
 
 static void refused_split_counts_not(void **state)
@@ -236,8 +269,10 @@ static void a_shrink_with_abort_waits_for_kernels(void **state)
     for (int r = 0; r < 2; r++) {
         shim_comm_t *comm = shim_comm_acquire(comms[r]);
         const int drains = fake.drains;
+        shim_comm_fail(comm, ncclRemoteError, "a peer is gone");
         assert_int_equal(ncclCommShrink(comms[r], excluded, 1, &child[r], NULL, r == 0 ? NCCL_SHRINK_ABORT : 0),
                          ncclSuccess);
+        assert_int_equal(comms_poll_once(comms[r]), r == 0 ? ncclSuccess : ncclRemoteError);
         assert_int_equal(fake.drains, drains + (r == 0));
         assert_int_equal(alg_scratch_control(comm->scratch)->abort, r == 0);
         shim_comm_release(comm);
@@ -589,6 +624,28 @@ static void a_refused_revoke_stops_nothing(void **state)
     assert_int_equal(fake.pooled, N - 1);
 }
 
+/* A revoke ends the failure that it follows: the program polls until the communicator is ready, then shrinks it. */
+static void a_revoked_communicator_has_no_error(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], children[N];
+    fake_reset();
+    comms_init(comms, N, comms_id());
+    for (int i = 0; i < N; i++) {
+        shim_comm_fail(shim_comm_find(comms[i]), ncclRemoteError, "a peer is gone");
+        assert_int_equal(comms_poll_once(comms[i]), ncclRemoteError);
+        assert_int_equal(ncclCommRevoke(comms[i], 0), ncclSuccess);
+        assert_int_equal(alg_scratch_control(shim_comm_find(comms[i])->scratch)->abort, 1);
+        assert_int_equal(comms_poll_once(comms[i]), ncclSuccess);
+    }
+    copy_all(comms, children);
+    comms_expect(children, N, SHIM_COMM_ATTACHED);
+    comms_destroy(children, N);
+    comms_destroy(comms, N);
+    assert_int_equal(fake.pooled, N);
+    assert_int_equal(fake.freed, N);
+}
+
 /* Communicators with NCCL's launch order are forwarded, also children without the setting. The field is newer than the
  * build's nccl.h: it is seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
@@ -612,6 +669,11 @@ static void launch_order_is_forwarded(void **state)
         copy_all(comms, children);
         comms_expect(children, N, wanted ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
         comms_destroy(children, N);
+        comms_destroy(comms, N);
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1); /* overrides the field */
+        comms_init_configured(comms, &newer.config);
+        unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+        comms_expect(comms, N, SHIM_COMM_ATTACHED);
         comms_destroy(comms, N);
     }
 }
@@ -639,6 +701,7 @@ int main(void)
         cmocka_unit_test(splits),
         cmocka_unit_test(an_abort_ends_communicators_that_share),
         cmocka_unit_test(a_revoked_communicator_shares_nothing),
+        cmocka_unit_test(idle_relatives_go_on),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),
@@ -662,6 +725,7 @@ int main(void)
         cmocka_unit_test(finalize_without_blocking),
         cmocka_unit_test(graph_mixing_is_inherited),
         cmocka_unit_test(a_refused_revoke_stops_nothing),
+        cmocka_unit_test(a_revoked_communicator_has_no_error),
         cmocka_unit_test(launch_order_is_forwarded),
         cmocka_unit_test(a_cta_policy_is_forwarded),
     };

@@ -206,6 +206,7 @@ static void peer_level_with_bridges(void **state)
         sel_link_t far;
         alg_memory_t memory;
     } cases[] = {{"NVL", SEL_LINK_PCIE, ALG_MEMORY_PINNED}, {"NVL", SEL_LINK_CPU, ALG_MEMORY_PEER},
+                 {"NVB", SEL_LINK_PCIE, ALG_MEMORY_PINNED}, {"PXN", SEL_LINK_PHB, ALG_MEMORY_PINNED},
                  {"PHB", SEL_LINK_PHB, ALG_MEMORY_PEER},    {"PHB", SEL_LINK_SYS, ALG_MEMORY_PINNED},
                  {"SYS", SEL_LINK_SYS, ALG_MEMORY_PEER},    {"LOC", SEL_LINK_CPU, ALG_MEMORY_PINNED}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
