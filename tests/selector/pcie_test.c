@@ -125,7 +125,8 @@ static void tuned_pcie(void **state)
         for (int pinned = 0; pinned < 2; pinned++) {
             sel_tuned_t rows = pinned ? fast : slow;
             char name[SEL_CLASS_BYTES];
-            snprintf(name, sizeof name, "%s-sm89-4", pinned ? "shm" : sel_link_text((sel_link_t)link));
+            snprintf(name, sizeof name, "%s-sm89-4%s", pinned ? "shm" : sel_link_text((sel_link_t)link),
+                     pinned ? "-p2p" : "");
             rows.rows = 1;
             rows.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
                                             .class_hash = sel_class_hash(name),
@@ -135,6 +136,11 @@ static void tuned_pcie(void **state)
                              pinned ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER);
             rows.machine = 8; /* another machine's */
             assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, over_pcie((sel_link_t)link, 4, NULL).memory);
+            rows.machine = 7;
+            rows.row[0].class_hash = sel_class_hash("shm-sm89-4"); /* against NCCL without peer access, as for a program
+                                                                      with NCCL_P2P_DISABLE=1 */
+            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory,
+                             pinned ? ALG_MEMORY_PEER : ALG_MEMORY_PINNED);
         }
     }
 }
