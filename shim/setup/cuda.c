@@ -133,12 +133,6 @@ static bool all_take_vmm(const shim_setup_t *setup)
     return vmm;
 }
 
-static bool allowed_peers(const shim_setup_t *setup)
-{
-    const sel_reach_t *reach = &setup->reach;
-    return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
-}
-
 /* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
 static bool one_pid_namespace(const shim_setup_t *setup)
 {
@@ -150,19 +144,19 @@ static bool one_pid_namespace(const shim_setup_t *setup)
 
 static bool vmm_usable(const shim_setup_t *setup)
 {
-    return allowed_peers(setup) && setup->sees_peers && all_take_vmm(setup);
+    return shim_setup_has_peers(setup) && all_take_vmm(setup);
 }
 
 static bool ipc_usable(const shim_setup_t *setup)
 {
-    return allowed_peers(setup) && setup->sees_peers && one_pid_namespace(setup);
+    return shim_setup_has_peers(setup) && one_pid_namespace(setup);
 }
 
 /* Not over NVLink if peer access is allowed but failed, since NCCL's may work. */
 static bool pinned_usable(const shim_setup_t *setup)
 {
     return !setup->across && shim_identity_shared_memory(setup) &&
-           (!allowed_peers(setup) || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
+           (!shim_setup_has_peers(setup) || setup->reach.link >= SEL_LINK_PCIE);
 }
 
 static const char pinned_text[] = ", through pinned memory";
@@ -196,7 +190,7 @@ static uint64_t find_idle(shim_setup_t *setup)
 
 static bool prefers_pinned(shim_setup_t *setup)
 {
-    if (!pinned_usable(setup) || !allowed_peers(setup) || !setup->sees_peers)
+    if (!pinned_usable(setup) || !shim_setup_has_peers(setup))
         return false;
     setup->memory = ALG_MEMORY_PEER;
     return shim_setup_make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
@@ -221,7 +215,7 @@ static void offer_first(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(OLD_GPUS), OLDEST_ARCH);
     } else if (!shim_setup_try_from(setup, first_attempt(setup))) {
         shim_setup_make_plan(setup);
-        if (allowed_peers(setup) && setup->sees_peers)
+        if (shim_setup_has_peers(setup))
             shim_setup_decline(setup, SHIM_WHY(PID_NAMESPACES));
         else
             shim_setup_decline(setup, SHIM_WHY(NO_SHM));

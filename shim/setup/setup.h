@@ -182,6 +182,8 @@ uint64_t shim_setup_limit_ms(const shim_setup_t *setup);
 bool shim_setup_waits_too_long(const shim_setup_t *setup);
 const shim_setup_kind_t *shim_setup_kind(const shim_setup_t *setup, uint32_t attempt);
 bool shim_setup_make_plan(shim_setup_t *setup);
+/* Whether all pairs of GPUs have peer access, and may use it. */
+bool shim_setup_has_peers(const shim_setup_t *setup);
 uint64_t shim_setup_find_idle(shim_setup_t *setup, const shim_setup_kind_t *kind, alg_map_t map);
 /* Enter OFFER with the first usable kind from `attempt` on; false if there is none. Declines if no call would use the
  * scratch. */
