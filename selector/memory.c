@@ -9,13 +9,10 @@
 #include "selector/topology/topology.h"
 
 /* Returns ALG_MEMORY_COUNT if SHUNT_ALGO does not decide. */
-static alg_memory_t asked_memory(const sel_plan_t *plan)
+static alg_memory_t asked_memory(const policy_t *policy)
 {
-    policy_t policy;
-    if (!policy_parse(plan->settings.policy, &policy, NULL, 0))
-        return ALG_MEMORY_COUNT;
-    for (uint32_t i = 0; i < policy.items; i++) {
-        const policy_item_t *item = &policy.item[i];
+    for (uint32_t i = 0; i < policy->items; i++) {
+        const policy_item_t *item = &policy->item[i];
         for (int c = 0; item->what == POLICY_ALGORITHM && c < ALG_COLLECTIVE_COUNT; c++) {
             const alg_algorithm_t *algorithm =
                 item->collectives >> c & 1 ? alg_find((alg_collective_t)c, item->algorithm) : NULL;
@@ -26,7 +23,15 @@ static alg_memory_t asked_memory(const sel_plan_t *plan)
     return ALG_MEMORY_COUNT;
 }
 
-/* Returns ALG_MEMORY_COUNT if `shunt tune` wrote no rows. */
+/* As while `shunt tune` measures: else rows of an earlier choice decide for ever. */
+static bool skips_table(const policy_t *policy)
+{
+    const policy_item_t *item = &policy->item[0];
+    return policy->items && item->what == POLICY_BUILTIN && item->collectives == (1u << ALG_COLLECTIVE_COUNT) - 1 &&
+           item->from == 0 && item->to == UINT64_MAX;
+}
+
+/* The one measured last. ALG_MEMORY_COUNT: none has rows. */
 static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *pinned)
 {
     char peer_class[SEL_CLASS_BYTES], pinned_class[SEL_CLASS_BYTES];
@@ -34,13 +39,18 @@ static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *p
     sel_topology_class(pinned, pinned_class);
     const sel_tuned_t *tuned = &plan->settings.tuned;
     const uint32_t peer_hash = sel_class_hash(peer_class), pinned_hash = sel_class_hash(pinned_class);
-    for (uint32_t i = sel_tuned_is_ours(plan) && tuned->rows <= SEL_TUNED_ROWS ? tuned->rows : 0; i-- > 0;) {
-        if (tuned->row[i].class_hash == peer_hash)
-            return ALG_MEMORY_PEER;
-        if (tuned->row[i].class_hash == pinned_hash)
-            return ALG_MEMORY_PINNED;
+    alg_memory_t last = ALG_MEMORY_COUNT;
+    if (!sel_tuned_is_ours(plan) || tuned->rows > SEL_TUNED_ROWS)
+        return last;
+    for (uint32_t i = 0; i < tuned->rows; i++) {
+        const uint32_t hash = tuned->row[i].class_hash;
+        last = hash == peer_hash ? ALG_MEMORY_PEER : hash == pinned_hash ? ALG_MEMORY_PINNED : last;
     }
-    return ALG_MEMORY_COUNT;
+    for (uint32_t i = 0; i < SEL_MEASURED_CLASSES && last < ALG_MEMORY_COUNT; i++) { /* in order */
+        const uint32_t hash = tuned->measured[i];
+        last = hash == peer_hash ? ALG_MEMORY_PEER : hash == pinned_hash ? ALG_MEMORY_PINNED : last;
+    }
+    return last;
 }
 
 static double time_of(const sel_topology_t *topology, const alg_map_t *map, uint64_t bytes, double most)
@@ -72,7 +82,11 @@ bool sel_plan_prefers_pinned(const sel_plan_t *plan)
         return false;
     pinned.memory = ALG_MEMORY_PINNED;
     pinned.peers = true;
-    const alg_memory_t asked = asked_memory(plan);
-    const alg_memory_t wanted = asked < ALG_MEMORY_COUNT ? asked : tuned_memory(plan, &pinned);
+    policy_t policy;
+    if (!policy_parse(plan->settings.policy, &policy, NULL, 0))
+        policy.items = 0;
+    alg_memory_t wanted = asked_memory(&policy);
+    if (wanted == ALG_MEMORY_COUNT && !skips_table(&policy))
+        wanted = tuned_memory(plan, &pinned);
     return wanted < ALG_MEMORY_COUNT ? wanted == ALG_MEMORY_PINNED : predicted_faster(plan, &pinned);
 }

@@ -51,7 +51,7 @@ typedef struct sel_topology {
     uint32_t multiprocessors; /* the lowest; 0: CPU device, or unknown */
     uint32_t lanes;           /* NVSWITCH: NVLinks of a GPU; MESH: of a pair; 0: unknown, or none */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
-    bool peers;               /* ALG_MEMORY_PINNED by sel_plan_prefers_pinned: the real NCCL may have peer access */
+    bool peers;               /* ALG_MEMORY_PINNED over PCIe: the real NCCL may have peer access */
     uint64_t fingerprint;     /* sel_fingerprint; CPU device: 0 */
     sel_measured_t measured;  /* from the tuned table, by sel_plan_init */
     sel_pinned_measured_t pinned;

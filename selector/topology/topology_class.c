@@ -63,9 +63,9 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
         snprintf(out, SEL_CLASS_BYTES, NETWORK "-sm%u-%ux%u", topology->arch, topology->nodes,
                  sel_team_ranks(topology));
     else
-        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u%s-%u%s",
+        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u%s-%u%s%s",
                  topology->memory == ALG_MEMORY_PINNED ? SHM : sel_link_text(topology->link), topology->arch, unusual,
-                 topology->nranks, topology->multicast ? "-mc" : "");
+                 topology->nranks, topology->peers ? "-p2p" : "", topology->multicast ? "-mc" : "");
 }
 
 static bool parse_nodes(const char *class, sel_topology_t *topology)
@@ -112,6 +112,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
         else if (sscanf(class + bytes, "-sm%3u%n", &one.arch, &used) == 1)
             parse_numbers(class + bytes + used, &one);
         one.multicast = !sel_link_on_cpu(one.link) && strstr(class, "-mc");
+        one.peers = shm && strstr(class, "-p2p");
         char again[SEL_CLASS_BYTES]; /* rejects trailing text, and the signs that sscanf accepts */
         sel_topology_class(&one, again);
         if (strcmp(again, class) == 0) {

@@ -133,12 +133,6 @@ static bool all_take_vmm(const shim_setup_t *setup)
     return vmm;
 }
 
-static bool allowed_peers(const shim_setup_t *setup)
-{
-    const sel_reach_t *reach = &setup->reach;
-    return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
-}
-
 /* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
 static bool one_pid_namespace(const shim_setup_t *setup)
 {
@@ -157,14 +151,14 @@ static bool conditions_hold(const shim_setup_t *setup, const net_memory_facts_t 
 static bool pinned_usable(const shim_setup_t *setup)
 {
     return !setup->across && shim_identity_shared_memory(setup) &&
-           (!allowed_peers(setup) || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
+           (!shim_setup_has_peers(setup) || setup->reach.link >= SEL_LINK_PCIE);
 }
 
 static bool usable(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     const net_memory_facts_t *facts = &net_memory_facts[kind];
     return conditions_hold(setup, facts) &&
-           (facts->pinned ? pinned_usable(setup) : allowed_peers(setup) && setup->sees_peers);
+           (facts->pinned ? pinned_usable(setup) : shim_setup_has_peers(setup));
 }
 
 /* Whether an idle scratch may have it: the plan's memory, or pinned memory if earlier set-ups found no peer access. */
@@ -198,7 +192,7 @@ static uint32_t first_pinned(void)
 
 static bool prefers_pinned(shim_setup_t *setup)
 {
-    if (!pinned_usable(setup) || !allowed_peers(setup) || !setup->sees_peers)
+    if (!pinned_usable(setup) || !shim_setup_has_peers(setup))
         return false;
     setup->memory = ALG_MEMORY_PEER;
     return shim_setup_make_plan(setup) && sel_plan_prefers_pinned(setup->plan);
@@ -223,7 +217,7 @@ static void offer_first(shim_setup_t *setup)
         shim_setup_decline(setup, SHIM_WHY(OLD_GPUS), OLDEST_ARCH);
     } else if (!shim_setup_try_from(setup, first_attempt(setup))) {
         shim_setup_make_plan(setup);
-        if (allowed_peers(setup) && setup->sees_peers)
+        if (shim_setup_has_peers(setup))
             shim_setup_decline(setup, SHIM_WHY(PID_NAMESPACES));
         else
             shim_setup_decline(setup, SHIM_WHY(NO_SHM));

@@ -173,6 +173,8 @@ net_memory_kind_t shim_setup_kind(const shim_setup_t *setup, uint32_t attempt);
 /* Whether an idle scratch of `setup->pooled_kind` serves instead of `kind`, since their maps are the same. */
 bool shim_setup_takes_idle(const shim_setup_t *setup, net_memory_kind_t kind);
 bool shim_setup_make_plan(shim_setup_t *setup);
+/* Whether all pairs of GPUs have peer access, and may use it. */
+bool shim_setup_has_peers(const shim_setup_t *setup);
 uint64_t shim_setup_find_idle(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map);
 /* Enter OFFER with the first usable kind from `attempt` on; false: there is none. Declines if no call would use it. */
 bool shim_setup_try_from(shim_setup_t *setup, uint32_t attempt);

@@ -110,6 +110,12 @@ static int read_identities(shim_setup_t *setup)
     return 0;
 }
 
+bool shim_setup_has_peers(const shim_setup_t *setup)
+{
+    const sel_reach_t *reach = &setup->reach;
+    return setup->sees_peers && shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
+}
+
 bool shim_setup_make_plan(shim_setup_t *setup)
 {
     if (!setup->plan)
@@ -118,7 +124,8 @@ bool shim_setup_make_plan(shim_setup_t *setup)
         return false;
     sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
     topology.lanes = setup->reach.lanes;
-    topology.peers = setup->first_kind > 0 && setup->memory == ALG_MEMORY_PINNED;
+    topology.peers =
+        setup->memory == ALG_MEMORY_PINNED && setup->reach.link >= SEL_LINK_PCIE && shim_setup_has_peers(setup);
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
 }

@@ -125,7 +125,8 @@ static void tuned_pcie(void **state)
         for (int pinned = 0; pinned < 2; pinned++) {
             sel_tuned_t rows = pinned ? fast : slow;
             char name[SEL_CLASS_BYTES];
-            snprintf(name, sizeof name, "%s-sm89-4", pinned ? "shm" : sel_link_text((sel_link_t)link));
+            snprintf(name, sizeof name, "%s-sm89-4%s", pinned ? "shm" : sel_link_text((sel_link_t)link),
+                     pinned ? "-p2p" : "");
             rows.rows = 1;
             rows.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
                                             .class_hash = sel_class_hash(name),
@@ -135,7 +136,45 @@ static void tuned_pcie(void **state)
                              pinned ? ALG_MEMORY_PINNED : ALG_MEMORY_PEER);
             rows.machine = 8; /* another machine's */
             assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, over_pcie((sel_link_t)link, 4, NULL).memory);
+            rows.machine = 7;
+            rows.row[0].class_hash = sel_class_hash("shm-sm89-4"); /* against NCCL without peer access, as for a program
+                                                                      with NCCL_P2P_DISABLE=1 */
+            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory,
+                             pinned ? ALG_MEMORY_PEER : ALG_MEMORY_PINNED);
         }
+    }
+}
+
+/* Of two memories with rows the one measured last is used. `builtin`, by which `shunt tune` measures, leaves the memory
+ * to the figures of the links: rows of a quick run that had none must not decide for ever. */
+static void measured_again(void **state)
+{
+    (void)state;
+    const uint32_t peer = sel_class_hash("pcie-sm89-4"), pinned = sel_class_hash("shm-sm89-4-p2p");
+    sel_settings_t settings = {
+        .scratch_bytes = 80u << 20,
+        .tuned = {
+            .machine = 7,
+            .rows = 2,
+            .link = {24000, 4, 1200, SEL_LINK_PCIE},
+            .pinned = {6000, 6000, 4, 2000, SEL_LINK_PCIE, 0},
+            .row = {{.to_bytes = UINT64_MAX, .algorithm = SEL_NCCL, .kinds = SEL_ANY_KIND, .class_hash = peer},
+                    {.to_bytes = UINT64_MAX, .algorithm = SEL_NCCL, .kinds = SEL_ANY_KIND, .class_hash = pinned}}}};
+    const sel_topology_t topology = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 89, .fingerprint = 7};
+    for (int last = 0; last < 2; last++) {
+        settings.tuned.measured[0] = last ? peer : pinned;
+        settings.tuned.measured[1] = last ? pinned : peer;
+        sel_plan_init(&plan, &topology, &settings);
+        assert_int_equal(sel_plan_prefers_pinned(&plan), last);
+    }
+    static const struct {
+        const char *policy;
+        bool pinned;
+    } cases[] = {{"builtin", false}, {"0-1=builtin", true}, {"allreduce:builtin", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(settings.policy, sizeof settings.policy, "%s", cases[i].policy);
+        sel_plan_init(&plan, &topology, &settings);
+        assert_int_equal(sel_plan_prefers_pinned(&plan), cases[i].pinned);
     }
 }
 
@@ -173,10 +212,8 @@ int main(int argc, char **argv)
     }
     folder = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(untuned_pcie),
-        cmocka_unit_test(near_the_published),
-        cmocka_unit_test(tuned_pcie),
-        cmocka_unit_test(asked_memory),
+        cmocka_unit_test(untuned_pcie),   cmocka_unit_test(near_the_published), cmocka_unit_test(tuned_pcie),
+        cmocka_unit_test(measured_again), cmocka_unit_test(asked_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,6 +160,9 @@ static void pinned_memory_first(void **state)
     unsetenv("NCCL_SHM_DISABLE");
     fake.unreached[2] = true; /* then the real NCCL has no peer access either */
     expect_peers(ALG_MEMORY_PINNED, false);
+    all_linked_by(SEL_LINK_PCIE);
+    fake.open_error[2] = fake.ipc_error[0] = -38; /* Shunt's peer access fails, the real NCCL's may work */
+    expect_peers(ALG_MEMORY_PINNED, true);
     all_linked_by(SEL_LINK_NVSWITCH);
     fake.prefers_pinned = true;
     expect_peers(ALG_MEMORY_PEER, false);

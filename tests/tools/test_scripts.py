@@ -581,6 +581,13 @@ def script_help():
             for option in ("--help", "-h"):
                 done = subprocess.run([f"{folder}/scripts/{name}", option], cwd="/", capture_output=True, text=True, timeout=LIMIT)
                 assert done.returncode == 0 and f"\nusage: {name} [" in done.stdout and done.stderr == "", done
+        # A mistyped option installs nothing; the path has no apt-get, should it be tried.
+        os.mkdir(f"{folder}/bin")
+        for name in ("bash", "basename", "dirname", "sed"):
+            os.symlink(shutil.which(name), f"{folder}/bin/{name}")
+        done = subprocess.run([shutil.which("bash"), f"{folder}/scripts/setup", "--biuld"], capture_output=True, text=True,
+                              env={"PATH": f"{folder}/bin"}, timeout=LIMIT)
+        assert done.returncode == 2 and done.stdout == "" and done.stderr == "usage: setup [--build]\n", done
 
 
 def fake_nvcc(folder, version):

@@ -473,13 +473,14 @@ def tune_first_fails():
         first_run(folder, *PROGRAM)
         pathlib.Path(folder, NAME).write_text(HEAD % CPU + "# measured: host-2, nccl 0\n" + row())
         assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
-        # A table that was edited wrongly is kept.
-        pathlib.Path(folder, NAME).write_text("\ufeff" + HEAD % CPU + row())
-        first_run(folder, *PROGRAM)
-        said = first_run(*nothing)
-        assert len(said.splitlines()) == 1 and f"{FAILED}{folder}/{NAME}:1:1: expected" in said, said
-        assert row() in pathlib.Path(folder, NAME).read_text() and first_files(folder) == ["table", "wanted"], said
-        first_note(folder).unlink()
+        # A table that was edited wrongly is kept, with the wrong line.
+        for text, place in (("\ufeff" + HEAD % CPU + row(ranks=3), "1:1"), (HEAD % CPU + row(ranks=3, types="f16"), "3:20")):
+            pathlib.Path(folder, NAME).write_text(text)
+            first_run(folder, *PROGRAM)
+            said = first_run(*nothing)
+            assert len(said.splitlines()) == 1 and f"{FAILED}{folder}/{NAME}:{place}: expected" in said, said
+            assert pathlib.Path(folder, NAME).read_text() == text and first_files(folder) == ["table", "wanted"], said
+            first_note(folder).unlink()
         # With another NCCL, rows of `shunt tune` or the user stay until `shunt tune` measures again.
         table = HEAD % CPU + "# measured: host-2, nccl 22809\n" + row()
         pathlib.Path(folder, NAME).write_text(table)

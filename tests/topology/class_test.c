@@ -32,6 +32,8 @@ static void names(void **state)
         {{.link = SEL_LINK_PCIE, .nranks = 2, .arch = 89}, "pcie-sm89-2"},
         {{.link = SEL_LINK_PHB, .nranks = 2, .arch = 89}, "phb-sm89-2"},
         {{.link = SEL_LINK_SYS, .nranks = 8, .arch = 80}, "sys-sm80-8"},
+        {{.link = SEL_LINK_SYS, .memory = ALG_MEMORY_PINNED, .nranks = 4, .arch = 89}, "shm-sm89-4"},
+        {{.link = SEL_LINK_SYS, .memory = ALG_MEMORY_PINNED, .nranks = 4, .arch = 89, .peers = true}, "shm-sm89-4-p2p"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char name[SEL_CLASS_BYTES];
@@ -61,6 +63,8 @@ static void names(void **state)
                                       "nvswitch-sm90-l8-m78-4",
                                       "phb-sm89-m78-4",
                                       "shm-sm90-l8-4",
+                                      "phb-sm89-4-p2p",
+                                      "host-4-p2p",
                                       "host-4 "};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         sel_topology_t back;

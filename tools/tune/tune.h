@@ -192,6 +192,7 @@ typedef struct tune_rows {
     sel_pinned_measured_t pinned;
     uint32_t measured;
     sel_file_measured_t of[SEL_FILE_CLASSES];
+    uint32_t faults; /* lines of the file that were skipped */
     uint32_t count, capacity;
     sel_file_row_t *row;
 } tune_rows_t;

@@ -123,11 +123,11 @@ static void use_all_processors(void)
     (void)sched_setaffinity(0, sizeof all, &all); /* the kernel leaves out processors that this job may not use */
 }
 
-/* Unless a file is there that is no table, such as one that was edited wrongly: its rows would be lost. */
+/* Unless the table was edited wrongly: the wrong lines would be lost. */
 static bool may_replace(const char *path)
 {
     tune_rows_t rows;
-    const bool may = tune_rows_read(path, true, &rows);
+    const bool may = tune_rows_read(path, true, &rows) && rows.faults == 0;
     free(rows.row);
     return may;
 }

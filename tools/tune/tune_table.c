@@ -55,6 +55,7 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
         if (step == SEL_FILE_ROW) {
             push(rows, &row);
         } else {
+            rows->faults++;
             fprintf(stderr, "shunt tune: %s:%s; the line is skipped\n", path, fault);
         }
     }
