@@ -271,4 +271,13 @@ bool net_device_lost(int device, uint64_t life);
 #ifdef __cplusplus
 }
 #endif
+
+/* `forget` runs in each forked child: see NET_AT_LOAD. */
+#define NET_IN_CHILD(forget)                  \
+    NET_AT_LOAD static void watch_forks(void) \
+    {                                         \
+        pthread_atfork(NULL, NULL, forget);   \
+    }                                         \
+    static void watch_forks(void)
+
 #endif

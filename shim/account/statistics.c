@@ -121,10 +121,7 @@ static void print_at_exit(void)
     free(text);
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static void start(void)
 {

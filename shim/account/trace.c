@@ -337,10 +337,7 @@ static void forget_in_child(void)
     }
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static void once_a_program(void)
 {

@@ -73,10 +73,7 @@ static void forget_in_child(void)
         g_once = (pthread_once_t)PTHREAD_ONCE_INIT;
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static void decide(void)
 {

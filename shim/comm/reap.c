@@ -37,10 +37,7 @@ static void forget_in_child(void)
     pthread_mutex_init(&g_reaper, NULL);
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 /* A destroy and another thread's abort may both come here. */
 void shim_comm_release_later(shim_comm_t *comm)

@@ -48,10 +48,7 @@ static void forget_in_child(void)
     }
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
 {

@@ -25,10 +25,7 @@ static void forget_in_child(void)
     g_running = false;
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {

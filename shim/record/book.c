@@ -115,10 +115,7 @@ static void forget_in_child(void)
     record_waits_forget();
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static bool grow(uint32_t slots)
 {
