@@ -557,9 +557,8 @@ bool shim_cpu_mode(void)
     return false;
 }
 
-const shim_real_t *shim_cpu_nccl(const char *function)
+const shim_real_t *shim_cpu_nccl(void)
 {
-    (void)function;
     return NULL;
 }
 
