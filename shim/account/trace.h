@@ -45,6 +45,9 @@ void shim_trace_end(shim_trace_call_t *call);
 
 void shim_trace_flush(void);
 
+/* A time in ns as arguments for "%llu.%03llu", in µs. */
+#define SHIM_TRACE_US(ns) (unsigned long long)((ns) / 1000), (unsigned long long)((ns) % 1000)
+
 /* ---- Formatting (trace_text.c), for trace.c; returns the length, without a newline ---- */
 
 size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SHIM_TRACE_EVENT_BYTES]);

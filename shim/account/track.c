@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/account/track.h"
 #include "shim/account/stamps.h"
+#include "shim/account/trace.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -363,10 +364,9 @@ static int slice_text(const shim_slice_t *slice, int pid, int32_t number, char *
         "{\"ph\":\"X\",\"name\":\"%s %s\",\"cat\":\"gpu\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,\"pid\":%d,"
         "\"tid\":%d,\"args\":{\"comm\":\"0x%llx\",\"rank\":%d,\"bytes\":%llu,\"calls\":%u,\"blocks\":%u,"
         "\"threads\":%u,\"captured\":%s}}",
-        call->collective, call->algorithm, (unsigned long long)(slice->begin_ns / 1000),
-        (unsigned long long)(slice->begin_ns % 1000), (unsigned long long)(slice->ns / 1000),
-        (unsigned long long)(slice->ns % 1000), pid, number, (unsigned long long)(uintptr_t)call->comm, call->rank,
-        (unsigned long long)call->bytes, call->parts, call->blocks, call->threads, call->captured ? "true" : "false");
+        call->collective, call->algorithm, SHIM_TRACE_US(slice->begin_ns), SHIM_TRACE_US(slice->ns), pid, number,
+        (unsigned long long)(uintptr_t)call->comm, call->rank, (unsigned long long)call->bytes, call->parts,
+        call->blocks, call->threads, call->captured ? "true" : "false");
 }
 
 static shim_lap_t *take_ended(void)
