@@ -31,7 +31,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/stop.h"
@@ -235,7 +234,7 @@ static void act(job_t *job)
 /* Why the job ends early; or NULL. */
 static const char *obstacle(job_t *job)
 {
-    const uint64_t now = shim_now_ns();
+    const uint64_t now = net_now_ns();
     if (!is_alive(job->comm) || shim_comm_exiting())
         return "the communicator ends";
     if (has_declined(job->comm, job->what))
@@ -404,7 +403,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     job->comm = comm;
     job->what = piece;
     job->pieces = piece == ALL ? alg_scratch_pieces(comm->scratch) : 1u << piece;
-    job->deadline_ns = shim_now_ns() + JOB_LIMIT_MS * UINT64_C(1000000);
+    job->deadline_ns = net_now_ns() + JOB_LIMIT_MS * UINT64_C(1000000);
     post(job, STAGE_JOINED, NULL, 0);
     pthread_mutex_lock(&g_lock);
     job->next = g_jobs;
@@ -550,9 +549,9 @@ static void *serve(void *unused)
     long nap_ns = 20000;
     for (;;) {
         const uint32_t rung = net_bell_rung();
-        if (rung != seen || shim_now_ns() >= look_ns) {
+        if (rung != seen || net_now_ns() >= look_ns) {
             seen = rung;
-            look_ns = shim_now_ns() + LOOK_MS * UINT64_C(1000000);
+            look_ns = net_now_ns() + LOOK_MS * UINT64_C(1000000);
             look();
         }
         if (!g_jobs) {
@@ -604,7 +603,7 @@ static bool is_there(const shim_comm_t *comm, uint32_t what)
 
 static bool wait_for(shim_comm_t *comm, uint32_t what)
 {
-    const uint64_t limit_ns = shim_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
+    const uint64_t limit_ns = net_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
     if (has_declined(comm, what))
         return false;
     atomic_fetch_or(&comm->asked, 1u << what);
@@ -612,7 +611,7 @@ static bool wait_for(shim_comm_t *comm, uint32_t what)
     pthread_mutex_lock(&g_lock);
     while (!is_there(comm, what) && !has_declined(comm, what) && is_alive(comm)) {
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
-        if (shim_now_ns() > limit_ns)
+        if (net_now_ns() > limit_ns)
             end_wait(comm, what);
     }
     pthread_mutex_unlock(&g_lock);

@@ -23,7 +23,6 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "shim/base/clock.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/group.h"
@@ -69,7 +68,7 @@ static void post(meeting_t *meeting, uint32_t stage, const void *record, size_t 
     meeting->stage = stage;
     const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* least limit once all are here */
     const bool all_here = stage != IDENTITY && meeting->limit_ns < least_ns;
-    meeting->deadline_ns = shim_now_ns() + (all_here ? least_ns : meeting->limit_ns);
+    meeting->deadline_ns = net_now_ns() + (all_here ? least_ns : meeting->limit_ns);
     if (net_post(meeting->rendezvous, stage, record, size) != 0)
         decline(meeting, "the ranks' shared memory is damaged");
 }
@@ -207,7 +206,7 @@ static void act(meeting_t *meeting)
 /* Why this rank stops waiting for its peers' records; or NULL. */
 static const char *obstacle(meeting_t *meeting)
 {
-    const uint64_t now = shim_now_ns();
+    const uint64_t now = net_now_ns();
     if (now > meeting->deadline_ns)
         return meeting->stage == IDENTITY ? "a rank did not create the group" : "a rank made no progress";
     if (now < meeting->look_ns)
@@ -251,7 +250,7 @@ static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
     identity.process = net_process_self();
     shim_record_offer(meeting->record, &identity.record);
     if (getrandom(&identity.id, sizeof(identity.id), 0) != (ssize_t)sizeof(identity.id))
-        identity.id = shim_now_ns();
+        identity.id = net_now_ns();
     identity.id |= 1;
     snprintf(identity.refusal, sizeof(identity.refusal), "%s", refusal ? refusal : "");
     int error = net_join(&key, &meeting->rendezvous);

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "algorithms/nodes/nodes.h"
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/nodes/invite.h"
 #include "shim/nodes/rdma.h"
@@ -67,7 +66,7 @@ static net_key_t team_key(const net_key_t *key, uint32_t node)
 
 static uint32_t waited_ms(const shim_nodes_request_t *request)
 {
-    const uint64_t waited = (shim_now_ns() - request->began_ns) / 1000000;
+    const uint64_t waited = (net_now_ns() - request->began_ns) / 1000000;
     return waited < request->limit_ms ? (uint32_t)waited : request->limit_ms;
 }
 
@@ -277,7 +276,7 @@ static bool one_node_to_nccl(const shim_nodes_request_t *request, const record_t
 /* Three quarters of the time left; the rest is for posting results. */
 static net_limit_t limit_of_connecting(const net_limit_t *limit)
 {
-    const uint64_t now = shim_now_ns();
+    const uint64_t now = net_now_ns();
     const uint64_t left = limit->deadline_ns > now ? limit->deadline_ns - now : 0;
     return (net_limit_t){now + left / 4 * 3 + 1, limit->stop};
 }
