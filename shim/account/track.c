@@ -24,7 +24,7 @@ enum {
 
 struct shim_lap {
     shim_lap_t *next;
-    cudaEvent_t begin, end;
+    void *begin, *end; /* events */
     int device;
     uint64_t life;      /* of the device when the events were made */
     shim_slice_t slice; /* its times are set once measured */
@@ -50,10 +50,9 @@ static uint64_t g_life[DEVICES];           /* device's life in which g_running's
 static uint32_t g_laps;
 static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
 /* Used only by the thread that collects. */
-static struct {
+static struct anchor {
     uint64_t life;
-    cudaEvent_t event;
-    cudaStream_t stream;
+    void *event, *stream;
 } g_anchor[DEVICES];
 /* Under the trace's lock. */
 static track_t g_track[TRACKS];
@@ -90,14 +89,10 @@ static shim_lap_t *make_lap(int device)
     if (lap == NULL)
         return NULL;
     lap->device = device;
-    const int mode = net_capture_relax();
-    const bool made =
-        succeeded(cudaEventCreateWithFlags(&lap->begin, 0)) && succeeded(cudaEventCreateWithFlags(&lap->end, 0));
-    if (!made && lap->begin)
-        (void)succeeded(cudaEventDestroy(lap->begin));
-    net_capture_restore(mode);
-    if (made)
+    if (net_event_make(&lap->begin, true) == 0 && net_event_make(&lap->end, true) == 0)
         return lap;
+    if (lap->begin)
+        (void)succeeded(cudaEventDestroy(lap->begin));
     free(lap);
     return NULL;
 }
@@ -202,18 +197,11 @@ void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *str
 
 static bool has_anchor(int device, uint64_t life)
 {
-    int least = 0, greatest = 0;
-    if (g_anchor[device].life != life) {
-        g_anchor[device].life = life;
-        g_anchor[device].event = NULL;
-        g_anchor[device].stream = NULL;
-    }
-    if (!g_anchor[device].stream) {
-        (void)succeeded(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        if (!succeeded(cudaStreamCreateWithPriority(&g_anchor[device].stream, cudaStreamNonBlocking, greatest)))
-            return false;
-    }
-    return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
+    struct anchor *anchor = &g_anchor[device];
+    if (anchor->life != life)
+        *anchor = (struct anchor){.life = life};
+    return (anchor->stream || net_stream_make(&anchor->stream) == 0) &&
+           (anchor->event || net_event_make(&anchor->event, true) == 0);
 }
 
 /* Records an event whose time on the host's clock, *at_ns, is exact to half the time between two readings. False: the
@@ -225,14 +213,14 @@ static bool anchor(int device, uint64_t life, uint64_t *at_ns)
     const uint64_t before_ns = net_now_ns();
     if (net_event_record(g_anchor[device].event, g_anchor[device].stream) != 0)
         return false;
-    cudaError_t passed;
+    int passed;
     uint64_t ns;
     do {
-        passed = cudaEventQuery(g_anchor[device].event);
+        passed = net_event_query(g_anchor[device].event);
         ns = net_now_ns() - before_ns;
-    } while (passed == cudaErrorNotReady && ns < ANCHOR_NS);
+    } while (passed == NET_NOT_READY && ns < ANCHOR_NS);
     *at_ns = before_ns + ns / 2;
-    return succeeded(passed) && ns < ANCHOR_NS;
+    return passed == 0 && ns < ANCHOR_NS;
 }
 
 /* The time from a lap to the anchor is short, so a float suffices. */
@@ -273,15 +261,14 @@ static void collect_device(int device, uint64_t life, const laps_t *laps)
     const bool anchored = anchor(device, life, &anchor_ns);
     for (shim_lap_t *lap = laps->first, *next; lap; lap = next) {
         next = lap->next;
-        const cudaError_t passed = anchored ? cudaEventQuery(lap->end) : cudaErrorNotReady;
-        if (passed == cudaErrorNotReady)
+        const int passed = anchored ? net_event_query(lap->end) : NET_NOT_READY;
+        if (passed == NET_NOT_READY)
             append(&left, lap);
-        else if (succeeded(passed) && measure(lap, anchor_ns))
+        else if (passed == 0 && measure(lap, anchor_ns))
             append(&ended, lap);
         else
             drop(lap);
     }
-    (void)cudaGetLastError();
     return_laps(device, life, &ended, &left);
 }
 

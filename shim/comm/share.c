@@ -125,7 +125,7 @@ static bool is_through(const shim_comm_t *holder)
 {
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
     return !captured && atomic_load(&holder->share.launching) == 0 &&
-           (!holder->order.event || shim_share_ended(holder->order.event));
+           (!holder->order.event || net_event_query(holder->order.event) == 0);
 }
 
 /* Takes the large part if possible. True if the communicator holds it, at least until shim_share_launched. */
