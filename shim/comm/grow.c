@@ -31,6 +31,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "shim/base/key.h"
 #include "shim/base/log.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/stop.h"
@@ -115,12 +116,7 @@ static bool has_declined(shim_comm_t *comm, uint32_t piece)
 
 static net_key_t key_of(const net_key_t *comm, uint32_t piece)
 {
-    const struct {
-        net_key_t comm;
-        char what[8];
-        uint64_t piece;
-    } whole = {*comm, "piece", piece};
-    return net_key_hash(&whole, sizeof(whole));
+    return shim_key_child(comm, 'p', piece);
 }
 
 static const char *name_of(uint32_t piece)

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "shim/base/device.h"
+#include "shim/base/key.h"
 #include "shim/base/last_error.h"
 #include "shim/base/nccl_env.h"
 #include "shim/call/group.h"
@@ -194,15 +195,6 @@ ncclResult_t shim_cpu_init_all(ncclComm_t *comms, int count, const int *devices)
     return shim_attach_forwarded(setups, (uint32_t)count, result);
 }
 
-static net_key_t key_of_split(const net_key_t *parent, unsigned number)
-{
-    struct {
-        net_key_t parent;
-        int64_t tag, number;
-    } whole = {*parent, SPLIT_TAG, number};
-    return net_key_hash(&whole, sizeof(whole));
-}
-
 /* The call blocks if the parent is blocking; the child's configuration is for the child's own calls. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
@@ -246,7 +238,7 @@ ncclResult_t shim_cpu_split(ncclComm_t comm, int color, int key, ncclComm_t *new
     if (result == ncclSuccess) {
         unsigned number = atomic_fetch_add(&parent->splits, 1);
         shim_setup_request_t request =
-            request_for(key_of_split(&parent->key, number), newcomm, config, &parent->config);
+            request_for(shim_key_child(&parent->key, SPLIT_TAG, number), newcomm, config, &parent->config);
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
         request.number = number;

@@ -23,6 +23,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "shim/base/key.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/group.h"
@@ -238,12 +239,7 @@ static net_verdict_t meet(meeting_t *meeting)
 static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
 {
     shim_comm_t *comm = meeting->comm;
-    const struct {
-        net_key_t comm;
-        char what[8];
-        uint64_t number;
-    } whole = {shim_comm_own_key(comm), "experts", number};
-    const net_key_t key = net_key_hash(&whole, sizeof(whole));
+    const net_key_t own = shim_comm_own_key(comm), key = shim_key_child(&own, 'e', number);
     identity_t identity;
     memset(&identity, 0, sizeof(identity));
     identity.shape = *meeting->shape;

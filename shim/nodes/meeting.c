@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "algorithms/nodes/nodes.h"
+#include "shim/base/key.h"
 #include "shim/base/log.h"
 #include "shim/nodes/invite.h"
 #include "shim/nodes/rdma.h"
@@ -55,14 +56,6 @@ struct shim_meeting {
 };
 
 enum { TEAM_TAG = 't', LAST_TAG = 'l' };
-static net_key_t team_key(const net_key_t *key, uint32_t node)
-{
-    const struct {
-        net_key_t key;
-        uint64_t tag, node;
-    } whole = {*key, TEAM_TAG, node};
-    return net_key_hash(&whole, sizeof(whole));
-}
 
 static uint32_t waited_ms(const shim_nodes_request_t *request)
 {
@@ -176,7 +169,7 @@ static void find_members(const shim_nodes_request_t *request, const record_t *re
         outcome->rank++;
     outcome->node = members->node[outcome->rank];
     outcome->node_rank = members->node_rank[outcome->rank];
-    outcome->team = outcome->one_node ? request->child : team_key(&request->child, outcome->node);
+    outcome->team = outcome->one_node ? request->child : shim_key_child(&request->child, TEAM_TAG, outcome->node);
 }
 
 /* Connects this rank with ranks of the same number on the other nodes. */
@@ -195,7 +188,7 @@ static int connect_relay(shim_meeting_t *meeting, const members_t *members, cons
             address[members->node[m]] = records[members->rank[m]].relay;
     }
     const net_landing_t landing = alg_relay_landing(meeting->relay);
-    const net_key_t group = team_key(&request->child, outcome->node_rank);
+    const net_key_t group = shim_key_child(&request->child, TEAM_TAG, outcome->node_rank);
     error = net_network_connect(meeting->relay_sockets, &meeting->invitation, &group, outcome->node, outcome->nodes,
                                 address, &landing, limit);
     if (error)
@@ -249,11 +242,7 @@ static void exchange_errors(shim_meeting_t *meeting, net_meeting_t *first, int32
  * dies. */
 static int join_last(shim_meeting_t *meeting, const members_t *members, const net_limit_t *limit)
 {
-    const struct {
-        net_key_t key;
-        int64_t tag;
-    } whole = {meeting->request.child, LAST_TAG};
-    const net_key_t key = net_key_hash(&whole, sizeof(whole));
+    const net_key_t key = shim_key_child(&meeting->request.child, LAST_TAG, 0);
     uint32_t here = 0, all[NET_NETWORK_RANKS];
     int error = net_meeting_join(&meeting->invitation, &key, meeting->outcome.rank, members->count, AGREE_ROUNDS, limit,
                                  &meeting->last);
