@@ -40,13 +40,10 @@ static inline uint64_t shim_trace_begin(void)
     return __builtin_expect(atomic_load_explicit(&shim_trace_off, memory_order_relaxed), 1) ? 0 : shim_trace_now();
 }
 
-/* Ends a call that began at call->start_ns; sets host_ns and tid. */
+/* Sets host_ns and tid. */
 void shim_trace_end(shim_trace_call_t *call);
 
 void shim_trace_flush(void);
-
-/* A time in ns as arguments for "%llu.%03llu", in µs. */
-#define SHIM_TRACE_US(ns) (unsigned long long)((ns) / 1000), (unsigned long long)((ns) % 1000)
 
 /* ---- Formatting (trace_text.c), for trace.c; returns the length, without a newline ---- */
 

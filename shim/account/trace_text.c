@@ -3,6 +3,7 @@
  * times in µs. Only the host's name needs escaping: other texts are Shunt's. */
 #include <stdio.h>
 
+#include "shim/account/slice.h"
 #include "shim/account/trace.h"
 
 /* The length that fits: snprintf returns the untruncated one. */

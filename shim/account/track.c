@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/account/track.h"
 #include "shim/account/stamps.h"
-#include "shim/account/trace.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -16,7 +15,7 @@
 
 enum {
     DEVICES = 64,
-    MOST_LAPS = 8192,       /* laps (timed launches) that exist; launches beyond get no slice */
+    MOST_LAPS = 8192,       /* timed launches; those beyond get no slice */
     TRACKS = 256,           /* later communicators have no slices */
     FIRST_TRACK = 10000000, /* above the ids of threads */
     ANCHOR_NS = 1000000
@@ -26,8 +25,8 @@ struct shim_lap {
     shim_lap_t *next;
     void *begin, *end; /* events */
     int device;
-    uint64_t life;      /* of the device when the events were made */
-    shim_slice_t slice; /* its times are set once measured */
+    uint64_t life; /* of the device when the events were made */
+    shim_slice_t slice;
 };
 
 typedef struct laps {
@@ -48,7 +47,7 @@ static laps_t g_running[DEVICES], g_ended; /* under the lock, like the next thre
 static shim_lap_t *g_free[DEVICES];        /* unused laps by device */
 static uint64_t g_life[DEVICES];           /* device's life in which g_running's and g_free's events were made */
 static uint32_t g_laps;
-static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
+static _Atomic uint64_t g_left_out; /* not yet reported */
 /* Used only by the thread that collects. */
 static struct anchor {
     uint64_t life;
@@ -204,8 +203,7 @@ static bool has_anchor(int device, uint64_t life)
            (anchor->event || net_event_make(&anchor->event, true) == 0);
 }
 
-/* Records an event whose time on the host's clock, *at_ns, is exact to half the time between two readings. False: the
- * event did not pass in time, as on a full GPU. */
+/* Records an event between two readings of the host's clock. False: it did not pass in time, as on a full GPU. */
 static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
