@@ -41,7 +41,7 @@ static_assert(offsetof(ring_t, anchor_stamp) == sizeof(alg_stamps_t) &&
 typedef struct gpu {
     ring_t *host, *device; /* device: `host` as the GPU addresses it; NULL: none in this life */
     uint64_t life;
-    bool tried; /* in this life, to make the rest */
+    bool tried; /* in this life */
     void *stream;
     uint64_t anchors; /* launched so far */
     bool anchored;
@@ -59,7 +59,7 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static gpu_t g_gpu[DEVICES];        /* under the lock */
 static captured_t *g_chunk[CHUNKS]; /* by number; under the lock */
 static uint32_t g_calls;            /* captured; under the lock */
-static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
+static _Atomic uint64_t g_left_out; /* not yet reported */
 
 static bool succeeded(cudaError_t error)
 {
@@ -95,7 +95,7 @@ static gpu_t make_gpu(ring_t *host, uint64_t life)
     return gpu;
 }
 
-/* Calls the driver without the lock, which the trace's writer and captures of other GPUs take. */
+/* Calls the driver without the lock, which captures of other GPUs take. */
 void shim_stamps_prepare(int device, uint64_t life)
 {
     if (device < 0 || device >= DEVICES)
@@ -176,7 +176,7 @@ static bool anchor(gpu_t *gpu, uint64_t *wait_ns, int64_t *offset_ns)
 {
     const alg_stamp_t *stamp = &gpu->host->anchor_stamp;
     if (gpu->anchors > 0 && load(&stamp->mark) != alg_stamp_mark(gpu->anchors - 1, 0))
-        return false; /* the last stamp has yet to come */
+        return false;
     const uint64_t before_ns = net_now_ns(), mark = alg_stamp_mark(gpu->anchors, 0);
     if (!succeeded((cudaError_t)alg_stamp_launch(&gpu->device->anchor, 1, 0, gpu->stream)))
         return false;

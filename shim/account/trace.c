@@ -55,7 +55,7 @@ static uint64_t rounds_begun, rounds_ended;              /* of collecting kernel
 static atomic_bool running;                              /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
-static net_mark_t mark; /* the file that descriptor `file` must refer to */
+static net_mark_t mark; /* of `file` */
 static off_t position;
 static int pid;
 static char text[TEXT_BYTES];

@@ -19,10 +19,10 @@
 
 enum { LINE_BYTES = 2048, HOST_BYTES = 128 };
 
-static net_lock_t lock = NET_LOCK_INITIALIZER; /* for opening the file, not for writing */
+static net_lock_t lock = NET_LOCK_INITIALIZER; /* to open the file */
 static atomic_int log_fd = -1;
-static atomic_int log_pid;                     /* process that opened it; 0: none yet */
-static _Atomic uint64_t log_device, log_inode; /* the file that log_fd must refer to */
+static atomic_int log_pid;                     /* its process; 0: none yet */
+static _Atomic uint64_t log_device, log_inode; /* its file */
 
 /* Whether this process has opened the file, or has failed to. */
 static bool is_opened(bool own_file)

@@ -22,7 +22,6 @@ enum { MAX_BLOCKS = 1024, MAX_TIMEOUT_MS = 86400000, FAULT_BYTES = 160, COMPLAIN
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
-/* False if `text` is not allowed. */
 typedef bool (*parse_t)(const char *text, void *field);
 
 static int name_index(const char *text, const char *const *names)
@@ -222,7 +221,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->parse == parse_TEXT || row->parse == parse_POLICY);
 }
 
-/* Finds the value in the environment, else in Shunt's files, else in NCCL's. */
+/* In the environment, else in Shunt's files, else in NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * drain.c - polls the communicator's event, so the wait has a limit and another thread's abort can end it. It does not
- * poll after a device reset, which ends all kernels: the driver would crash.
- */
+/* drain.c - polls the communicator's event, so the wait has a limit and another thread's abort can end it. It does not
+ * poll after a device reset, which ends all kernels: the driver would crash. */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, else the
- * current context's (fewer under MPS).
- */
+/* share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, else the
+ * current context's (fewer under MPS). */
 #include "shim/comm/share.h"
 
 #include "shim/comm/capture.h"

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * agree.c - the ranks of a group meet, make its memory and agree by one verdict whether it is served.
- *
+/* agree.c - the ranks of a group agree by one verdict whether it is served.
  * As in a communicator's set-up (setup/stages.c), each rank posts a record in every stage, a failure as an error
  * number, so all take the same branch. Creating a group blocks on every rank, so each steps its own meeting, under a
  * key of the communicator and the number of its groups so far:
- *
  *   IDENTITY  shape, refusal  -> compare; free ended groups' scratches; make and arm the scratch
  *   OFFER     errno, offer    -> send descriptors
  *   SENT      errno           -> map the peers' memory, store tokens
  *   OPENED    errno           -> check this rank's mailboxes
  *   PROOF     errno           -> the verdict
- *
- * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory is
- * of the communicator's kind, which its ranks have proven.
- */
+ * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory
+ * is of the communicator's kind, which its ranks have proven. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -204,7 +199,6 @@ static void act(meeting_t *meeting)
     }
 }
 
-/* Why this rank stops waiting for its peers' records; or NULL. */
 static const char *obstacle(meeting_t *meeting)
 {
     const uint64_t now = net_now_ns();

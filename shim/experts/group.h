@@ -69,7 +69,7 @@ struct shim_experts_handle {
 /* One log line, also ncclGetLastError's text; then `result`. */
 ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The functions of the service: shim_experts_create, ... */
+/* The service's: shim_experts_create, ... */
 #define SHIM_EXPERTS_CALL(name) __typeof__(*(shim_experts_service_t){0}.name) shim_experts_##name;
 SHIM_EXPERTS_CALLS(SHIM_EXPERTS_CALL)
 #undef SHIM_EXPERTS_CALL

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * meeting.c - see docs/nodes.md, "How they meet".
- *
+/* meeting.c - see docs/nodes.md, "How they meet".
  * Each rank posts its record, reads those of all ranks, connects, and posts the result. Then each node's ranks set up
  * their team (stages.c) and report to a second meeting, which they joined before. So all ranks reach the same outcome,
  * unless a rank dies at the very end; then its peers see their connections close. Meetings block, so each set-up has a
- * thread for them.
- */
+ * thread for them. */
 #include "shim/nodes/nodes.h"
 
 #include <errno.h>
@@ -110,7 +107,7 @@ static int open_sockets(shim_meeting_t *meeting, record_t *record)
     return error;
 }
 
-/* The ranks of one colour, in the split's order. */
+/* Of one colour, in the split's order. */
 typedef struct members {
     uint32_t count;
     uint32_t rank[NET_NETWORK_RANKS]; /* the members' numbers in the meeting */
@@ -172,7 +169,7 @@ static void find_members(const shim_nodes_request_t *request, const record_t *re
     outcome->team = outcome->one_node ? request->child : shim_key_child(&request->child, TEAM_TAG, outcome->node);
 }
 
-/* Connects this rank with ranks of the same number on the other nodes. */
+/* With the ranks of the same number on other nodes. */
 static int connect_relay(shim_meeting_t *meeting, const members_t *members, const record_t *records,
                          const net_limit_t *limit)
 {

@@ -197,7 +197,6 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* The user names the path: no other is tried. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;

@@ -16,8 +16,8 @@ const struct link_map *shim_open_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* An audit library may have redirected this path to this library, and the linker does not ask that library again. So
- * the file is opened by an equivalent path that nobody uses. */
+/* If an audit library has redirected this path to this library, the linker does not ask it again: the file is opened by
+ * an equivalent path that nobody uses. */
 void *shim_open_path(const char *path)
 {
     char unheard[PATH_MAX + 2];

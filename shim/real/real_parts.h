@@ -30,9 +30,8 @@ bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capa
 /* Finds the variable `name` of `bytes` bytes, also a static one, in the file. False: none, or read-only. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
-/* real_open.c. _path: as dlopen; the path is absolute, without links. _map: NULL without a handle, or if the linker
- * returned the library that has this code. _symbol: NULL unless the library itself defines it; dlsym also searches
- * dependencies, perhaps Shunt. */
+/* real_open.c. _path: as dlopen, of an absolute path without links. _map: NULL if the linker returned the library that
+ * has this code. _symbol: NULL unless the library itself defines it: dlsym also searches dependencies. */
 void *shim_open_path(const char *path);
 const struct link_map *shim_open_map(void *handle);
 void *shim_open_symbol(void *handle, const char *name);

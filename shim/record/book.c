@@ -143,7 +143,7 @@ static void fill_head(record_book_t *book)
     atomic_store(&book->magic, RECORD_MAGIC);
 }
 
-/* Whether the set-up will still find enough descriptors. */
+/* Enough for the set-up. */
 static bool has_spare(int fd)
 {
     int spare[SPARE_FILES], count = 0;
