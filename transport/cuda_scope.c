@@ -170,6 +170,12 @@ void net_capture_restore(int mode)
     (void)mode;
 }
 
+int net_event_query(void *event)
+{
+    (void)event;
+    return 0;
+}
+
 int net_cuda_errno(int cuda_error)
 {
     return cuda_error == 0 ? 0 : -ENOSYS;

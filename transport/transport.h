@@ -276,6 +276,12 @@ int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);
 int net_stream_wait(void *stream, void *event);
 int net_event_record(void *event, void *stream);
+enum { NET_NOT_READY = 600 }; /* cudaErrorNotReady: the event has not passed */
+int net_event_query(void *event);
+/* Also while another thread captures. `timed`: for cudaEventElapsedTime. */
+int net_event_make(void **event, bool timed);
+/* A non-blocking stream of the highest priority, likewise. */
+int net_stream_make(void **stream);
 typedef struct net_launch {
     const void *kernel; /* the runtime's handle */
     uint32_t blocks, threads;
@@ -295,4 +301,13 @@ bool net_device_lost(int device, uint64_t life);
 #ifdef __cplusplus
 }
 #endif
+
+/* `forget` runs in each forked child: see NET_AT_LOAD. */
+#define NET_IN_CHILD(forget)                  \
+    NET_AT_LOAD static void watch_forks(void) \
+    {                                         \
+        pthread_atfork(NULL, NULL, forget);   \
+    }                                         \
+    static void watch_forks(void)
+
 #endif

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A time in ns as arguments for "%llu.%03llu", in µs. */
+#define SHIM_TRACE_US(ns) (unsigned long long)((ns) / 1000), (unsigned long long)((ns) % 1000)
+
 /* Kernels of one communicator that may run beside those of another kind. */
 typedef enum shim_track_kind { SHIM_TRACK_COLLECTIVES, SHIM_TRACK_MESSAGES, SHIM_TRACK_EXPERTS } shim_track_kind_t;
 

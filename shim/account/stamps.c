@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+atomic_bool shim_stamps_made;
+
 #if SHUNT_HAS_CUDA
 #include <assert.h>
 #include <cuda_runtime_api.h>
@@ -40,7 +42,7 @@ typedef struct gpu {
     ring_t *host, *device; /* device: `host` as the GPU addresses it; NULL: none in this life */
     uint64_t life;
     bool tried; /* making the stamps was tried in this life */
-    cudaStream_t stream;
+    void *stream;
     uint64_t anchors; /* launched so far */
     bool anchored;
     int64_t offset_ns; /* the host's clock less the GPU's */
@@ -53,12 +55,11 @@ typedef struct captured {
     uint64_t begin_ns; /* when the running replay began it, on the GPU's clock; 0: none runs */
 } captured_t;
 
-atomic_bool shim_stamps_made;
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static gpu_t g_gpu[DEVICES];        /* under the lock */
 static captured_t *g_chunk[CHUNKS]; /* by number; under the lock */
 static uint32_t g_calls;            /* captured; under the lock */
-static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
+static _Atomic uint64_t g_left_out; /* not yet reported */
 
 static bool succeeded(cudaError_t error)
 {
@@ -79,14 +80,6 @@ static ring_t *pin(ring_t *host)
     return NULL;
 }
 
-static cudaStream_t make_stream(void)
-{
-    int least = 0, greatest = 0;
-    cudaStream_t stream = NULL;
-    (void)succeeded(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    return succeeded(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest)) ? stream : NULL;
-}
-
 /* In a new life of the device nothing uses the old one's stamps. */
 static gpu_t make_gpu(ring_t *host, uint64_t life)
 {
@@ -96,13 +89,13 @@ static gpu_t make_gpu(ring_t *host, uint64_t life)
         host = mmap(NULL, sizeof *host, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         host = host == MAP_FAILED ? NULL : host;
     }
-    gpu_t gpu = {.host = host, .life = life, .tried = true, .stream = host ? make_stream() : NULL};
-    if (gpu.stream && succeeded((cudaError_t)alg_stamp_preload()))
+    gpu_t gpu = {.host = host, .life = life, .tried = true};
+    if (host && net_stream_make(&gpu.stream) == 0 && succeeded((cudaError_t)alg_stamp_preload()))
         gpu.device = pin(host);
     return gpu;
 }
 
-/* Calls the driver without the lock, which the trace's writer and captures of other GPUs take. */
+/* Calls the driver without the lock, which captures of other GPUs take. */
 void shim_stamps_prepare(int device, uint64_t life)
 {
     if (device < 0 || device >= DEVICES)
@@ -183,7 +176,7 @@ static bool anchor(gpu_t *gpu, uint64_t *wait_ns, int64_t *offset_ns)
 {
     const alg_stamp_t *stamp = &gpu->host->anchor_stamp;
     if (gpu->anchors > 0 && load(&stamp->mark) != alg_stamp_mark(gpu->anchors - 1, 0))
-        return false; /* the last stamp has yet to come */
+        return false;
     const uint64_t before_ns = net_now_ns(), mark = alg_stamp_mark(gpu->anchors, 0);
     if (!succeeded((cudaError_t)alg_stamp_launch(&gpu->device->anchor, 1, 0, gpu->stream)))
         return false;
@@ -331,43 +324,5 @@ void shim_stamps_forget(void)
     memset(g_chunk, 0, sizeof(g_chunk));
     atomic_store(&shim_stamps_made, false);
     g_calls = 0;
-}
-
-#else
-atomic_bool shim_stamps_made;
-
-void shim_stamps_prepare(int device, uint64_t life)
-{
-    (void)device, (void)life;
-}
-
-shim_stamped_t shim_stamps_begin(const shim_track_call_t *call, void *stream)
-{
-    (void)call, (void)stream;
-    return (shim_stamped_t){NULL, 0};
-}
-
-void shim_stamps_end(const shim_stamped_t *stamped, void *stream)
-{
-    (void)stamped, (void)stream;
-}
-
-void shim_stamps_collect(void)
-{
-}
-
-bool shim_stamps_next(shim_slice_t *slice)
-{
-    (void)slice;
-    return false;
-}
-
-uint64_t shim_stamps_left_out(void)
-{
-    return 0;
-}
-
-void shim_stamps_forget(void)
-{
 }
 #endif

@@ -21,7 +21,7 @@ void shim_stamps_end(const shim_stamped_t *stamped, void *stream);
 void shim_stamps_collect(void);
 /* Sets `slice` to the next kernel that has run; false: none. Under the trace's lock. */
 bool shim_stamps_next(shim_slice_t *slice);
-/* Kernels without a slice since the last call, for lack of room. */
+/* As shim_track_left_out. */
 uint64_t shim_stamps_left_out(void);
 /* Call in a forked child. */
 void shim_stamps_forget(void);

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,8 +23,7 @@
 enum {
     BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last: all larger */
     TABLES = 16,
-    CELLS = 1024, /* per table; a power of two. Programs use some dozens */
-    PATH_BYTES = 4096
+    CELLS = 1024 /* per table; a power of two. Programs use some dozens */
 };
 
 /* Bits of a key, from the lowest: place 24, collective 8, bin 8, reason 8; KEY_USED is bit 63. */
@@ -99,11 +97,10 @@ static void forget_in_child(void)
 
 static void write_to(const char *pattern, const char *text)
 {
-    char path[PATH_BYTES];
-    const char *why = "its name is too long";
+    const char *why;
     int fd = -1;
     if (strcmp(pattern, "1") != 0) {
-        fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, &why) : -1;
+        fd = shim_setting_open(pattern, &why);
         if (fd < 0)
             shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
                       pattern, why);
@@ -121,10 +118,7 @@ static void print_at_exit(void)
     free(text);
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static void start(void)
 {

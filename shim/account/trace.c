@@ -55,7 +55,7 @@ static uint64_t rounds_asked, rounds_begun, rounds_ended; /* rounds in which the
 static atomic_bool running;                               /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
-static net_mark_t mark; /* the file that descriptor `file` must refer to */
+static net_mark_t mark; /* of `file` */
 static off_t position;
 static int pid;
 static char text[TEXT_BYTES];
@@ -338,10 +338,7 @@ static void forget_in_child(void)
     }
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static void once_a_program(void)
 {

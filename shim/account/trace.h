@@ -40,7 +40,7 @@ static inline uint64_t shim_trace_begin(void)
     return __builtin_expect(atomic_load_explicit(&shim_trace_off, memory_order_relaxed), 1) ? 0 : shim_trace_now();
 }
 
-/* Ends a call that began at call->start_ns; sets host_ns and tid. */
+/* Sets host_ns and tid. */
 void shim_trace_end(shim_trace_call_t *call);
 
 void shim_trace_flush(void);

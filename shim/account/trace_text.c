@@ -3,6 +3,7 @@
  * times in µs. Only the host's name needs escaping: other texts are Shunt's. */
 #include <stdio.h>
 
+#include "shim/account/slice.h"
 #include "shim/account/trace.h"
 
 /* The length that fits: snprintf returns the untruncated one. */
@@ -34,10 +35,8 @@ static size_t group_text(const shim_trace_call_t *call, int pid, char text[SHIM_
     return fitting(snprintf(text, SHIM_TRACE_EVENT_BYTES,
                             "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"group\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,"
                             "\"pid\":%d,\"tid\":%d,\"args\":{\"result\":%d,\"host_ns\":%llu}}",
-                            call->function, (unsigned long long)(call->start_ns / 1000),
-                            (unsigned long long)(call->start_ns % 1000), (unsigned long long)(call->host_ns / 1000),
-                            (unsigned long long)(call->host_ns % 1000), pid, call->tid, call->result,
-                            (unsigned long long)call->host_ns));
+                            call->function, SHIM_TRACE_US(call->start_ns), SHIM_TRACE_US(call->host_ns), pid, call->tid,
+                            call->result, (unsigned long long)call->host_ns));
 }
 
 size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SHIM_TRACE_EVENT_BYTES])
@@ -53,12 +52,11 @@ size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SH
         "\"args\":{\"comm\":\"0x%llx\",\"rank\":%d,\"nranks\":%d,\"count\":%llu,\"bytes\":%llu,\"type\":\"%s\","
         "\"op\":\"%s\",\"stream\":\"0x%llx\",\"captured\":%s,\"route\":\"%s\",\"algorithm\":\"%s\",\"blocks\":%u,"
         "\"threads\":%u,\"reason\":\"%s\",\"source\":\"%s\",\"result\":%d,\"host_ns\":%llu}}",
-        call->function, decided ? decision->algorithm : "refused", route, (unsigned long long)(call->start_ns / 1000),
-        (unsigned long long)(call->start_ns % 1000), (unsigned long long)(call->host_ns / 1000),
-        (unsigned long long)(call->host_ns % 1000), pid, call->tid, (unsigned long long)(uintptr_t)call->comm,
-        call->rank, call->nranks, (unsigned long long)call->count, (unsigned long long)decision->bytes,
-        type_name(call->type), op_name(call->op), (unsigned long long)(uintptr_t)call->stream, truth(call->captured),
-        route, decided ? decision->algorithm : "", decision->blocks, decision->threads, decided ? decision->reason : "",
+        call->function, decided ? decision->algorithm : "refused", route, SHIM_TRACE_US(call->start_ns),
+        SHIM_TRACE_US(call->host_ns), pid, call->tid, (unsigned long long)(uintptr_t)call->comm, call->rank,
+        call->nranks, (unsigned long long)call->count, (unsigned long long)decision->bytes, type_name(call->type),
+        op_name(call->op), (unsigned long long)(uintptr_t)call->stream, truth(call->captured), route,
+        decided ? decision->algorithm : "", decision->blocks, decision->threads, decided ? decision->reason : "",
         decided ? decision->source : "", call->result, (unsigned long long)call->host_ns));
 }
 
@@ -75,8 +73,7 @@ size_t shim_trace_head_text(const char *host, int pid, uint64_t now_ns, uint64_t
                  "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"Shunt, %s:%d\"}},\n"
                  "{\"ph\":\"i\",\"s\":\"p\",\"name\":\"begin\",\"ts\":%llu.%03llu,\"pid\":%d,\"tid\":%d,"
                  "\"args\":{\"version\":%d,\"realtime_ns\":%llu}}",
-                 pid, name, pid, (unsigned long long)(now_ns / 1000), (unsigned long long)(now_ns % 1000), pid, pid,
-                 SHUNT_VERSION_CODE, (unsigned long long)realtime_ns));
+                 pid, name, pid, SHIM_TRACE_US(now_ns), pid, pid, SHUNT_VERSION_CODE, (unsigned long long)realtime_ns));
 }
 
 size_t shim_trace_dropped_text(uint64_t calls, int pid, uint64_t now_ns, char text[SHIM_TRACE_EVENT_BYTES])
@@ -84,6 +81,5 @@ size_t shim_trace_dropped_text(uint64_t calls, int pid, uint64_t now_ns, char te
     return fitting(snprintf(text, SHIM_TRACE_EVENT_BYTES,
                             "{\"ph\":\"i\",\"s\":\"p\",\"name\":\"dropped\",\"ts\":%llu.%03llu,\"pid\":%d,\"tid\":%d,"
                             "\"args\":{\"calls\":%llu}}",
-                            (unsigned long long)(now_ns / 1000), (unsigned long long)(now_ns % 1000), pid, pid,
-                            (unsigned long long)calls));
+                            SHIM_TRACE_US(now_ns), pid, pid, (unsigned long long)calls));
 }

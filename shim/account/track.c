@@ -15,7 +15,7 @@
 
 enum {
     DEVICES = 64,
-    MOST_LAPS = 8192,       /* laps (timed launches) that exist; launches beyond get no slice */
+    MOST_LAPS = 8192,       /* timed launches; those beyond get no slice */
     TRACKS = 256,           /* later communicators have no slices */
     FIRST_TRACK = 10000000, /* above the ids of threads */
     ANCHOR_NS = 1000000
@@ -23,10 +23,10 @@ enum {
 
 struct shim_lap {
     shim_lap_t *next;
-    cudaEvent_t begin, end;
+    void *begin, *end; /* events */
     int device;
-    uint64_t life;      /* of the device when the events were made */
-    shim_slice_t slice; /* its times are set once measured */
+    uint64_t life; /* of the device when the events were made */
+    shim_slice_t slice;
 };
 
 typedef struct laps {
@@ -47,12 +47,11 @@ static laps_t g_running[DEVICES], g_ended; /* under the lock, like the next thre
 static shim_lap_t *g_free[DEVICES];        /* unused laps by device */
 static uint64_t g_life[DEVICES];           /* device's life in which g_running's and g_free's events were made */
 static uint32_t g_laps;
-static _Atomic uint64_t g_left_out; /* kernels without a slice, not yet reported */
+static _Atomic uint64_t g_left_out; /* not yet reported */
 /* Used only by the thread that collects. */
-static struct {
+static struct anchor {
     uint64_t life;
-    cudaEvent_t event;
-    cudaStream_t stream;
+    void *event, *stream;
 } g_anchor[DEVICES];
 /* Under the trace's lock. */
 static track_t g_track[TRACKS];
@@ -89,14 +88,10 @@ static shim_lap_t *make_lap(int device)
     if (lap == NULL)
         return NULL;
     lap->device = device;
-    const int mode = net_capture_relax();
-    const bool made =
-        succeeded(cudaEventCreateWithFlags(&lap->begin, 0)) && succeeded(cudaEventCreateWithFlags(&lap->end, 0));
-    if (!made && lap->begin)
-        (void)succeeded(cudaEventDestroy(lap->begin));
-    net_capture_restore(mode);
-    if (made)
+    if (net_event_make(&lap->begin, true) == 0 && net_event_make(&lap->end, true) == 0)
         return lap;
+    if (lap->begin)
+        (void)succeeded(cudaEventDestroy(lap->begin));
     free(lap);
     return NULL;
 }
@@ -201,22 +196,14 @@ void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *str
 
 static bool has_anchor(int device, uint64_t life)
 {
-    int least = 0, greatest = 0;
-    if (g_anchor[device].life != life) {
-        g_anchor[device].life = life;
-        g_anchor[device].event = NULL;
-        g_anchor[device].stream = NULL;
-    }
-    if (!g_anchor[device].stream) {
-        (void)succeeded(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        if (!succeeded(cudaStreamCreateWithPriority(&g_anchor[device].stream, cudaStreamNonBlocking, greatest)))
-            return false;
-    }
-    return g_anchor[device].event || succeeded(cudaEventCreateWithFlags(&g_anchor[device].event, 0));
+    struct anchor *anchor = &g_anchor[device];
+    if (anchor->life != life)
+        *anchor = (struct anchor){.life = life};
+    return (anchor->stream || net_stream_make(&anchor->stream) == 0) &&
+           (anchor->event || net_event_make(&anchor->event, true) == 0);
 }
 
-/* Records an event whose time on the host's clock, *at_ns, is exact to half the time between two readings. False: the
- * event did not pass in time, as on a full GPU. */
+/* Records an event between two readings of the host's clock. False: it did not pass in time, as on a full GPU. */
 static bool anchor(int device, uint64_t life, uint64_t *at_ns)
 {
     if (!has_anchor(device, life))
@@ -224,14 +211,14 @@ static bool anchor(int device, uint64_t life, uint64_t *at_ns)
     const uint64_t before_ns = net_now_ns();
     if (net_event_record(g_anchor[device].event, g_anchor[device].stream) != 0)
         return false;
-    cudaError_t passed;
+    int passed;
     uint64_t ns;
     do {
-        passed = cudaEventQuery(g_anchor[device].event);
+        passed = net_event_query(g_anchor[device].event);
         ns = net_now_ns() - before_ns;
-    } while (passed == cudaErrorNotReady && ns < ANCHOR_NS);
+    } while (passed == NET_NOT_READY && ns < ANCHOR_NS);
     *at_ns = before_ns + ns / 2;
-    return succeeded(passed) && ns < ANCHOR_NS;
+    return passed == 0 && ns < ANCHOR_NS;
 }
 
 /* The time from a lap to the anchor is short, so a float suffices. */
@@ -272,15 +259,14 @@ static void collect_device(int device, uint64_t life, const laps_t *laps)
     const bool anchored = anchor(device, life, &anchor_ns);
     for (shim_lap_t *lap = laps->first, *next; lap; lap = next) {
         next = lap->next;
-        const cudaError_t passed = anchored ? cudaEventQuery(lap->end) : cudaErrorNotReady;
-        if (passed == cudaErrorNotReady)
+        const int passed = anchored ? net_event_query(lap->end) : NET_NOT_READY;
+        if (passed == NET_NOT_READY)
             append(&left, lap);
-        else if (succeeded(passed) && measure(lap, anchor_ns))
+        else if (passed == 0 && measure(lap, anchor_ns))
             append(&ended, lap);
         else
             drop(lap);
     }
-    (void)cudaGetLastError();
     return_laps(device, life, &ended, &left);
 }
 
@@ -363,10 +349,9 @@ static int slice_text(const shim_slice_t *slice, int pid, int32_t number, char *
         "{\"ph\":\"X\",\"name\":\"%s %s\",\"cat\":\"gpu\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,\"pid\":%d,"
         "\"tid\":%d,\"args\":{\"comm\":\"0x%llx\",\"rank\":%d,\"bytes\":%llu,\"calls\":%u,\"blocks\":%u,"
         "\"threads\":%u,\"captured\":%s}}",
-        call->collective, call->algorithm, (unsigned long long)(slice->begin_ns / 1000),
-        (unsigned long long)(slice->begin_ns % 1000), (unsigned long long)(slice->ns / 1000),
-        (unsigned long long)(slice->ns % 1000), pid, number, (unsigned long long)(uintptr_t)call->comm, call->rank,
-        (unsigned long long)call->bytes, call->parts, call->blocks, call->threads, call->captured ? "true" : "false");
+        call->collective, call->algorithm, SHIM_TRACE_US(slice->begin_ns), SHIM_TRACE_US(slice->ns), pid, number,
+        (unsigned long long)(uintptr_t)call->comm, call->rank, (unsigned long long)call->bytes, call->parts,
+        call->blocks, call->threads, call->captured ? "true" : "false");
 }
 
 static shim_lap_t *take_ended(void)

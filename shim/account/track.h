@@ -30,7 +30,6 @@ static inline bool shim_track_goes_on(bool captured)
 void shim_track_prepare(int device, uint64_t life);
 /* Before a launch on `stream`, with the call's device current. */
 shim_timed_t shim_track_begin(const shim_track_call_t *call, void *stream);
-/* After the launch, even if it failed. */
 void shim_track_end(shim_timed_t timed, const shim_track_call_t *call, void *stream);
 
 /* ---- For trace.c ---- */

@@ -3,12 +3,7 @@
 #include "shim/call/call.h"
 #include "shim/names/names.h"
 
-static ncclResult_t forward_ncclAllReduce(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclAllReduce(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
-                               c->stream);
-}
-
+SHIM_HAND_ON(ncclAllReduce, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle, c->stream)
 SHIM_PUBLIC(ncclAllReduce);
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream)
@@ -17,12 +12,8 @@ ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, n
                                     .alg.count = count, .op = op));
 }
 
-static ncclResult_t forward_ncclBroadcast(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclBroadcast(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
-                               c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclBroadcast, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle,
+             c->stream)
 SHIM_PUBLIC(ncclBroadcast);
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                            ncclComm_t comm, cudaStream_t stream)
@@ -31,11 +22,7 @@ ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, n
                                     .alg.count = count, .alg.root = (uint32_t)root));
 }
 
-static ncclResult_t forward_ncclBcast(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclBcast(c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclBcast, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream)
 SHIM_PUBLIC(ncclBcast);
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                        cudaStream_t stream)
@@ -44,12 +31,8 @@ ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int ro
                                     .alg.root = (uint32_t)root));
 }
 
-static ncclResult_t forward_ncclReduce(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclReduce(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, (int)c->alg.root,
-                            c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclReduce, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, (int)c->alg.root,
+             c->handle, c->stream)
 SHIM_PUBLIC(ncclReduce);
 ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream)
@@ -58,12 +41,8 @@ ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, nccl
                                     .alg.count = count, .op = op, .alg.root = (uint32_t)root));
 }
 
-static ncclResult_t forward_ncclReduceScatter(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclReduceScatter(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
-                                   c->stream);
-}
-
+SHIM_HAND_ON(ncclReduceScatter, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
+             c->stream)
 SHIM_PUBLIC(ncclReduceScatter);
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
@@ -72,11 +51,7 @@ ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
                                     .alg.output = recvbuff, .alg.count = recvcount, .op = op));
 }
 
-static ncclResult_t forward_ncclAllGather(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclAllGather(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclAllGather, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream)
 SHIM_PUBLIC(ncclAllGather);
 ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                            ncclComm_t comm, cudaStream_t stream)
@@ -85,11 +60,7 @@ ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcoun
                                     .alg.count = sendcount));
 }
 
-static ncclResult_t forward_ncclAlltoAll(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclAlltoAll(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclAlltoAll, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream)
 SHIM_PUBLIC(ncclAlltoAll);
 ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
                           cudaStream_t stream)
@@ -98,12 +69,8 @@ ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, nc
         SHIM_CALL(ncclAlltoAll, ALG_ALL_TO_ALL, .alg.input = sendbuff, .alg.output = recvbuff, .alg.count = count));
 }
 
-static ncclResult_t forward_ncclGather(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclGather(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle,
-                            c->stream);
-}
-
+SHIM_HAND_ON(ncclGather, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle,
+             c->stream)
 SHIM_PUBLIC(ncclGather);
 ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream)
@@ -112,12 +79,8 @@ ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, nccl
                                     .alg.count = count, .alg.root = (uint32_t)root));
 }
 
-static ncclResult_t forward_ncclScatter(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclScatter(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle,
-                             c->stream);
-}
-
+SHIM_HAND_ON(ncclScatter, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle,
+             c->stream)
 SHIM_PUBLIC(ncclScatter);
 ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                          ncclComm_t comm, cudaStream_t stream)
@@ -126,11 +89,7 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
                                     .alg.count = count, .alg.root = (uint32_t)root));
 }
 
-static ncclResult_t forward_ncclSend(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclSend(c->alg.input, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclSend, c->alg.input, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream)
 SHIM_PUBLIC(ncclSend);
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
@@ -139,11 +98,7 @@ ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatyp
         SHIM_CALL(ncclSend, SHIM_SEND, .alg.input = sendbuff, .alg.count = count, .alg.root = (uint32_t)peer));
 }
 
-static ncclResult_t forward_ncclRecv(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclRecv(c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream);
-}
-
+SHIM_HAND_ON(ncclRecv, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream)
 SHIM_PUBLIC(ncclRecv);
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)

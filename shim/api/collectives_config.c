@@ -48,12 +48,8 @@ static bool has_no_requests(const ncclCollConfig_t *given)
            c->cta_policy == unset;
 }
 
-static ncclResult_t forward_ncclAllReduceConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclAllReduceConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
-                                     c->stream, c->more);
-}
-
+SHIM_HAND_ON(ncclAllReduceConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
+             c->stream, c->more)
 SHIM_PUBLIC(ncclAllReduceConfig);
 ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
@@ -64,12 +60,8 @@ ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t co
                                     .alg.count = count, .op = op, .more = config));
 }
 
-static ncclResult_t forward_ncclBroadcastConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclBroadcastConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
-                                     c->handle, c->stream, c->more);
-}
-
+SHIM_HAND_ON(ncclBroadcastConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
+             c->handle, c->stream, c->more)
 SHIM_PUBLIC(ncclBroadcastConfig);
 ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
@@ -80,12 +72,8 @@ ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t co
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));
 }
 
-static ncclResult_t forward_ncclReduceConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclReduceConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, (int)c->alg.root,
-                                  c->handle, c->stream, c->more);
-}
-
+SHIM_HAND_ON(ncclReduceConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, (int)c->alg.root,
+             c->handle, c->stream, c->more)
 SHIM_PUBLIC(ncclReduceConfig);
 ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
@@ -97,12 +85,8 @@ ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count
                                     .alg.count = count, .op = op, .alg.root = (uint32_t)root, .more = config));
 }
 
-static ncclResult_t forward_ncclReduceScatterConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclReduceScatterConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
-                                         c->stream, c->more);
-}
-
+SHIM_HAND_ON(ncclReduceScatterConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
+             c->stream, c->more)
 SHIM_PUBLIC(ncclReduceScatterConfig);
 ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
@@ -114,12 +98,8 @@ ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_
                                     .alg.output = recvbuff, .alg.count = recvcount, .op = op, .more = config));
 }
 
-static ncclResult_t forward_ncclAllGatherConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclAllGatherConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream,
-                                     c->more);
-}
-
+SHIM_HAND_ON(ncclAllGatherConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream,
+             c->more)
 SHIM_PUBLIC(ncclAllGatherConfig);
 ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
@@ -130,12 +110,8 @@ ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t se
                                     .alg.count = sendcount, .more = config));
 }
 
-static ncclResult_t forward_ncclAlltoAllConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclAlltoAllConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream,
-                                    c->more);
-}
-
+SHIM_HAND_ON(ncclAlltoAllConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream,
+             c->more)
 SHIM_PUBLIC(ncclAlltoAllConfig);
 ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
@@ -146,12 +122,8 @@ ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t cou
                                     .alg.count = count, .more = config));
 }
 
-static ncclResult_t forward_ncclGatherConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclGatherConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
-                                  c->handle, c->stream, c->more);
-}
-
+SHIM_HAND_ON(ncclGatherConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
+             c->handle, c->stream, c->more)
 SHIM_PUBLIC(ncclGatherConfig);
 ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
@@ -162,12 +134,8 @@ ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));
 }
 
-static ncclResult_t forward_ncclScatterConfig(const shim_real_t *real, const shim_call_t *c)
-{
-    return real->ncclScatterConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
-                                   c->handle, c->stream, c->more);
-}
-
+SHIM_HAND_ON(ncclScatterConfig, c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
+             c->handle, c->stream, c->more)
 SHIM_PUBLIC(ncclScatterConfig);
 ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)

@@ -31,11 +31,8 @@ static unsigned long long pending_of(ncclComm_t comm)
 SHIM_PUBLIC(ncclCommGetAsyncError);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommGetAsyncError");
-    if (!nccl)
-        return ncclSystemError;
     const unsigned long long late = pending_of(comm);
-    ncclResult_t result = nccl->ncclCommGetAsyncError(comm, asyncError);
+    ncclResult_t result = shim_nccl()->ncclCommGetAsyncError(comm, asyncError);
     if (result != ncclSuccess || !asyncError || shim_cpu_mode())
         return result;
     bool ready = *asyncError == ncclSuccess;
@@ -63,20 +60,17 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 SHIM_PUBLIC(ncclCommCount);
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommCount");
-    return nccl ? shim_nccl_answer(nccl->ncclCommCount(comm, count)) : ncclSystemError;
+    return shim_nccl_answer(shim_nccl()->ncclCommCount(comm, count));
 }
 
 SHIM_PUBLIC(ncclCommCuDevice);
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommCuDevice");
-    return nccl ? shim_nccl_answer(nccl->ncclCommCuDevice(comm, device)) : ncclSystemError;
+    return shim_nccl_answer(shim_nccl()->ncclCommCuDevice(comm, device));
 }
 
 SHIM_PUBLIC(ncclCommUserRank);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommUserRank");
-    return nccl ? shim_nccl_answer(nccl->ncclCommUserRank(comm, rank)) : ncclSystemError;
+    return shim_nccl_answer(shim_nccl()->ncclCommUserRank(comm, rank));
 }

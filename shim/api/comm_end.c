@@ -25,9 +25,6 @@ static bool in_good_order(shim_comm_t *comm)
 SHIM_PUBLIC(ncclCommFinalize);
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommFinalize");
-    if (!nccl)
-        return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
     /* Waits for issued work, as NCCL does. Otherwise the group's end or ncclCommGetAsyncError waits. */
@@ -37,7 +34,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         shim_comm_release(state);
         return ncclSuccess;
     }
-    ncclResult_t result = shim_nccl_answer(nccl->ncclCommFinalize(comm));
+    ncclResult_t result = shim_nccl_answer(shim_nccl()->ncclCommFinalize(comm));
     if (state && (result == ncclSuccess || result == ncclInProgress)) {
         shim_attach_cancel(comm);
         if (!grouped || !shim_group_finalize(state))
@@ -63,9 +60,7 @@ static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 SHIM_PUBLIC(ncclCommDestroy);
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommDestroy");
-    if (!nccl)
-        return ncclSystemError;
+    const shim_real_t *nccl = shim_nccl();
     shim_attach_cancel(comm);
     shim_comm_t *state = shim_nccl_comm(comm);
     if (!state) {
@@ -107,9 +102,7 @@ static ncclResult_t abort_at_exit(shim_comm_t *comm)
 SHIM_PUBLIC(ncclCommAbort);
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommAbort");
-    if (!nccl)
-        return ncclSystemError;
+    const shim_real_t *nccl = shim_nccl();
     shim_comm_t *state = shim_nccl_comm(comm);
     if (state) {
         atomic_store(&state->aborted, true);
@@ -144,9 +137,7 @@ static void give_up(shim_comm_t *comm, ncclComm_t handle)
 SHIM_PUBLIC(ncclCommRevoke);
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommRevoke");
-    if (!nccl)
-        return ncclSystemError;
+    const shim_real_t *nccl = shim_nccl();
     /* Stop Shunt's kernels only if NCCL will revoke. The state stays: a shrink's key depends on it. */
     if (revokeFlags != 0 || !shim_real_symbol(nccl, "ncclCommRevoke"))
         return shim_nccl_answer(nccl->ncclCommRevoke(comm, revokeFlags));

@@ -65,12 +65,9 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
 SHIM_PUBLIC(ncclGetUniqueId);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 {
-    const shim_real_t *nccl = shim_nccl("ncclGetUniqueId");
-    if (!nccl)
-        return ncclSystemError;
     if (uniqueId) /* older NCCLs leave it unset */
         memset(uniqueId, 0, sizeof(*uniqueId));
-    const ncclResult_t result = shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId));
+    const ncclResult_t result = shim_nccl_answer(shim_nccl()->ncclGetUniqueId(uniqueId));
     /* With NCCL_COMM_ID every rank makes the id; all must be equal, so none gets an invitation. */
     if (result == ncclSuccess && uniqueId && takes_part() && !shim_nccl_env("NCCL_COMM_ID"))
         shim_nodes_invite(uniqueId);
@@ -80,34 +77,27 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 SHIM_PUBLIC(ncclCommInitRank);
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommInitRank");
-    if (!nccl)
-        return ncclSystemError;
     shim_setup_t *setup = publish_rank(comm, nranks, &commId, 1, rank, NULL);
-    return shim_attach_forwarded(&setup, 1, shim_nccl_answer(nccl->ncclCommInitRank(comm, nranks, commId, rank)));
+    return shim_attach_forwarded(&setup, 1,
+                                 shim_nccl_answer(shim_nccl()->ncclCommInitRank(comm, nranks, commId, rank)));
 }
 
 SHIM_PUBLIC(ncclCommInitRankConfig);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommInitRankConfig");
-    if (!nccl)
-        return ncclSystemError;
     shim_setup_t *setup = publish_rank(comm, nranks, &commId, 1, rank, config);
-    return shim_attach_forwarded(&setup, 1,
-                                 shim_nccl_answer(nccl->ncclCommInitRankConfig(comm, nranks, commId, rank, config)));
+    return shim_attach_forwarded(
+        &setup, 1, shim_nccl_answer(shim_nccl()->ncclCommInitRankConfig(comm, nranks, commId, rank, config)));
 }
 
 SHIM_PUBLIC(ncclCommInitRankScalable);
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
                                       ncclConfig_t *config)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommInitRankScalable");
-    if (!nccl)
-        return ncclSystemError;
     shim_setup_t *setup = publish_rank(newcomm, nranks, commIds, nId, myrank, config);
     return shim_attach_forwarded(
-        &setup, 1, shim_nccl_answer(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
+        &setup, 1,
+        shim_nccl_answer(shim_nccl()->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
 }
 
 /* All ranks are in this process: the key never leaves it. */
@@ -124,13 +114,10 @@ static uint32_t publish_all(ncclComm_t *comms, int count, shim_setup_t **setups)
 SHIM_PUBLIC(ncclCommInitAll);
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommInitAll");
-    if (!nccl)
-        return ncclSystemError;
     shim_setup_t **setups = comm && ndev > 1 && takes_part() ? calloc((size_t)ndev, sizeof(setups[0])) : NULL;
     uint32_t count = setups ? publish_all(comm, ndev, setups) : 0;
     ncclResult_t result =
-        shim_attach_forwarded(setups, count, shim_nccl_answer(nccl->ncclCommInitAll(comm, ndev, devlist)));
+        shim_attach_forwarded(setups, count, shim_nccl_answer(shim_nccl()->ncclCommInitAll(comm, ndev, devlist)));
     free(setups);
     return result;
 }
@@ -158,9 +145,7 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
 SHIM_PUBLIC(ncclCommSplit);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommSplit");
-    if (!nccl)
-        return ncclSystemError;
+    const shim_real_t *nccl = shim_nccl();
     shim_comm_t *parent = shim_nccl_comm(comm);
     if (!parent)
         return shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
@@ -180,9 +165,7 @@ SHIM_PUBLIC(ncclCommShrink);
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
                             ncclConfig_t *config, int shrinkFlags)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommShrink");
-    if (!nccl)
-        return ncclSystemError;
+    const shim_real_t *nccl = shim_nccl();
     shim_comm_t *parent = shim_real_symbol(nccl, "ncclCommShrink") ? shim_nccl_comm(comm) : NULL;
     if (!parent)
         return shim_nccl_answer(

@@ -8,8 +8,7 @@
 SHIM_PUBLIC(ncclSetEncryption);
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
 {
-    const shim_real_t *nccl = shim_nccl("ncclSetEncryption");
-    const ncclResult_t result = nccl ? shim_nccl_answer(nccl->ncclSetEncryption(config)) : ncclSystemError;
+    const ncclResult_t result = shim_nccl_answer(shim_nccl()->ncclSetEncryption(config));
     if (result == ncclSuccess)
         shim_nodes_encrypt();
     return result;

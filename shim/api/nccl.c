@@ -3,9 +3,9 @@
 
 #include "shim/call/device.h"
 
-const shim_real_t *shim_nccl(const char *function)
+const shim_real_t *shim_nccl(void)
 {
-    return shim_call_ops(NULL)->nccl(function);
+    return shim_call_ops(NULL)->nccl();
 }
 
 ncclResult_t shim_nccl_answer(ncclResult_t result)

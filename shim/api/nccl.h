@@ -6,8 +6,8 @@
 #include "shim/comm/comm.h"
 #include "shim/real/real.h"
 
-/* NULL: none; the last error is set, and `function` must return ncclSystemError. */
-const shim_real_t *shim_nccl(const char *function);
+/* Never NULL (shim_real_or_none). */
+const shim_real_t *shim_nccl(void);
 /* See shim_real_answer. */
 ncclResult_t shim_nccl_answer(ncclResult_t result);
 /* Shunt's state of a communicator, with a reference; NULL: none, or CPU mode. */

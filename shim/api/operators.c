@@ -22,9 +22,7 @@ SHIM_PUBLIC(ncclRedOpCreatePreMulSum);
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm)
 {
-    const shim_real_t *nccl = shim_nccl("ncclRedOpCreatePreMulSum");
-    if (nccl == NULL)
-        return ncclSystemError;
+    const shim_real_t *nccl = shim_nccl();
     ncclResult_t result = shim_nccl_answer(nccl->ncclRedOpCreatePreMulSum(op, scalar, datatype, residence, comm));
     shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
     if (state == NULL)
@@ -43,10 +41,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 SHIM_PUBLIC(ncclRedOpDestroy);
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
-    const shim_real_t *nccl = shim_nccl("ncclRedOpDestroy");
-    if (nccl == NULL)
-        return ncclSystemError;
-    ncclResult_t result = shim_nccl_answer(nccl->ncclRedOpDestroy(op, comm));
+    ncclResult_t result = shim_nccl_answer(shim_nccl()->ncclRedOpDestroy(op, comm));
     shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
     if (state == NULL)
         return result;

@@ -9,10 +9,7 @@
 SHIM_PUBLIC(ncclCommSuspend);
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommSuspend");
-    if (!nccl)
-        return ncclSystemError;
-    const ncclResult_t result = nccl->ncclCommSuspend(comm, flags);
+    const ncclResult_t result = shim_nccl()->ncclCommSuspend(comm, flags);
     const bool suspends = !shim_is_error(shim_nccl_answer(result)) && (flags & SHIM_SUSPEND_MEMORY);
     shim_comm_t *state = suspends ? shim_comm_acquire(comm) : NULL;
     if (state) {
@@ -26,10 +23,7 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
 SHIM_PUBLIC(ncclCommResume);
 ncclResult_t ncclCommResume(ncclComm_t comm)
 {
-    const shim_real_t *nccl = shim_nccl("ncclCommResume");
-    if (!nccl)
-        return ncclSystemError;
-    ncclResult_t result = nccl->ncclCommResume(comm);
+    ncclResult_t result = shim_nccl()->ncclCommResume(comm);
     shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_comm_acquire(comm);
     if (state && !shim_grow_resume(state)) {
         shim_set_last_error("ncclCommResume: Shunt could not restore its memory; do not launch graphs with calls on "

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conf.c - reads the files of conf.h into static memory and splits them in place, so values point into it. Of a name's
- * lines the first holds, as in NCCL's files. */
+/* conf.c - values point into the files' texts. Of a name's lines the first holds, as in NCCL's files. */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
 

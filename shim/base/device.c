@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - for `auto` decides whether a CUDA driver answers. It calls cuInit only as a last resort: processes forked
+/* device.c - for `auto`: whether a CUDA driver answers. It calls cuInit only as a last resort: processes forked
  * after that cannot use CUDA. Without the driver's library or device node there is no GPU. If the kernel lists a GPU,
  * there is one, unless the user hides all. A build without CUDA decides alike, then forwards every call: its CPU device
  * would mistake GPU addresses for host memory. */
@@ -73,10 +73,7 @@ static void forget_in_child(void)
         g_once = (pthread_once_t)PTHREAD_ONCE_INIT;
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static void decide(void)
 {

@@ -17,19 +17,12 @@
 #include "shim/base/settings.h"
 #include "transport/transport.h"
 
-enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
+enum { LINE_BYTES = 2048, HOST_BYTES = 128 };
 
-static net_lock_t lock = NET_LOCK_INITIALIZER; /* for opening the file, not for writing */
+static net_lock_t lock = NET_LOCK_INITIALIZER; /* to open the file */
 static atomic_int log_fd = -1;
-static atomic_int log_pid;                     /* process that opened it; 0: none yet */
-static _Atomic uint64_t log_device, log_inode; /* the file that log_fd must refer to */
-
-static int open_file(const char *pattern, const char **fault)
-{
-    char path[PATH_BYTES];
-    *fault = "its name is too long";
-    return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
-}
+static atomic_int log_pid;                     /* its process; 0: none yet */
+static _Atomic uint64_t log_device, log_inode; /* its file */
 
 /* Whether this process has opened the file, or has failed to. */
 static bool is_opened(bool own_file)
@@ -42,7 +35,7 @@ static bool is_opened(bool own_file)
 /* The old descriptor stays open, because another thread may be using it. */
 static void open_once(const char *pattern, const char **fault)
 {
-    const int fd = open_file(pattern, fault);
+    const int fd = shim_setting_open(pattern, fault);
     const net_mark_t mark = net_mark(fd);
     atomic_store(&log_device, mark.device);
     atomic_store(&log_inode, mark.inode);
@@ -68,25 +61,14 @@ static int descriptor(const char **fault)
     return fd >= 0 ? fd : shim_file_stderr();
 }
 
-static const char *level_name(shim_log_level_t level)
-{
-    switch (level) {
-    case SHIM_LOG_WARN:
-        return "WARN";
-    case SHIM_LOG_INFO:
-        return "INFO";
-    default:
-        return "TRACE";
-    }
-}
-
 static int prefix(char *line, size_t capacity, shim_log_level_t level)
 {
+    static const char *const names[] = {"NONE", "WARN", "INFO", "TRACE"};
     char host[HOST_BYTES] = "localhost";
     gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
     const int tid = net_thread_id();
-    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
+    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, names[level]);
 }
 
 /* Bytes of the character at `at`; 0 for a control character, or for 0x80 to 0x9f outside a UTF-8 character. */

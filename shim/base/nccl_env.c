@@ -74,7 +74,6 @@ static FILE *open_file(const char *file)
     return stream;
 }
 
-/* `file` must live as long as the process. */
 static void read_file(const char *file)
 {
     FILE *stream = open_file(file);

@@ -14,7 +14,6 @@ const char *shim_nccl_env(const char *name);
 bool shim_nccl_env_is(const char *name, const char *value);
 bool shim_nccl_env_names_something(const char *name);
 bool shim_nccl_env_is_on(const char *name);
-/* Whether the process has this library. */
 bool shim_nccl_plugin_loaded(const char *library);
 /* If there is a value, *origin is "environment" or the file's path. */
 const char *shim_nccl_env_from(const char *name, const char **origin);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pci_tree.c - reads the file that describes the PCI tree which a virtual machine hides. NCCL and Shunt prefer the file
- * to /sys. The drivers still report which devices exist.
- */
+/* pci_tree.c - reads the file that describes the PCI tree which a virtual machine hides. NCCL and Shunt prefer the
+ * file to /sys. The drivers still report which devices exist. */
 #include "shim/base/pci_tree.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pci_tree.h - the machine's PCI tree. */
 #ifndef SHUNT_SHIM_PCI_TREE_H
 #define SHUNT_SHIM_PCI_TREE_H
 

@@ -5,6 +5,7 @@
 #include "shim/base/settings.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,14 +15,14 @@
 
 #include "selector/selector.h"
 #include "shim/base/conf.h"
+#include "shim/base/file.h"
 #include "shim/base/words.h"
 
-enum { MAX_BLOCKS = 1024, MAX_TIMEOUT_MS = 86400000, FAULT_BYTES = 160, COMPLAINT_BYTES = 1536 };
+enum { MAX_BLOCKS = 1024, MAX_TIMEOUT_MS = 86400000, FAULT_BYTES = 160, COMPLAINT_BYTES = 1536, PATH_BYTES = 4096 };
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
-/* False if `text` is not allowed; `fault` may get details. */
-typedef bool (*parse_t)(const char *text, void *field, char *fault);
+typedef bool (*parse_t)(const char *text, void *field);
 
 static int name_index(const char *text, const char *const *names)
 {
@@ -29,6 +30,15 @@ static int name_index(const char *text, const char *const *names)
         if (shim_same_word(text, names[i]))
             return i;
     return -1;
+}
+
+/* `field` is an enumeration in the names' order. */
+static bool parse_name(const char *text, const char *const *names, void *field)
+{
+    const int index = name_index(text, names);
+    if (index >= 0)
+        *(unsigned *)field = (unsigned)index;
+    return index >= 0;
 }
 
 static bool parse_number(const char *text, uint64_t *number, const char **end)
@@ -52,55 +62,42 @@ static bool parse_limited(const char *text, uint64_t limit, uint32_t *field)
     return true;
 }
 
-static bool parse_DEVICE(const char *text, void *field, char *fault)
+static bool parse_DEVICE(const char *text, void *field)
 {
-    (void)fault;
-    static const char *const names[] = {"auto", "cuda", "cpu", "host", NULL};
-    int index = name_index(text, names);
-    if (index < 0)
-        return false;
-    *(shim_device_t *)field = index == 3 ? SHIM_DEVICE_CPU : (shim_device_t)index; /* "host": old name of "cpu" */
-    return true;
+    static const char *const names[] = {"auto", "cuda", "cpu", NULL};
+    return parse_name(shim_same_word(text, "host") ? "cpu" : text, names, field); /* "host": old name of "cpu" */
 }
 
-static bool parse_TUNE(const char *text, void *field, char *fault)
+static bool parse_TUNE(const char *text, void *field)
 {
-    (void)fault;
     static const char *const names[] = {"auto", "0", "1", NULL};
-    int index = name_index(text, names);
-    if (index < 0)
-        return false;
-    *(shim_tune_t *)field = (shim_tune_t)index;
-    return true;
+    return parse_name(text, names, field);
 }
 
-static bool parse_SWITCH(const char *text, void *field, char *fault)
+static bool parse_SWITCH(const char *text, void *field)
 {
-    (void)fault;
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
         return false;
     *(bool *)field = text[0] == '1';
     return true;
 }
 
-static bool parse_TEXT(const char *text, void *field, char *fault)
+static bool parse_TEXT(const char *text, void *field)
 {
-    (void)fault;
     *(const char **)field = text;
     return true;
 }
 
-static bool parse_POLICY(const char *text, void *field, char *fault)
+static bool parse_POLICY(const char *text, void *field)
 {
-    if (!sel_policy_check(text, fault, FAULT_BYTES))
+    if (!sel_policy_check(text, NULL, 0))
         return false;
     *(const char **)field = text;
     return true;
 }
 
-static bool parse_SIZE(const char *text, void *field, char *fault)
+static bool parse_SIZE(const char *text, void *field)
 {
-    (void)fault;
     uint64_t number;
     const char *end;
     if (!parse_number(text, &number, &end) || number > MAX_SCRATCH)
@@ -116,21 +113,18 @@ static bool parse_SIZE(const char *text, void *field, char *fault)
     return true;
 }
 
-static bool parse_COUNT(const char *text, void *field, char *fault)
+static bool parse_COUNT(const char *text, void *field)
 {
-    (void)fault;
     return parse_limited(text, MAX_BLOCKS, field);
 }
 
-static bool parse_LIMIT(const char *text, void *field, char *fault)
+static bool parse_LIMIT(const char *text, void *field)
 {
-    (void)fault;
     return parse_limited(text, MAX_TIMEOUT_MS, field);
 }
 
-static bool parse_TIMEOUT(const char *text, void *field, char *fault)
+static bool parse_TIMEOUT(const char *text, void *field)
 {
-    (void)fault;
     if (shim_same_word(text, "auto")) {
         *(uint32_t *)field = SHIM_TIMEOUT_AUTO;
         return true;
@@ -138,15 +132,10 @@ static bool parse_TIMEOUT(const char *text, void *field, char *fault)
     return parse_limited(text, MAX_TIMEOUT_MS, field);
 }
 
-static bool parse_LEVEL(const char *text, void *field, char *fault)
+static bool parse_LEVEL(const char *text, void *field)
 {
-    (void)fault;
     static const char *const names[] = {"none", "warn", "info", "trace", NULL};
-    int index = name_index(text, names);
-    if (index < 0)
-        return false;
-    *(shim_log_level_t *)field = (shim_log_level_t)index;
-    return true;
+    return parse_name(text, names, field);
 }
 
 /* Shunt's word for NCCL's value; most are equal. */
@@ -165,24 +154,11 @@ typedef struct row {
     parse_t parse;
     size_t offset;
     const char *variable, *fallback, *initial, *unit, *allowed, *help;
-    bool may_be_empty; /* else an empty value means "not set" */
 } row_t;
 
-#define MAY_BE_EMPTY_DEVICE false
-#define MAY_BE_EMPTY_TUNE false
-#define MAY_BE_EMPTY_SWITCH false
-#define MAY_BE_EMPTY_TEXT true
-#define MAY_BE_EMPTY_POLICY true
-#define MAY_BE_EMPTY_SIZE false
-#define MAY_BE_EMPTY_COUNT false
-#define MAY_BE_EMPTY_LIMIT false
-#define MAY_BE_EMPTY_TIMEOUT false
-#define MAY_BE_EMPTY_LEVEL false
-
 static const row_t rows[] = {
-#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help)                          \
-    {parse_##kind,       offsetof(shim_settings_t, field), variable, fallback, initial, unit, allowed, help, \
-     MAY_BE_EMPTY_##kind},
+#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) \
+    {parse_##kind, offsetof(shim_settings_t, field), variable, fallback, initial, unit, allowed, help},
 #include "shim/base/settings.def"
 #undef SHIM_SETTING
 };
@@ -216,12 +192,15 @@ static void keep_complaint(const char *line)
         complaints[complaint_count++] = copy;
 }
 
-static void complain(uint32_t index, const source_t *source, const char *fault)
+static void complain(uint32_t index, const source_t *source)
 {
     const row_t *row = &rows[index];
-    char line[COMPLAINT_BYTES];
+    char line[COMPLAINT_BYTES], details[FAULT_BYTES] = "";
+    const char *fault = details;
     uint32_t column = 1;
     int used = 0, skip = 0;
+    if (row->parse == parse_POLICY)
+        (void)sel_policy_check(source->text, details, sizeof(details));
     if (source->line > 0) {
         /* The fault's column counts from the value's start. */
         if (sscanf(fault, "column %u: %n", &column, &skip) == 1)
@@ -236,12 +215,13 @@ static void complain(uint32_t index, const source_t *source, const char *fault)
     keep_complaint(line);
 }
 
+/* Of numbers and words an empty value means "not set". */
 static bool is_value(const row_t *row, const char *text)
 {
-    return text != NULL && (text[0] != '\0' || row->may_be_empty);
+    return text != NULL && (text[0] != '\0' || row->parse == parse_TEXT || row->parse == parse_POLICY);
 }
 
-/* Finds the value in the environment, else in Shunt's files, else in NCCL's. */
+/* In the environment, else in Shunt's files, else in NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
@@ -257,13 +237,13 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-static bool use(uint32_t index, const char *text, const char *origin, char *fault)
+static bool use(uint32_t index, const char *text, const char *origin)
 {
     /* A copy, since the environment may change. */
     char *copy = strdup(text);
     if (copy == NULL)
         return false;
-    if (!rows[index].parse(copy, field_of(&rows[index]), fault)) {
+    if (!rows[index].parse(copy, field_of(&rows[index]))) {
         free(copy);
         return false;
     }
@@ -275,8 +255,7 @@ static bool use(uint32_t index, const char *text, const char *origin, char *faul
 static void use_default(uint32_t index)
 {
     const row_t *row = &rows[index];
-    char fault[FAULT_BYTES] = "";
-    row->parse(row->initial, field_of(row), fault);
+    row->parse(row->initial, field_of(row));
     values[index] = row->initial;
     origins[index] = "default";
 }
@@ -284,18 +263,17 @@ static void use_default(uint32_t index)
 static void read_row(uint32_t index)
 {
     const row_t *row = &rows[index];
-    char fault[FAULT_BYTES] = "";
     source_t source;
     use_default(index);
     if (find_source(index, &source)) {
-        if (!use(index, source.text, source.origin, fault))
-            complain(index, &source, fault);
+        if (!use(index, source.text, source.origin))
+            complain(index, &source);
         return;
     }
     const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
     /* NCCL itself reports wrong values of its variables. */
     if (is_value(row, text))
-        use(index, translate(row->fallback, text), row->fallback, fault);
+        use(index, translate(row->fallback, text), row->fallback);
 }
 
 /* SHUNT_DETERMINISTIC=1 removes the cap of NCCL_MAX_CTAS (pins.h). */
@@ -395,4 +373,11 @@ bool shim_setting_expand(const char *pattern, char *path, size_t capacity)
         length = append(path, capacity, length, piece);
     }
     return length > 0 && length < capacity;
+}
+
+int shim_setting_open(const char *pattern, const char **why)
+{
+    char path[PATH_BYTES];
+    *why = "its name is too long";
+    return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, why) : -1;
 }

@@ -50,5 +50,7 @@ bool shim_setting_row(uint32_t index, shunt_setting_t *row);
 
 /* Fills in %h (host name), %p (process id) and %%. False: the path does not fit. */
 bool shim_setting_expand(const char *pattern, char *path, size_t capacity);
+/* Opens the expanded path for appending: see shim_file_open. */
+int shim_setting_open(const char *pattern, const char **why);
 
 #endif

@@ -80,6 +80,13 @@ static inline bool shim_call_is_message(const shim_call_t *call)
                     .alg.type = (alg_type_t)datatype, \
                     __VA_ARGS__})
 
+/* Defines forward_<name>, which passes NCCL these arguments of the call `c`. */
+#define SHIM_HAND_ON(name, ...)                                                       \
+    static ncclResult_t forward_##name(const shim_real_t *real, const shim_call_t *c) \
+    {                                                                                 \
+        return real->name(__VA_ARGS__);                                               \
+    }
+
 ncclResult_t shim_call_make(shim_call_t *call);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct shim_call_ops {
     int (*captured)(shim_call_t *call, ncclResult_t result);
     ncclResult_t (*group_end)(ncclSimInfo_t *info);
     /* See api/nccl.h. */
-    const shim_real_t *(*nccl)(const char *function);
+    const shim_real_t *(*nccl)(void);
     ncclResult_t (*answer)(ncclResult_t result);
     shim_comm_t *(*comm)(ncclComm_t handle);
 } shim_call_ops_t;

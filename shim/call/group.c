@@ -216,8 +216,7 @@ ncclResult_t shim_group_end_cuda(ncclSimInfo_t *info)
 SHIM_PUBLIC(ncclGroupStart);
 ncclResult_t ncclGroupStart(void)
 {
-    const shim_real_t *nccl = shim_call_ops(NULL)->nccl("ncclGroupStart");
-    const ncclResult_t result = nccl != NULL ? nccl->ncclGroupStart() : ncclSystemError;
+    const ncclResult_t result = shim_call_ops(NULL)->nccl()->ncclGroupStart();
     if (result == ncclSuccess)
         shim_group.depth++;
     return result;

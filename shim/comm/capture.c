@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * capture.c - see capture.h.
- *
- * As in NCCL, one node of a graph waits for the communicator's event before the first call, and another records the
- * event after the last call (docs/lab/proofs.md).
- *
- * During a capture no node may be removed, and the last call is not known. So the first call makes the record node, and
- * each call moves that node's edges, so that it follows this call. No call depends on it. A graph that allocates memory
- * lets no edge be removed; there each call adds a record node behind the previous record node.
- *
- * The last call's nodes are stored, not its stream, which may be destroyed. Even on the same stream the next call does
- * not always depend on these nodes, because the program may have set the stream back. So the graph is searched, and an
- * edge is added only if there is no path: a second edge to a kernel would prevent dependent launch.
- *
- * The driver's callback may take no lock. It only lists captures of destroyed graphs, and the next captured call frees
- * them.
- */
+/* capture.c - as in NCCL, one node of a graph waits for the communicator's event before the first call, and another
+ * records the event after the last call (docs/lab/proofs.md). During a capture no node may be removed, and the last
+ * call is not known. So the first call makes the record node, and each call moves that node's edges, so that it follows
+ * this call. No call depends on it. A graph that allocates memory lets no edge be removed; there each call adds a
+ * record node behind the previous record node. The last call's nodes are stored, not its stream, which may be
+ * destroyed. Even on the same stream the next call does not always depend on these nodes, because the program may have
+ * set the stream back. So the graph is searched, and an edge is added only if there is no path: a second edge to a
+ * kernel would prevent dependent launch. The driver's callback may take no lock. It only lists captures of destroyed
+ * graphs, and the next captured call frees them. */
 #include "shim/comm/capture.h"
 
 #if SHUNT_HAS_CUDA

@@ -105,10 +105,7 @@ static void forget_in_child(void)
     g_free_first = g_free_last = NULL;
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static uint64_t no_limit(uint32_t timeout_ms)
 {

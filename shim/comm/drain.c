@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * drain.c - polls the communicator's event, so the wait has a limit and another thread's abort can end it. It does not
- * poll after a device reset, which ends all kernels: the driver would crash.
- */
+/* drain.c - polls the communicator's event, so the wait has a limit and another thread's abort can end it. It does not
+ * poll after a device reset, which ends all kernels: the driver would crash. */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
 
 #include <time.h>
 
 #include "shim/comm/order.h"
-
-#if SHUNT_HAS_CUDA
-#include <cuda_runtime.h>
 
 enum { NAP_US = 50 };
 
@@ -51,11 +46,11 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     net_scope_t scope;
     if (order.lost || net_scope_enter(&scope, comm->device) != 0)
         return false;
-    cudaError_t error = cudaEventQuery((cudaEvent_t)order.event);
-    while (error == cudaErrorNotReady && nap(&naps, limit_ms))
-        error = cudaEventQuery((cudaEvent_t)order.event);
+    int error = net_event_query(order.event);
+    while (error == NET_NOT_READY && nap(&naps, limit_ms))
+        error = net_event_query(order.event);
     net_scope_leave(&scope);
-    return error == cudaSuccess;
+    return error == 0;
 }
 
 static bool have_ended(const shim_comm_t *comm, const shim_order_t *order)
@@ -63,9 +58,9 @@ static bool have_ended(const shim_comm_t *comm, const shim_order_t *order)
     net_scope_t scope;
     if ((!order->recorded && !order->mixed) || shim_comm_lost(comm) || net_scope_enter(&scope, comm->device) != 0)
         return true;
-    cudaError_t error = cudaEventQuery((cudaEvent_t)order->event);
+    const int error = net_event_query(order->event);
     net_scope_leave(&scope);
-    return error != cudaErrorNotReady;
+    return error != NET_NOT_READY;
 }
 
 bool shim_drained(shim_comm_t *comm)
@@ -91,31 +86,3 @@ void shim_drain_forget(shim_comm_t *comm)
     shim_order_forget(comm, shim_comm_lost(comm));
     net_scope_leave(&scope);
 }
-
-#else
-
-bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
-{
-    (void)comm;
-    (void)limit_ms;
-    return true;
-}
-
-bool shim_drained(shim_comm_t *comm)
-{
-    (void)comm;
-    return true;
-}
-
-bool shim_drained_held(const shim_comm_t *comm)
-{
-    (void)comm;
-    return true;
-}
-
-void shim_drain_forget(shim_comm_t *comm)
-{
-    (void)comm;
-}
-
-#endif

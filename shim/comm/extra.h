@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * extra.h - a communicator's further scratches, one for each group of experts. What stops the communicator's kernels
- * stops the groups' too, even an ended group's, which may still wait for a peer.
- */
+/* extra.h - a communicator's further scratches, one for each group of experts. What stops the communicator's kernels
+ * stops the groups' too, even an ended group's, which may still wait for a peer. */
 #ifndef SHUNT_SHIM_EXTRA_H
 #define SHUNT_SHIM_EXTRA_H
 
@@ -26,9 +24,8 @@ void shim_extra_end(shim_extra_t *extra);
 void shim_extra_forget(const shim_comm_t *comm);
 /* Whether the communicator has extra scratches; no event tells when their kernels end. */
 bool shim_extra_any(const shim_comm_t *comm);
-/* Whether shim_record_mismatched reports any group's record. */
+/* See shim_record_mismatched. */
 bool shim_extra_mismatched(const shim_comm_t *comm);
-/* Set the abort words of all groups. */
 void shim_extra_stop(const shim_comm_t *comm);
 /* CPU mode. _running: whether calls are in progress. _tell: tell their kernels which ranks (bits) are gone. */
 bool shim_extra_running(const shim_comm_t *comm);

@@ -1,28 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * grow.c - further pieces of a communicator's scratch.
- *
+/* grow.c - further pieces of a communicator's scratch.
  * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
- * does the rest, so no peer's program has to make a call. The thread never waits for a kernel. One communicator's piece
- * never waits for another's.
- *
- * The ranks meet as in a set-up, under a key of communicator and piece. When all ranks have posted a record, each acts:
- *
+ * does the rest, and never waits for a kernel. One communicator's piece never waits for another's.
+ * The ranks meet as in a set-up, under a key of communicator and piece. When all ranks have posted a record, each
+ * acts:
  *   JOINED  nothing       -> make and arm this rank's memory
  *   MADE    errno, offer  -> send descriptors (kinds that send)
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
- *
  * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'. A rank that
  * has declined a piece declines again whenever a peer asks.
- *
  * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Their threads look for
- * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its own
- * verdict, and once a second, for peers that cannot ring.
- *
+ * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its
+ * own verdict, and once a second, for peers that cannot ring.
  * In a suspend each rank gives back its memory without the others: a peer's late stores go to memory that the peer
- * still maps. In a resume a rank joins only after its own program has resumed.
- */
+ * still maps. In a resume a rank joins only after its own program has resumed. */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
 
@@ -31,7 +23,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shim/base/clock.h"
+#include "shim/base/key.h"
 #include "shim/base/log.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/stop.h"
@@ -40,7 +32,7 @@ enum { STAGE_JOINED, STAGE_MADE, STAGE_SENT, STAGE_OPENED, PIECE_STAGES = 3 };
 enum { ALL = ALG_PIECES }; /* instead of a piece: all pieces that a suspended scratch had */
 _Static_assert(1 + ALG_PIECES * PIECE_STAGES <= (int)NET_STAGES, "transport has too few stages");
 enum {
-    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* ends before the waiting calls give up */
+    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* before the calls give up */
     LOOK_MS = 1000,
     WATCH_MS = 100, /* between checks that the peers live */
     SUSPEND_LIMIT_MS = 10000,
@@ -69,7 +61,7 @@ typedef struct made {
 _Static_assert(sizeof(made_t) <= NET_LATER_BYTES, "a record has no room for an offer");
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_changed; /* a job ended or was given up */
+static pthread_cond_t g_changed; /* a job has ended */
 static bool g_running;
 static job_t *g_jobs; /* only the thread changes it, under the lock */
 
@@ -116,12 +108,7 @@ static bool has_declined(shim_comm_t *comm, uint32_t piece)
 
 static net_key_t key_of(const net_key_t *comm, uint32_t piece)
 {
-    const struct {
-        net_key_t comm;
-        char what[8];
-        uint64_t piece;
-    } whole = {*comm, "piece", piece};
-    return net_key_hash(&whole, sizeof(whole));
+    return shim_key_child(comm, 'p', piece);
 }
 
 static const char *name_of(uint32_t piece)
@@ -232,10 +219,9 @@ static void act(job_t *job)
     }
 }
 
-/* Why the job ends early; or NULL. */
 static const char *obstacle(job_t *job)
 {
-    const uint64_t now = shim_now_ns();
+    const uint64_t now = net_now_ns();
     if (!is_alive(job->comm) || shim_comm_exiting())
         return "the communicator ends";
     if (has_declined(job->comm, job->what))
@@ -405,7 +391,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     job->comm = comm;
     job->what = piece;
     job->pieces = piece == ALL ? alg_scratch_pieces(comm->scratch) : 1u << piece;
-    job->deadline_ns = shim_now_ns() + JOB_LIMIT_MS * UINT64_C(1000000);
+    job->deadline_ns = net_now_ns() + JOB_LIMIT_MS * UINT64_C(1000000);
     post(job, STAGE_JOINED, NULL, 0);
     pthread_mutex_lock(&g_lock);
     job->next = g_jobs;
@@ -413,7 +399,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* Declines for a rank, even if it has left, since its peers would wait for it. */
+/* Also for a rank that has left, since its peers would wait for it. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -551,9 +537,9 @@ static void *serve(void *unused)
     long nap_ns = 20000;
     for (;;) {
         const uint32_t rung = net_bell_rung();
-        if (rung != seen || shim_now_ns() >= look_ns) {
+        if (rung != seen || net_now_ns() >= look_ns) {
             seen = rung;
-            look_ns = shim_now_ns() + LOOK_MS * UINT64_C(1000000);
+            look_ns = net_now_ns() + LOOK_MS * UINT64_C(1000000);
             look();
         }
         if (!g_jobs) {
@@ -605,7 +591,7 @@ static bool is_there(const shim_comm_t *comm, uint32_t what)
 
 static bool wait_for(shim_comm_t *comm, uint32_t what)
 {
-    const uint64_t limit_ns = shim_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
+    const uint64_t limit_ns = net_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
     if (has_declined(comm, what))
         return false;
     atomic_fetch_or(&comm->asked, 1u << what);
@@ -613,7 +599,7 @@ static bool wait_for(shim_comm_t *comm, uint32_t what)
     pthread_mutex_lock(&g_lock);
     while (!is_there(comm, what) && !has_declined(comm, what) && is_alive(comm)) {
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
-        if (shim_now_ns() > limit_ns)
+        if (net_now_ns() > limit_ns)
             end_wait(comm, what);
     }
     pthread_mutex_unlock(&g_lock);

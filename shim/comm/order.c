@@ -11,55 +11,20 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-static int cleared(cudaError_t error)
-{
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return (int)error;
-}
-
-/* Uses relaxed mode: a creation must not break another thread's global-mode capture. */
-static cudaError_t event_create(cudaEvent_t *event)
-{
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    cudaError_t error = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    return error;
-}
-
-static cudaError_t stream_create(cudaStream_t *stream)
-{
-    int least = 0, greatest = 0;
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    if (error == cudaSuccess)
-        error = cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    return error;
-}
-
 static int need_event(shim_order_t *order)
 {
-    cudaEvent_t event;
+    void *event;
     if (order->event)
         return cudaSuccess;
-    cudaError_t error = event_create(&event);
+    const int error = net_event_make(&event, false);
     if (error == cudaSuccess)
         order->event = event;
-    return cleared(error);
+    return error;
 }
 
-static cudaError_t need_side(void **side)
+static int need_side(void **side)
 {
-    cudaStream_t stream;
-    if (*side)
-        return cudaSuccess;
-    cudaError_t error = stream_create(&stream);
-    if (error == cudaSuccess)
-        *side = stream;
-    return error;
+    return *side ? cudaSuccess : net_stream_make(side);
 }
 
 /* The driver may drop a wait node for an event that was never recorded. So the event is recorded before the first
@@ -70,12 +35,11 @@ static int need_recorded_event(shim_order_t *order)
         return cudaSuccess;
     int error = need_event(order);
     if (error == cudaSuccess)
-        error = cleared(need_side(&order->side[0]));
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
+        error = need_side(&order->side[0]);
+    const int mode = net_capture_relax();
     if (error == cudaSuccess)
         error = net_event_record(order->event, order->side[0]);
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    net_capture_restore(mode);
     return error;
 }
 
@@ -83,8 +47,8 @@ int shim_order_join(void *waiter, void *stream)
 {
     if (waiter == stream)
         return 0;
-    cudaEvent_t event;
-    int error = cleared(event_create(&event));
+    void *event;
+    int error = net_event_make(&event, false);
     if (error != cudaSuccess)
         return error;
     error = net_event_record(event, stream);
@@ -183,9 +147,9 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     branch->begun = false;
     if (capture->id != 0)
         return shim_graph_nodes_read(stream, &branch->nodes);
-    cudaError_t error = need_side(&comm->order.side[side]);
+    const int error = need_side(&comm->order.side[side]);
     if (error != cudaSuccess)
-        return cleared(error);
+        return error;
     branch->stream = comm->order.side[side];
     int failed = shim_capture_query(branch->stream, &branch->capture);
     return failed ? failed : shim_order_join(branch->stream, stream);
@@ -294,5 +258,10 @@ int shim_branch_end(shim_branch_t *branch, void *stream)
 {
     (void)branch, (void)stream;
     return 0;
+}
+
+void shim_order_forget(shim_comm_t *comm, bool lost)
+{
+    (void)comm, (void)lost;
 }
 #endif

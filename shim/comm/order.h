@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * order.h - keeps a communicator's calls, taken or forwarded, in order over several streams: NCCL does so, and Shunt's
+/* order.h - keeps a communicator's calls, taken or forwarded, in order over several streams: NCCL does so, and Shunt's
  * kernels share one scratch.
- *
  * Unless stated, functions return a cudaError_t, and those with a communicator need its lock, and its device current
- * (net_device_enter). Without CUDA they do nothing.
- */
+ * (net_device_enter). Without CUDA they do nothing. */
 #ifndef SHUNT_SHIM_ORDER_H
 #define SHUNT_SHIM_ORDER_H
 

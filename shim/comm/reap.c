@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * reap.c - frees states, and decides when the scratch of ended communicators is freed.
- *
+/* reap.c - when the scratch of ended communicators is freed.
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
  * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
  * while a living communicator's kernel runs, or while a kernel may run that Shunt cannot see: a graph's, or the real
  * NCCL's on a forwarded communicator. The next init, destroy or abort tries again. Launches wait for the frees: the
  * ranks of a communicator may be threads, and a call that another one launches may wait for this thread.
- *
  * If more than RETIRED_MOST scratches wait, unseen kernels are ignored, and running calls get PATIENCE_MS to end. An
- * abort does not do so: it allocates nothing, and the program may abort the unseen kernel's communicator next.
- */
+ * abort does not do so: it allocates nothing, and the program may abort the unseen kernel's communicator next. */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
 
@@ -37,10 +33,7 @@ static void forget_in_child(void)
     pthread_mutex_init(&g_reaper, NULL);
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 /* A destroy and another thread's abort may both come here. */
 void shim_comm_release_later(shim_comm_t *comm)
@@ -119,8 +112,10 @@ static sight_t check_all(void)
 
 /* References to all states, and the locks of those with other ranks in this process. */
 typedef struct held {
-    shim_comm_t **comm;
-    bool *locked;
+    struct {
+        shim_comm_t *comm;
+        bool locked;
+    } * state;
     uint32_t count, room;
     bool busy; /* a state launches, its calls run, or memory is short */
 } held_t;
@@ -130,12 +125,10 @@ static bool has_room(held_t *held)
     if (held->count < held->room)
         return true;
     const uint32_t room = held->room ? 2 * held->room : 16;
-    shim_comm_t **comm = realloc(held->comm, room * sizeof(*comm));
-    held->comm = comm ? comm : held->comm;
-    bool *locked = comm ? realloc(held->locked, room * sizeof(*locked)) : NULL;
-    held->locked = locked ? locked : held->locked;
-    held->room = locked ? room : held->room;
-    return locked != NULL;
+    void *state = realloc(held->state, room * sizeof(*held->state));
+    held->state = state ? state : held->state;
+    held->room = state ? room : held->room;
+    return state != NULL;
 }
 
 static void retain(shim_comm_t *comm, void *context)
@@ -146,15 +139,15 @@ static void retain(shim_comm_t *comm, void *context)
         return;
     }
     shim_comm_retain(comm);
-    held->locked[held->count] = false;
-    held->comm[held->count++] = comm;
+    held->state[held->count].locked = false;
+    held->state[held->count++].comm = comm;
 }
 
 static bool has_other_ranks(const held_t *held, const shim_comm_t *comm)
 {
     bool any = false;
     for (uint32_t i = 0; i < held->count; i++)
-        any = any || (held->comm[i] != comm && !memcmp(&held->comm[i]->key, &comm->key, sizeof(comm->key)));
+        any = any || (held->state[i].comm != comm && !memcmp(&held->state[i].comm->key, &comm->key, sizeof(comm->key)));
     return any;
 }
 
@@ -162,23 +155,22 @@ static void hold(held_t *held)
 {
     shim_comm_each_held(retain, held);
     for (uint32_t i = 0; i < held->count && !held->busy; i++) {
-        shim_comm_t *comm = held->comm[i];
+        shim_comm_t *comm = held->state[i].comm;
         if (!has_other_ranks(held, comm))
             continue;
-        held->locked[i] = pthread_mutex_trylock(&comm->lock) == 0;
-        held->busy = !held->locked[i] || (may_wait(comm) && !shim_comm_lost(comm) && !shim_drained_held(comm));
+        held->state[i].locked = pthread_mutex_trylock(&comm->lock) == 0;
+        held->busy = !held->state[i].locked || (may_wait(comm) && !shim_comm_lost(comm) && !shim_drained_held(comm));
     }
 }
 
 static void let_go(held_t *held)
 {
     for (uint32_t i = 0; i < held->count; i++) {
-        if (held->locked[i])
-            pthread_mutex_unlock(&held->comm[i]->lock);
-        shim_comm_release(held->comm[i]);
+        if (held->state[i].locked)
+            pthread_mutex_unlock(&held->state[i].comm->lock);
+        shim_comm_release(held->state[i].comm);
     }
-    free(held->comm);
-    free(held->locked);
+    free(held->state);
 }
 
 static void free_scratch(bool bounded)

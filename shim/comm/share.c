@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * share.c - see share.h. Reasons and measurements: docs/lab/proofs.md; a model: tests/calls/share_test.c.
- *
+/* share.c - reasons and measurements: docs/lab/proofs.md; a model: tests/calls/share_test.c.
  * A kernel of Shunt waits for its peers, so all its blocks must fit on every GPU, beside waiting kernels of other
  * communicators. What they need is counted as room, in registers (alg_algorithm_t.block_room). A block's room is a
  * power of two, so blocks fill a multiprocessor without gaps: the smallest blocks always fit, and larger ones once
  * those have ended.
- *
  * On each GPU one communicator at a time holds the large part, a quarter; seven more have a small part each, an equal
  * share of the rest. A call that needs more than half a small part gets the large one if nobody holds it, or if all
  * work of its holder has ended and no graph contains such work, since replays make no calls. While no other
  * communicator of the process uses the GPU, the large part is the whole GPU.
- *
  * A call that does not fit gets a smaller grid, never another algorithm, because ranks need not agree on parts.
- *
  * A kernel may let its successor start early, beside it, so both must fit. In a capture only the rows decide this: the
- * first call may start early, and a later call if its row's grid needs no more room than its predecessor's.
- */
+ * first call may start early, and a later call if its row's grid needs no more room than its predecessor's. */
 #include "shim/comm/share.h"
 
 #include "shim/base/settings.h"
@@ -48,10 +42,7 @@ static void forget_in_child(void)
     }
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
 {
@@ -128,7 +119,7 @@ static bool is_through(const shim_comm_t *holder)
 {
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
     return !captured && atomic_load(&holder->share.launching) == 0 &&
-           (!holder->order.event || shim_share_ended(holder->order.event));
+           (!holder->order.event || net_event_query(holder->order.event) == 0);
 }
 
 /* Takes the large part if possible. True if the communicator holds it, at least until shim_share_launched. */

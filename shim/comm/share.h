@@ -28,9 +28,8 @@ void shim_share_launched(shim_comm_t *comm, bool all);
 void shim_share_release(shim_comm_t *comm);
 
 /* In share_cuda.c. _multiprocessors: how many the stream's kernels use (NULL: the current context's); 0: unknown.
- * _place: what this number depends on. _ended: whether all work before the event has ended. */
+ * _place: what this number depends on. */
 uint32_t shim_share_multiprocessors(int device, void *stream);
 unsigned long long shim_share_place(void *stream, unsigned long long stream_id);
-bool shim_share_ended(void *event);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, else the
- * current context's (fewer under MPS).
- */
+/* share_cuda.c - share.c's queries of CUDA. A stream's kernels use the multiprocessors of its green context, else the
+ * current context's (fewer under MPS). */
 #include "shim/comm/share.h"
 
 #include "shim/comm/capture.h"
@@ -76,14 +74,6 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-/* In relaxed mode a query does not break another thread's global-mode capture. */
-static enum cudaStreamCaptureMode relaxed_mode(void)
-{
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-
 uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     int whole = 0;
@@ -91,9 +81,9 @@ uint32_t shim_share_multiprocessors(int device, void *stream)
         (void)cudaGetLastError();
         return 0;
     }
-    enum cudaStreamCaptureMode mode = relaxed_mode();
+    const int mode = net_capture_relax();
     const uint32_t part = of_green_context(stream);
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    net_capture_restore(mode);
     return part > 0 && part < (uint32_t)whole ? part : (uint32_t)whole;
 }
 
@@ -101,16 +91,6 @@ unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
 {
     const bool named = stream && stream_id != SHIM_STREAM_UNKNOWN;
     return named ? stream_id : (uintptr_t)current_context();
-}
-
-bool shim_share_ended(void *event)
-{
-    enum cudaStreamCaptureMode mode = relaxed_mode();
-    const cudaError_t error = cudaEventQuery(event);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return error == cudaSuccess;
 }
 
 #else
@@ -125,11 +105,5 @@ unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
 {
     (void)stream;
     return stream_id;
-}
-
-bool shim_share_ended(void *event)
-{
-    (void)event;
-    return true;
 }
 #endif

@@ -13,11 +13,11 @@ ncclResult_t shim_cpu_invalid(const char *function, const char *text)
     return ncclInvalidArgument;
 }
 
-shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function, ncclResult_t *result)
+shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function)
 {
     shim_comm_t *comm = handle ? shim_comm_acquire(handle) : NULL;
     if (!comm)
-        *result = shim_cpu_invalid(function, handle ? no_comm : "comm is NULL");
+        (void)shim_cpu_invalid(function, handle ? no_comm : "comm is NULL");
     return comm;
 }
 
@@ -35,11 +35,10 @@ ncclResult_t shim_cpu_check_ready(shim_comm_t *comm, const char *function)
 
 ncclResult_t shim_cpu_check_comm(ncclComm_t handle, const char *function)
 {
-    ncclResult_t result = ncclSuccess;
-    shim_comm_t *comm = shim_cpu_acquire(handle, function, &result);
+    shim_comm_t *comm = shim_cpu_acquire(handle, function);
     if (!comm)
-        return result;
-    result = shim_cpu_check_ready(comm, function);
+        return ncclInvalidArgument;
+    const ncclResult_t result = shim_cpu_check_ready(comm, function);
     shim_comm_release(comm);
     return result;
 }

@@ -7,8 +7,8 @@
 
 /* Returns ncclInvalidArgument. */
 ncclResult_t shim_cpu_invalid(const char *function, const char *text);
-/* The state, with a reference; NULL and an error in *result for an invalid handle. */
-shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function, ncclResult_t *result);
+/* The state, with a reference; NULL: an invalid handle, and the call returns ncclInvalidArgument. */
+shim_comm_t *shim_cpu_acquire(ncclComm_t handle, const char *function);
 /* The stored error, which all calls return except those that end the communicator. */
 ncclResult_t shim_cpu_check_ready(shim_comm_t *comm, const char *function);
 /* Both checks, for calls without buffers. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cpu.c - makes and ends communicators. A set-up is as on GPUs (attach.c), but its failure is an error of the call.
- * Handles are looked up, never dereferenced, since they may be destroyed.
- */
+/* cpu.c - makes and ends communicators. A set-up is as on GPUs (attach.c), but its failure is an error of the call.
+ * Handles are looked up, never dereferenced, since they may be destroyed. */
 #include "shim/cpu/cpu.h"
 
 #include <errno.h>
@@ -12,6 +10,7 @@
 #include <sys/random.h>
 
 #include "shim/base/device.h"
+#include "shim/base/key.h"
 #include "shim/base/last_error.h"
 #include "shim/base/nccl_env.h"
 #include "shim/call/group.h"
@@ -194,15 +193,6 @@ ncclResult_t shim_cpu_init_all(ncclComm_t *comms, int count, const int *devices)
     return shim_attach_forwarded(setups, (uint32_t)count, result);
 }
 
-static net_key_t key_of_split(const net_key_t *parent, unsigned number)
-{
-    struct {
-        net_key_t parent;
-        int64_t tag, number;
-    } whole = {*parent, SPLIT_TAG, number};
-    return net_key_hash(&whole, sizeof(whole));
-}
-
 /* The call blocks if the parent is blocking: the child's configuration is only for the child's own calls. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
@@ -235,18 +225,17 @@ static ncclResult_t check_parent(shim_comm_t *parent, ncclComm_t *newcomm, const
 ncclResult_t shim_cpu_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
 {
     static const char function[] = "ncclCommSplit";
-    ncclResult_t result = ncclSuccess;
     shim_comm_reap();
-    shim_comm_t *parent = shim_cpu_acquire(comm, function, &result);
+    shim_comm_t *parent = shim_cpu_acquire(comm, function);
     if (!parent)
-        return result;
-    result = check_parent(parent, newcomm, config, function);
+        return ncclInvalidArgument;
+    ncclResult_t result = check_parent(parent, newcomm, config, function);
     if (result == ncclSuccess && color < 0 && color != NCCL_SPLIT_NOCOLOR)
         result = shim_cpu_invalid(function, "the colour is negative");
     if (result == ncclSuccess) {
         unsigned number = atomic_fetch_add(&parent->splits, 1);
         shim_setup_request_t request =
-            request_for(key_of_split(&parent->key, number), newcomm, config, &parent->config);
+            request_for(shim_key_child(&parent->key, SPLIT_TAG, number), newcomm, config, &parent->config);
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
         request.number = number;
@@ -292,17 +281,16 @@ ncclResult_t shim_cpu_shrink(ncclComm_t comm, const int *exclude, int exclude_co
                              const ncclConfig_t *config, int flags)
 {
     static const char function[] = "ncclCommShrink";
-    ncclResult_t result = ncclSuccess;
     int nranks = 0;
     shim_comm_reap();
-    shim_comm_t *parent = shim_cpu_acquire(comm, function, &result);
+    shim_comm_t *parent = shim_cpu_acquire(comm, function);
     if (!parent)
-        return result;
+        return ncclInvalidArgument;
     if (flags & NCCL_SHRINK_ABORT) {
         stop(parent);
         atomic_store(&parent->async_error, ncclSuccess); /* cleared: programs shrink to exclude dead ranks */
     }
-    result = check_parent(parent, newcomm, config, function);
+    ncclResult_t result = check_parent(parent, newcomm, config, function);
     if (result == ncclSuccess && (!exclude || exclude_count <= 0))
         result = shim_cpu_invalid(function, "no rank is excluded");
     int rank = result == ncclSuccess ? rank_after_shrink(parent, exclude, exclude_count, &nranks) : -1;
@@ -325,13 +313,12 @@ ncclResult_t shim_cpu_shrink(ncclComm_t comm, const int *exclude, int exclude_co
 ncclResult_t shim_cpu_finalize(ncclComm_t comm)
 {
     static const char function[] = "ncclCommFinalize";
-    ncclResult_t result = ncclSuccess;
     if (!comm)
         return ncclSuccess;
-    shim_comm_t *state = shim_cpu_acquire(comm, function, &result);
+    shim_comm_t *state = shim_cpu_acquire(comm, function);
     if (!state)
-        return result;
-    result = shim_cpu_check_ready(state, function);
+        return ncclInvalidArgument;
+    ncclResult_t result = shim_cpu_check_ready(state, function);
     if (result == ncclSuccess && atomic_exchange(&state->finalized, true))
         result = shim_cpu_invalid(function, "the communicator was finalized or revoked already");
     shim_comm_release(state);
@@ -350,13 +337,12 @@ static void release_state(shim_comm_t *state)
 
 ncclResult_t shim_cpu_destroy(ncclComm_t comm)
 {
-    ncclResult_t result = ncclSuccess;
     if (!comm)
         return ncclSuccess;
     shim_attach_cancel(comm);
-    shim_comm_t *state = shim_cpu_acquire(comm, "ncclCommDestroy", &result);
+    shim_comm_t *state = shim_cpu_acquire(comm, "ncclCommDestroy");
     if (!state)
-        return result;
+        return ncclInvalidArgument;
     int phase = atomic_load(&state->phase);
     atomic_store(&state->reusable, phase == SHIM_COMM_ATTACHED);
     shim_comm_drop(state, comm);
@@ -366,12 +352,11 @@ ncclResult_t shim_cpu_destroy(ncclComm_t comm)
 
 ncclResult_t shim_cpu_abort(ncclComm_t comm)
 {
-    ncclResult_t result = ncclSuccess;
     if (!comm)
         return ncclSuccess;
-    shim_comm_t *state = shim_cpu_acquire(comm, "ncclCommAbort", &result);
+    shim_comm_t *state = shim_cpu_acquire(comm, "ncclCommAbort");
     if (!state)
-        return result;
+        return ncclInvalidArgument;
     stop(state);
     shim_attach_cancel(comm);
     shim_comm_drop(state, comm);
@@ -387,9 +372,9 @@ ncclResult_t shim_cpu_revoke(ncclComm_t comm, int flags)
         return ncclSuccess;
     if (flags != 0)
         return shim_cpu_invalid(function, "flags must be 0");
-    shim_comm_t *state = shim_cpu_acquire(comm, function, &result);
+    shim_comm_t *state = shim_cpu_acquire(comm, function);
     if (!state)
-        return result;
+        return ncclInvalidArgument;
     if (atomic_exchange(&state->finalized, true)) {
         result = shim_cpu_invalid(function, "the communicator was finalized or revoked already");
     } else {
@@ -405,9 +390,9 @@ ncclResult_t shim_cpu_async_error(ncclComm_t comm, ncclResult_t *error)
 {
     static const char function[] = "ncclCommGetAsyncError";
     ncclResult_t result = ncclSuccess;
-    shim_comm_t *state = shim_cpu_acquire(comm, function, &result);
+    shim_comm_t *state = shim_cpu_acquire(comm, function);
     if (!state)
-        return result;
+        return ncclInvalidArgument;
     if (!error)
         result = shim_cpu_invalid(function, "asyncError is NULL");
     else

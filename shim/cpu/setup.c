@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shim/base/clock.h"
 #include "shim/base/last_error.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
@@ -62,7 +61,7 @@ static bool lingers(const shim_setup_t *setup, bool in_progress)
 static bool begin(shim_setup_t *setup, bool own)
 {
     (void)own;
-    setup->since_ns = shim_now_ns();
+    setup->since_ns = net_now_ns();
     if (setup->request.regroup && !setup->request.publish)
         shim_setup_enter(setup, STATE_MEET);
     else if (!setup->rendezvous)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group; one of
+/* table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group; one of
  * ncclCommInitAll, ncclCommRevoke, memory and registration does not. Registrations have no use here: they succeed with a
- * NULL handle.
- */
+ * NULL handle. */
 #include "shim/cpu/table.h"
 
 #include <stdatomic.h>
@@ -70,36 +68,33 @@ static ncclResult_t revoke(ncclComm_t comm, int flags)
     return shim_cpu_revoke(comm, flags);
 }
 
-typedef enum { FACT_COUNT, FACT_DEVICE, FACT_RANK } fact_t;
-
-static ncclResult_t get_fact(ncclComm_t handle, int *value, fact_t fact, const char *function)
+static ncclResult_t get_fact(ncclComm_t handle, int *value, bool count, const char *function)
 {
-    ncclResult_t result = shim_cpu_check_comm(handle, function);
-    if (result != ncclSuccess)
-        return result;
-    if (!value)
-        return shim_cpu_invalid(function, "the result's pointer is NULL");
-    shim_comm_t *comm = shim_comm_acquire(handle);
+    shim_comm_t *comm = shim_cpu_acquire(handle, function);
     if (!comm)
         return ncclInvalidArgument;
-    *value = fact == FACT_COUNT ? (int)comm->nranks : (int)comm->rank;
+    ncclResult_t result = shim_cpu_check_ready(comm, function);
+    if (result == ncclSuccess && !value)
+        result = shim_cpu_invalid(function, "the result's pointer is NULL");
+    if (result == ncclSuccess)
+        *value = (int)(count ? comm->nranks : comm->rank);
     shim_comm_release(comm);
-    return ncclSuccess;
+    return result;
 }
 
 static ncclResult_t count_of(const ncclComm_t comm, int *count)
 {
-    return get_fact(comm, count, FACT_COUNT, "ncclCommCount");
+    return get_fact(comm, count, true, "ncclCommCount");
 }
 
 static ncclResult_t device_of(const ncclComm_t comm, int *device)
 {
-    return get_fact(comm, device, FACT_DEVICE, "ncclCommCuDevice");
+    return get_fact(comm, device, false, "ncclCommCuDevice");
 }
 
 static ncclResult_t rank_of(const ncclComm_t comm, int *rank)
 {
-    return get_fact(comm, rank, FACT_RANK, "ncclCommUserRank");
+    return get_fact(comm, rank, false, "ncclCommUserRank");
 }
 
 static ncclResult_t mem_alloc(void **memory, size_t size)
@@ -247,9 +242,8 @@ static void fill(void)
     g_table.ncclRedOpDestroy = destroy_op;
 }
 
-const shim_real_t *shim_cpu_nccl(const char *function)
+const shim_real_t *shim_cpu_nccl(void)
 {
-    (void)function;
     pthread_once(&g_once, fill);
     return &g_table;
 }

@@ -6,6 +6,6 @@
 #include "shim/real/real.h"
 
 /* As in the real table, a missing function logs one line and returns ncclInvalidUsage. */
-const shim_real_t *shim_cpu_nccl(const char *function);
+const shim_real_t *shim_cpu_nccl(void);
 
 #endif

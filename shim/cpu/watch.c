@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * watch.c - CPU mode: a peer that dies must not leave the others waiting.
- *
- * A waiting kernel cannot see that a peer is gone. So a thread checks the peers of each communicator with a call in
- * progress and tells the kernel, which knows whether it needs them (lane_cpu.h). The thread ends with the last
- * communicator, so that the library can be unloaded.
- */
+/* watch.c - CPU mode: a waiting kernel cannot see that a peer is gone. So a thread checks the peers of each
+ * communicator with a call in progress and tells the kernel, which knows whether it needs them (lane_cpu.h). The thread
+ * ends with the last communicator, so that the library can be unloaded. */
 #define _GNU_SOURCE
 #include "shim/cpu/watch.h"
 
@@ -25,10 +21,7 @@ static void forget_in_child(void)
     g_running = false;
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static uint32_t gone_peers(const shim_comm_t *comm)
 {

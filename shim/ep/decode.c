@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c - see decode.h. */
 #include "shim/ep/decode.h"
 
 #include <string.h>

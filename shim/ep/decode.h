@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.h - brings the structures of a call to this version of the ABI, for programs compiled against any nccl_ep.h
  * (rules: shim/experts/nccl_ep.h). shim_ep_take_X copies `from` into `to`. Fields that the caller's version lacks
- * become 0. If `from` is NULL, all fields behind the common head become 0. False: the size or magic word of the
- * structure, or of a tensor in it, is wrong; a log line says which. */
+ * become 0, as do all behind the head if `from` is NULL. False: a size or magic word is wrong, as a log line says. */
 #ifndef SHUNT_SHIM_EP_DECODE_H
 #define SHUNT_SHIM_EP_DECODE_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* descriptor.c - see descriptor.h. */
 #include "shim/ep/descriptor.h"
 
 #include "shim/ep/log.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.c - see object.h. */
 #include "shim/ep/object.h"
 #include "shim/ep/names.h"
 #include "transport/transport.h"

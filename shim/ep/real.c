@@ -45,47 +45,13 @@ static ncclResult_t lacks(const char *name, atomic_bool *said)
     }
 #include "shim/ep/names.def"
 
-static struct link_map *map_of(void *address)
-{
-    struct link_map *map = NULL;
-    Dl_info info;
-    return address && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
-}
-
-/* The symbol if the object of `map` itself defines it: dlsym also searches dependencies. */
-static void *symbol(void *handle, const struct link_map *map, const char *name)
-{
-    void *address = dlsym(handle, name);
-    return map_of(address) == map ? address : NULL;
-}
-
-static void fill(void *handle, const struct link_map *map)
+static void fill(void *handle)
 {
     void *address;
-#define SHIM_EP_NAME(name)                         \
-    address = symbol(handle, map, "ncclEp" #name); \
+#define SHIM_EP_NAME(name)                              \
+    address = shim_open_symbol(handle, "ncclEp" #name); \
     g_real.name = (__typeof__(g_real.name))(address ? address : (void *)lacks_##name);
 #include "shim/ep/names.def"
-}
-
-static struct link_map *map_of_handle(void *handle)
-{
-    struct link_map *map = NULL;
-    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == map_of((void *)shim_ep_real))
-        return NULL;
-    return map;
-}
-
-/* An audit library may have redirected this path to us: see real_dlopen (shim/real/real.c). */
-static void *open_file(const char *path)
-{
-    char unheard[PATH_MAX + 2];
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle || map_of_handle(handle))
-        return handle;
-    dlclose(handle);
-    snprintf(unheard, sizeof(unheard), "/.%s", path);
-    return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
 static bool is_shunt(const char *path)
@@ -100,9 +66,9 @@ static bool use(const char *path, char *why, size_t capacity)
         snprintf(why, capacity, "it is not NVIDIA's libnccl_ep");
         return false;
     }
-    void *handle = open_file(path);
-    const struct link_map *map = map_of_handle(handle);
-    if (!map || !symbol(handle, map, "ncclEpCreateGroup")) {
+    void *handle = shim_open_path(path);
+    const struct link_map *map = shim_open_map(handle);
+    if (!map || !shim_open_symbol(handle, "ncclEpCreateGroup")) {
         const char *error = handle ? "the dynamic linker returns another library for it" : dlerror();
         snprintf(why, capacity, "%s", error ? error : "dlopen failed");
         if (handle)
@@ -115,7 +81,7 @@ static bool use(const char *path, char *why, size_t capacity)
                      "fail; use ncclEpInitHandle and ncclEpUpdateHandle, or run without Shunt",
                      path);
     snprintf(g_path, sizeof(g_path), "%s", path);
-    fill(handle, map);
+    fill(handle);
     return true;
 }
 
@@ -164,8 +130,9 @@ static bool try_folder(const char *folder)
 
 static bool search(void)
 {
-    const struct link_map *next = map_of(dlsym(RTLD_NEXT, "ncclEpCreateGroup"));
-    if (next && try_file(next->l_name))
+    void *next = dlsym(RTLD_NEXT, "ncclEpCreateGroup");
+    Dl_info info;
+    if (next && dladdr(next, &info) && try_file(info.dli_fname))
         return true;
     shim_folders_t folders = {0};
     bool found = false;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * agree.c - the ranks of a group meet, make its memory and agree by one verdict whether it is served.
- *
+/* agree.c - the ranks of a group agree by one verdict whether it is served.
  * As in a communicator's set-up (setup/stages.c), each rank posts a record in every stage, a failure as an error
  * number, so all take the same branch. Creating a group blocks on every rank, so each steps its own meeting, under a
  * key of the communicator and the number of its groups so far:
- *
  *   IDENTITY  shape, refusal  -> compare; free ended groups' scratches; make and arm the scratch
  *   OFFER     errno, offer    -> send descriptors
  *   SENT      errno           -> map the peers' memory, store tokens
@@ -13,8 +10,7 @@
  *   PROOF     errno           -> the verdict
  *
  * A rank that comes after the others gave up finds a decided meeting, begins a new one, and gives up too. The memory is
- * of the communicator's kind: its ranks have proven that it works.
- */
+ * of the communicator's kind: its ranks have proven that it works. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +19,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "shim/base/clock.h"
+#include "shim/base/key.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/stop.h"
 #include "shim/experts/group.h"
@@ -69,7 +65,7 @@ static void post(meeting_t *meeting, uint32_t stage, const void *record, size_t 
     meeting->stage = stage;
     const uint64_t least_ns = LIMIT_MS * UINT64_C(1000000); /* least limit once all ranks have come */
     const bool all_here = stage != IDENTITY && meeting->limit_ns < least_ns;
-    meeting->deadline_ns = shim_now_ns() + (all_here ? least_ns : meeting->limit_ns);
+    meeting->deadline_ns = net_now_ns() + (all_here ? least_ns : meeting->limit_ns);
     if (net_post(meeting->rendezvous, stage, record, size) != 0)
         decline(meeting, "the ranks' shared memory is damaged");
 }
@@ -204,10 +200,9 @@ static void act(meeting_t *meeting)
     }
 }
 
-/* Why this rank stops waiting for its peers' records; or NULL. */
 static const char *obstacle(meeting_t *meeting)
 {
-    const uint64_t now = shim_now_ns();
+    const uint64_t now = net_now_ns();
     if (now > meeting->deadline_ns)
         return meeting->stage == IDENTITY ? "a rank did not create the group" : "a rank made no progress";
     if (now < meeting->look_ns)
@@ -239,19 +234,14 @@ static net_verdict_t meet(meeting_t *meeting)
 static int begin(meeting_t *meeting, uint64_t number, const char *refusal)
 {
     shim_comm_t *comm = meeting->comm;
-    const struct {
-        net_key_t comm;
-        char what[8];
-        uint64_t number;
-    } whole = {shim_comm_own_key(comm), "experts", number};
-    const net_key_t key = net_key_hash(&whole, sizeof(whole));
+    const net_key_t own = shim_comm_own_key(comm), key = shim_key_child(&own, 'e', number);
     identity_t identity;
     memset(&identity, 0, sizeof(identity));
     identity.shape = *meeting->shape;
     identity.process = net_process_self();
     shim_record_offer(meeting->record, &identity.record);
     if (getrandom(&identity.id, sizeof(identity.id), 0) != (ssize_t)sizeof(identity.id))
-        identity.id = shim_now_ns();
+        identity.id = net_now_ns();
     identity.id |= 1;
     snprintf(identity.refusal, sizeof(identity.refusal), "%s", refusal ? refusal : "");
     int error = net_join(&key, &meeting->rendezvous);

@@ -69,9 +69,10 @@ struct shim_experts_handle {
 /* One log line, also ncclGetLastError's text; then `result`. */
 ncclResult_t shim_experts_refuse(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-ncclResult_t shim_experts_create(ncclComm_t comm, const ncclEpGroupConfig_t *config, shim_experts_group_t **group,
-                                 const char **why);
-ncclResult_t shim_experts_destroy(shim_experts_group_t *group);
+/* The service's: shim_experts_create, ... */
+#define SHIM_EXPERTS_CALL(name) __typeof__(*(shim_experts_service_t){0}.name) shim_experts_##name;
+SHIM_EXPERTS_CALLS(SHIM_EXPERTS_CALL)
+#undef SHIM_EXPERTS_CALL
 void shim_experts_release(shim_experts_group_t *group);
 
 /* agree.c: all ranks meet, and either each gets a scratch or none does. `refusal`: why this rank wants none, or NULL.
@@ -81,12 +82,6 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
                                   shim_record_t *record, const char **why);
 /* A copy that is never freed: the program may keep it. There are few texts. */
 const char *shim_experts_keep(const char *text);
-
-ncclResult_t shim_experts_handle_bytes(shim_experts_group_t *group, int top_k, size_t *bytes);
-ncclResult_t shim_experts_handle_create(shim_experts_group_t *group, ncclEpLayout_t layout, int top_k,
-                                        const ncclEpTensor_t *memory, shim_experts_handle_t **handle);
-ncclResult_t shim_experts_handle_update(shim_experts_handle_t *handle, const ncclEpTensor_t *choices);
-ncclResult_t shim_experts_handle_destroy(shim_experts_handle_t *handle);
 
 /* Like ops->memory, but calls the program's functions. */
 static inline int shim_experts_callers_memory(const shim_experts_group_t *group, void **memory, size_t bytes)
@@ -114,13 +109,5 @@ void shim_experts_trace(const shim_experts_handle_t *handle, const char *functio
 void shim_experts_begin(shim_experts_handle_t *handle, alg_team_t *team, alg_experts_call_t *call, cudaStream_t stream);
 ncclResult_t shim_experts_fail_status(shim_experts_group_t *group, const char *name, uint32_t status);
 const char *shim_experts_name(const alg_experts_call_t *call);
-
-ncclResult_t shim_experts_dispatch(shim_experts_handle_t *handle, const ncclEpDispatchInputs_t *inputs,
-                                   const ncclEpDispatchOutputs_t *outputs, const ncclEpLayoutInfo_t *layout,
-                                   const ncclEpDispatchConfig_t *config, cudaStream_t stream);
-ncclResult_t shim_experts_combine(shim_experts_handle_t *handle, const ncclEpCombineInputs_t *inputs,
-                                  const ncclEpCombineOutputs_t *outputs, const ncclEpCombineConfig_t *config,
-                                  cudaStream_t stream);
-ncclResult_t shim_experts_complete(shim_experts_handle_t *handle, cudaStream_t stream);
 
 #endif

@@ -35,6 +35,17 @@ typedef struct shim_experts_service {
     ncclResult_t (*complete)(shim_experts_handle_t *handle, cudaStream_t stream);
 } shim_experts_service_t;
 
+#define SHIM_EXPERTS_CALLS(CALL) \
+    CALL(create)                 \
+    CALL(destroy)                \
+    CALL(handle_bytes)           \
+    CALL(handle_create)          \
+    CALL(handle_update)          \
+    CALL(handle_destroy)         \
+    CALL(dispatch)               \
+    CALL(combine)                \
+    CALL(complete)
+
 /* Exported by libnccl.so.2. NULL for another version. */
 const shim_experts_service_t *shuntExperts(uint32_t version);
 

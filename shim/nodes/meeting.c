@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * meeting.c - see docs/nodes.md, "How they meet".
- *
+/* meeting.c - see docs/nodes.md, "How they meet".
  * Each rank posts its record, reads those of all ranks, connects, and posts the result. Then each node's ranks set up
  * their team (stages.c) and report to a second meeting, which they joined before. So all ranks reach the same outcome,
  * unless a rank dies at the very end; then its peers see their connections close. Meetings block, so each set-up has a
- * thread for them.
- */
+ * thread for them. */
 #include "shim/nodes/nodes.h"
 
 #include <errno.h>
@@ -15,7 +12,7 @@
 #include <string.h>
 
 #include "algorithms/nodes/nodes.h"
-#include "shim/base/clock.h"
+#include "shim/base/key.h"
 #include "shim/base/log.h"
 #include "shim/nodes/invite.h"
 #include "shim/nodes/rdma.h"
@@ -56,18 +53,10 @@ struct shim_meeting {
 };
 
 enum { TEAM_TAG = 't', LAST_TAG = 'l' };
-static net_key_t team_key(const net_key_t *key, uint32_t node)
-{
-    const struct {
-        net_key_t key;
-        uint64_t tag, node;
-    } whole = {*key, TEAM_TAG, node};
-    return net_key_hash(&whole, sizeof(whole));
-}
 
 static uint32_t waited_ms(const shim_nodes_request_t *request)
 {
-    const uint64_t waited = (shim_now_ns() - request->began_ns) / 1000000;
+    const uint64_t waited = (net_now_ns() - request->began_ns) / 1000000;
     return waited < request->limit_ms ? (uint32_t)waited : request->limit_ms;
 }
 
@@ -118,7 +107,7 @@ static int open_sockets(shim_meeting_t *meeting, record_t *record)
     return error;
 }
 
-/* The ranks of one colour, in the split's order. */
+/* Of one colour, in the split's order. */
 typedef struct members {
     uint32_t count;
     uint32_t rank[NET_NETWORK_RANKS]; /* the members' numbers in the meeting */
@@ -177,10 +166,10 @@ static void find_members(const shim_nodes_request_t *request, const record_t *re
         outcome->rank++;
     outcome->node = members->node[outcome->rank];
     outcome->node_rank = members->node_rank[outcome->rank];
-    outcome->team = outcome->one_node ? request->child : team_key(&request->child, outcome->node);
+    outcome->team = outcome->one_node ? request->child : shim_key_child(&request->child, TEAM_TAG, outcome->node);
 }
 
-/* Connects this rank with ranks of the same number on the other nodes. */
+/* With the ranks of the same number on other nodes. */
 static int connect_relay(shim_meeting_t *meeting, const members_t *members, const record_t *records,
                          const net_limit_t *limit)
 {
@@ -196,7 +185,7 @@ static int connect_relay(shim_meeting_t *meeting, const members_t *members, cons
             address[members->node[m]] = records[members->rank[m]].relay;
     }
     const net_landing_t landing = alg_relay_landing(meeting->relay);
-    const net_key_t group = team_key(&request->child, outcome->node_rank);
+    const net_key_t group = shim_key_child(&request->child, TEAM_TAG, outcome->node_rank);
     error = net_network_connect(meeting->relay_sockets, &meeting->invitation, &group, outcome->node, outcome->nodes,
                                 address, &landing, limit);
     if (error)
@@ -249,11 +238,7 @@ static void exchange_errors(shim_meeting_t *meeting, net_meeting_t *first, int32
 /* Joins the second meeting, which has only the members. After its first round they notice when one of them dies. */
 static int join_last(shim_meeting_t *meeting, const members_t *members, const net_limit_t *limit)
 {
-    const struct {
-        net_key_t key;
-        int64_t tag;
-    } whole = {meeting->request.child, LAST_TAG};
-    const net_key_t key = net_key_hash(&whole, sizeof(whole));
+    const net_key_t key = shim_key_child(&meeting->request.child, LAST_TAG, 0);
     uint32_t here = 0, all[NET_NETWORK_RANKS];
     int error = net_meeting_join(&meeting->invitation, &key, meeting->outcome.rank, members->count, AGREE_ROUNDS, limit,
                                  &meeting->last);
@@ -276,7 +261,7 @@ static bool one_node_to_nccl(const shim_nodes_request_t *request, const record_t
 /* Three quarters of the time left; the rest is for posting results. */
 static net_limit_t limit_of_connecting(const net_limit_t *limit)
 {
-    const uint64_t now = shim_now_ns();
+    const uint64_t now = net_now_ns();
     const uint64_t left = limit->deadline_ns > now ? limit->deadline_ns - now : 0;
     return (net_limit_t){now + left / 4 * 3 + 1, limit->stop};
 }

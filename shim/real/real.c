@@ -73,14 +73,7 @@ void shim_real_fill_missing(shim_real_t *table)
 
 void *shim_real_symbol(const shim_real_t *library, const char *name)
 {
-    struct link_map *own = NULL, *found = NULL;
-    Dl_info info;
-    void *address = library->handle ? dlsym(library->handle, name) : NULL;
-    /* dlsym also searches dependencies, which may include Shunt. */
-    if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
-        !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
-        return NULL;
-    return address;
+    return shim_open_symbol(library->handle, name);
 }
 
 static void real_fill(void)
@@ -126,29 +119,6 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
-/* NULL: no handle, or the linker returned Shunt. */
-static struct link_map *real_map(void *handle)
-{
-    struct link_map *map = NULL;
-    Dl_info own;
-    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || !dladdr((void *)shim_real, &own))
-        return NULL;
-    return (void *)map->l_addr == own.dli_fbase ? NULL : map;
-}
-
-/* An audit library may have redirected this path to Shunt, and the linker does not ask that library again. So the file
- * is opened by an equivalent path that nobody uses. */
-static void *real_dlopen(const char *path)
-{
-    char unheard[PATH_MAX + 2];
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle || real_map(handle))
-        return handle;
-    dlclose(handle);
-    snprintf(unheard, sizeof unheard, "/.%s", path);
-    return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
-}
-
 /* `path` is absolute and has no links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
@@ -158,8 +128,8 @@ static bool real_open(const char *path, char *why, size_t capacity)
     }
     if (!shim_elf_check(path, why, capacity))
         return false;
-    void *handle = real_dlopen(path);
-    const struct link_map *library = real_map(handle);
+    void *handle = shim_open_path(path);
+    const struct link_map *library = shim_open_map(handle);
     if (!library) {
         const char *error = handle ? "the dynamic linker returns Shunt itself for it" : dlerror();
         snprintf(why, capacity, "%s", error ? error : "dlopen failed");
@@ -227,7 +197,6 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* Tries only this path, which the user set. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;

@@ -28,6 +28,8 @@ const shim_real_t *shim_real_used(void);
 const char *shim_real_failure(void);
 /* As shim_real. Without a real NCCL it sets the last error, and the caller returns ncclSystemError. */
 const shim_real_t *shim_real_need(const char *function);
+/* As shim_real. Without a real NCCL its functions set the last error and return ncclSystemError. */
+const shim_real_t *shim_real_or_none(void);
 static inline bool shim_is_error(ncclResult_t result)
 {
     return result != ncclSuccess && result != ncclInProgress;

@@ -204,7 +204,7 @@ static void find_add_prefix(shim_folders_t *folders, const char *prefix)
         }
         closedir(folder);
     }
-    /* Where conda's NCCL package installs. */
+    /* conda's package */
     char conda[PATH_MAX];
     struct stat status;
     if ((size_t)snprintf(conda, sizeof conda, "%s/conda-meta", prefix) < sizeof conda && stat(conda, &status) == 0)

@@ -30,6 +30,12 @@ bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capa
 /* Finds the variable `name` of `bytes` bytes, also a static one, in the file. False: none, or read-only. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
+/* real_open.c. _path: as dlopen, of an absolute path without links. _map: NULL if the linker returned the library that
+ * has this code. _symbol: NULL unless the library itself defines it: dlsym also searches dependencies. */
+void *shim_open_path(const char *path);
+const struct link_map *shim_open_map(void *handle);
+void *shim_open_symbol(void *handle, const char *name);
+
 /* real_child.c. After the load, find what forked children need; before a fork (_expected) and in the child (_begins),
  * protect the parent's threads. The latter two take no lock and allocate nothing. */
 void shim_child_find(const char *path, const struct link_map *library);

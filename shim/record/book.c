@@ -115,10 +115,7 @@ static void forget_in_child(void)
     record_waits_forget();
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static bool grow(uint32_t slots)
 {
@@ -146,7 +143,7 @@ static void fill_head(record_book_t *book)
     atomic_store(&book->magic, RECORD_MAGIC);
 }
 
-/* Whether the set-up will still find enough descriptors. */
+/* Enough for the set-up. */
 static bool has_spare(int fd)
 {
     int spare[SPARE_FILES], count = 0;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* judge.c - see judge.h. */
 #define _GNU_SOURCE
 #include "shim/record/judge.h"
 

@@ -43,7 +43,7 @@ void record_waits_forget(void)
     g_comms = 0;
 }
 
-/* Ranks (bits) that a call may wait for. */
+/* Ranks (bits) that a call waits for. */
 typedef struct awaited {
     uint32_t uncalled; /* late if they have not made the call */
     uint32_t unseen;   /* late unless they are seen to wait in it */

@@ -3,7 +3,6 @@
  * and differing calls (docs/watch.md). It makes no CUDA call: control words contain the call in which a kernel waits.
  * Its clock stops with the process, so a debugger that stops all ranks causes no report. */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 #include "shim/record/book.h"
@@ -102,12 +100,10 @@ static size_t json_head(const char *kind, const shim_record_t *record, char *tex
 
 static void write_json(const char *json)
 {
-    const char *pattern = shim_settings()->hang_file, *why = "its name is too long";
-    char path[4096];
+    const char *pattern = shim_settings()->hang_file, *why;
     if (pattern[0] == '\0')
         return;
-    const int fd =
-        shim_setting_expand(pattern, path, sizeof path) ? shim_file_open(path, O_WRONLY | O_APPEND, &why) : -1;
+    const int fd = shim_setting_open(pattern, &why);
     if (fd < 0) {
         shim_warn("SHUNT_HANG_FILE=%.200s cannot be written (%s); name a file that you may write", pattern, why);
         return;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* across.c - set-up on several nodes (docs/nodes.md, "How they meet"). Splits over nodes begin with the meeting. */
-#include "shim/base/clock.h"
 #include "shim/setup/setup.h"
 
 static net_key_t key_of_child(const shim_setup_request_t *request)
@@ -53,7 +52,7 @@ bool shim_setup_nodes_due(const shim_setup_t *setup)
 {
     return setup->ops->nodes_ms > 0 && setup->state == STATE_IDENTITY && !setup->request.regroup && !setup->across &&
            setup->request.invitation.given && net_count(setup->rendezvous) < setup->comm->nranks &&
-           shim_now_ns() > setup->since_ns + setup->ops->nodes_ms * UINT64_C(1000000);
+           net_now_ns() > setup->since_ns + setup->ops->nodes_ms * UINT64_C(1000000);
 }
 
 static void end_meeting(shim_setup_t *setup)
@@ -77,7 +76,7 @@ bool shim_setup_step_agreement(shim_setup_t *setup)
     if (!shim_nodes_agreed(setup->nodes, &why)) {
         const uint64_t needed = atomic_load(&setup->needed_ns);
         setup->postpone |= shim_setup_waits_too_long(setup);
-        if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
+        if (needed == 0 || net_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return false;
         shim_why_write(&why, SHIM_WHY(NODE_AWAY)); /* leaving ends the meeting for all ranks */
     }

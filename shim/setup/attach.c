@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "shim/base/clock.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/shrink.h"
@@ -386,7 +385,7 @@ static void wait_for_verdict(shim_comm_t *comm)
         if (setup->comm != comm || !atomic_load(&setup->ready) || !setup->ops->forwards)
             continue;
         uint64_t nobody = 0;
-        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_now_ns());
+        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, net_now_ns());
         ready = true;
     }
     pthread_mutex_unlock(&g_lock);
@@ -409,7 +408,7 @@ void shim_attach_cancel(ncclComm_t handle)
     if (!handle || atomic_load(&g_count) == 0)
         return;
     const filter_t filter = {.handle = handle};
-    const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
+    const uint64_t limit_ns = net_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
     /* Another thread's step may still read the program's pointer: wait, but with a limit, since that step may wait for

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "shim/base/clock.h"
 #include "shim/setup/setup.h"
 
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
@@ -64,7 +63,7 @@ bool shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
     int error = net_join(&local, &setup->rendezvous);
     if (error)
         shim_setup_decline(setup, SHIM_WHY(NO_NODE_SEGMENT), strerror(-error));
-    setup->since_ns = shim_now_ns();
+    setup->since_ns = net_now_ns();
     return error == 0;
 }
 

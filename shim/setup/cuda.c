@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "shim/account/track.h"
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/pins.h"
 #include "shim/base/settings.h"
@@ -113,7 +112,7 @@ static bool begin(shim_setup_t *setup, bool own)
         shim_setup_decline(setup, SHIM_WHY(NO_HANDLE));
         return true;
     }
-    setup->since_ns = shim_now_ns();
+    setup->since_ns = net_now_ns();
     meet(setup);
     return true;
 }

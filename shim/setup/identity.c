@@ -10,7 +10,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/pins.h"
@@ -121,7 +120,7 @@ static uint64_t random_id(void)
 {
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
-        id = shim_now_ns() ^ (uint64_t)getpid() << 40;
+        id = net_now_ns() ^ (uint64_t)getpid() << 40;
     return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* the two low bits are for the try's number */
 }
 

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/base/clock.h"
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
@@ -418,7 +417,7 @@ static void take_records(shim_setup_t *setup)
     const state_t *state = &states[setup->state];
     uint32_t rank = 0;
     const int error = state->failure ? first_error(setup, &rank) : 0;
-    setup->since_ns = shim_now_ns();
+    setup->since_ns = net_now_ns();
     if (error)
         take_error(setup, rank, error);
     else if (!state->take || state->take(setup))
@@ -443,14 +442,14 @@ bool shim_setup_waits_too_long(const shim_setup_t *setup)
 {
     const uint64_t away_ms = setup->finisher >= FINISHER_POLLS ? SHIM_POLLS_MS : SHIM_AWAY_MS;
     return setup->ops->forwards && setup->finisher != FINISHER_LATER &&
-           shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
+           net_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000);
 }
 
 /* Whether this state has waited too long for a rank (docs/design.md, "How ranks find each other"). For a rank that is
  * away it sets `postpone` instead, so that no thread waits. */
 static bool out_of_time(shim_setup_t *setup)
 {
-    const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
+    const uint64_t now = net_now_ns(), needed = atomic_load(&setup->needed_ns);
     const uint64_t ms = UINT64_C(1000000);
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;

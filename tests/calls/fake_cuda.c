@@ -439,6 +439,11 @@ void net_capture_restore(int mode)
     capture_mode = (enum cudaStreamCaptureMode)mode;
 }
 
+int net_stream_make(void **stream)
+{
+    return (int)cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, 0);
+}
+
 /* ---- Captures --------------------------------------------------------------------------------- */
 
 static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
@@ -639,6 +644,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     return cudaSuccess;
 }
 
+int net_event_make(void **event, bool timed)
+{
+    const int mode = net_capture_relax();
+    const cudaError_t error = cudaEventCreateWithFlags((cudaEvent_t *)event, timed ? 0 : cudaEventDisableTiming);
+    net_capture_restore(mode);
+    return (int)error;
+}
+
 int net_event_record(void *handle, void *stream)
 {
     cudaEvent_t event = handle;
@@ -673,6 +686,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (fake.ends_after > 0 && --fake.ends_after == 0)
         fake.running = false;
     return fake.running ? cudaErrorNotReady : cudaSuccess;
+}
+
+int net_event_query(void *event)
+{
+    return (int)cudaEventQuery(event);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)

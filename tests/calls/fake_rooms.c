@@ -504,11 +504,6 @@ unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
     return fake.multiprocessors;
 }
 
-bool shim_share_ended(void *event)
-{
-    return cudaEventQuery(event) == cudaSuccess;
-}
-
 bool net_device_lost(int device, uint64_t life)
 {
     (void)device;
@@ -557,9 +552,8 @@ bool shim_cpu_mode(void)
     return false;
 }
 
-const shim_real_t *shim_cpu_nccl(const char *function)
+const shim_real_t *shim_cpu_nccl(void)
 {
-    (void)function;
     return NULL;
 }
 

@@ -39,9 +39,9 @@ unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
     return stream ? stream_id : multiprocessors;
 }
 
-bool shim_share_ended(void *event)
+int net_event_query(void *event)
 {
-    return ended_of ? ended_of(event) : ended;
+    return (ended_of ? ended_of(event) : ended) ? 0 : NET_NOT_READY;
 }
 
 /* As kernels with 64 registers a lane, and with 128; and a block that fills a multiprocessor. */

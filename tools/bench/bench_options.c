@@ -290,13 +290,9 @@ static int one_option(bench_options_t *options, int option)
         return average_option(optarg);
     case 'p':
         return switch_option("-p", optarg, &(bool){false});
-    case 'F':
-        options->csv = optarg;
-        return TOOL_OK;
-    case 'r':
-        return root_option(optarg, &options->root);
     case OPTION_COLLECTIVE:
         return collective_option(optarg, &options->collective);
+    case 'r':
     case OPTION_ROOT:
         return root_option(optarg, &options->root);
     case OPTION_ROUNDS:
@@ -319,6 +315,7 @@ static int one_option(bench_options_t *options, int option)
         return TOOL_OK;
     case OPTION_CHECK:
         return check_option(optarg, &options->check);
+    case 'F':
     case OPTION_CSV:
         options->csv = optarg;
         return TOOL_OK;

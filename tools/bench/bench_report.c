@@ -88,7 +88,6 @@ static void why_no_ratio(const bench_options_t *options, const bench_machine_t *
     } else if (later && machine->nccl_version < 22800) {
         why = "alltoall, gather and scatter are calls of NCCL since 2.28 (alltoall: --messages)";
     }
-    fact->name = "no_ratio";
     snprintf(fact->value, sizeof fact->value, "%s", why);
 }
 
@@ -97,8 +96,6 @@ static void what_is_not_measured(const bench_options_t *options, const bench_mac
 {
     size_t used = 0;
     bench_kind_t kind;
-    fact->name = "not_measured";
-    fact->value[0] = '\0';
     for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
         uint64_t least = options->from_bytes;
         while (least <= options->to_bytes && bench_count(options, &kind, least) == 0) {
@@ -123,23 +120,16 @@ static void what_is_not_measured(const bench_options_t *options, const bench_mac
 
 static void facts_of(const bench_options_t *options, const bench_machine_t *machine, fact_t facts[FACTS])
 {
+    static const char *const names[FACTS] = {"hardware", "driver", "cuda",      "nccl",     "shunt",       "date",
+                                             "command",  "floor",  "multicast", "no_ratio", "not_measured"};
     const tool_gpus_t *gpus = &machine->gpus;
     char version[16];
     time_t now = time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
 
-    facts[0].name = "hardware";
-    facts[1].name = "driver";
-    facts[2].name = "cuda";
-    facts[3].name = "nccl";
-    facts[4].name = "shunt";
-    facts[5].name = "date";
-    facts[6].name = "command";
-    facts[7].name = "floor";
-    facts[8].name = "multicast";
     for (int i = 0; i < FACTS; i++) {
-        facts[i].value[0] = '\0';
+        facts[i] = (fact_t){.name = names[i]};
     }
     if (machine->cpu) {
         snprintf(facts[0].value, sizeof facts[0].value, "CPU device, %u ranks, %ld processors", options->ranks,
@@ -155,8 +145,8 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
         tool_version_text(machine->nccl_version, version);
         snprintf(facts[3].value, sizeof facts[3].value, "%s", version);
     }
-    snprintf(facts[4].value, sizeof facts[4].value, "%d.%d.%d", machine->shunt_version / 10000,
-             machine->shunt_version / 100 % 100, machine->shunt_version % 100);
+    tool_version_text(machine->shunt_version, version);
+    snprintf(facts[4].value, sizeof facts[4].value, "%s", version);
     strftime(facts[5].value, sizeof facts[5].value, "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(facts[6].value, sizeof facts[6].value, "%s", options->line);
     if (options->floor) {

@@ -10,10 +10,9 @@ static void json_machine(tool_json_t *json, const doctor_t *doctor)
     const bench_machine_t *machine = doctor->machine;
     const shunt_communicator_t *all = &doctor->facts->all;
     const bool looked = machine->shunt_version != 0;
-    char shunt[32] = "", nccl[16] = "", fingerprint[20] = "";
+    char shunt[16] = "", nccl[16] = "", fingerprint[20] = "";
     if (looked) {
-        snprintf(shunt, sizeof shunt, "%d.%d.%d", machine->shunt_version / 10000, machine->shunt_version / 100 % 100,
-                 machine->shunt_version % 100);
+        tool_version_text(machine->shunt_version, shunt);
     }
     if (machine->nccl_version != 0) {
         tool_version_text(machine->nccl_version, nccl);

@@ -101,8 +101,8 @@ static void report_libraries(doctor_t *doctor)
 {
     const bench_machine_t *machine = doctor->machine;
     char version[16];
-    doctor_print(doctor, DOCTOR_OK, NULL, "Shunt %d.%d.%d, %s", machine->shunt_version / 10000,
-                 machine->shunt_version / 100 % 100, machine->shunt_version % 100, doctor->report->library);
+    tool_version_text(machine->shunt_version, version);
+    doctor_print(doctor, DOCTOR_OK, NULL, "Shunt %s, %s", version, doctor->report->library);
     doctor->check = "nccl";
     if (machine->nccl_version != 0) {
         tool_version_text(machine->nccl_version, version);

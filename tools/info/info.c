@@ -65,8 +65,7 @@ static bool look(seen_t *seen)
         fprintf(stderr, "shunt info: %s\n", seen->error);
         return false;
     }
-    code = seen->shunt.shunt_version();
-    snprintf(seen->version, sizeof seen->version, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
+    tool_version_text(seen->shunt.shunt_version(), seen->version);
     seen->nccl_path = seen->shunt.shunt_nccl_path();
     if (seen->nccl_path != NULL && nccl.ncclGetVersion(&code) == ncclSuccess) {
         tool_version_text(code, seen->nccl_version);

@@ -55,4 +55,7 @@ void watch_print_json(const watch_sight_t *sight, const watch_comm_t *comm, int 
 
 int tool_watch(int argc, char **argv);
 
+/* CLOCK_MONOTONIC. */
+uint64_t watch_now_ns(void);
+
 #endif

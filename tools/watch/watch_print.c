@@ -3,7 +3,6 @@
  * watch_print.c - prints communicators and ranks as text and as JSON.
  */
 #include <inttypes.h>
-#include <time.h>
 
 #include "tools/base/json.h"
 #include "tools/watch/watch.h"
@@ -12,9 +11,7 @@ static const char *const state_names[] = {"setting-up", "attached", "forwarded",
 
 static uint64_t ago_ns(const record_made_t *made)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    const uint64_t ns = watch_now_ns();
     return ns > made->time_ns ? ns - made->time_ns : 0;
 }
 

@@ -156,7 +156,7 @@ void watch_free(watch_sight_t *sight)
     *sight = (watch_sight_t){0};
 }
 
-static uint64_t now_ns(void)
+uint64_t watch_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -194,7 +194,8 @@ static void judge_comm(const watch_sight_t *sight, watch_comm_t *comm)
         if (r == comm->waiter->rank) {
             continue;
         }
-        const record_rank_t judged = record_judge(&comm->waiter->waits, comm->waiter->view.slot, &view, r, now_ns());
+        const record_rank_t judged =
+            record_judge(&comm->waiter->waits, comm->waiter->view.slot, &view, r, watch_now_ns());
         uint32_t at = comm->judged++;
         for (; at > 0 && record_blamed_before(&judged, &comm->rank[at - 1]); at--) {
             comm->rank[at] = comm->rank[at - 1];

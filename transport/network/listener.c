@@ -327,10 +327,7 @@ static void forget_in_child(void)
     g_listener = NULL;
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
+NET_IN_CHILD(forget_in_child);
 
 static int make(const net_interfaces_t *wanted, listener_t **listener, net_invitation_t *invitation)
 {

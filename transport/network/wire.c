@@ -44,10 +44,7 @@ static void close_in_child(void)
         close(g_sockets[--g_count]);
 }
 
-NET_AT_LOAD static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, close_in_child);
-}
+NET_IN_CHILD(close_in_child);
 
 /* Closes `made` on failure. */
 static int keep(int made)
