@@ -9,7 +9,7 @@
  * *result. Otherwise call->reason says why, and call->source which table row decided. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
-/* Its steps, for cpu/. Whether all buffers that this rank uses are set. */
+/* The steps of shim_route_take, for cpu/. This one: whether all buffers that this rank uses are set. */
 bool shim_route_has_buffers(const shim_call_t *call);
 /* True if the call is certainly valid and not an empty collective. */
 bool shim_route_set(shim_call_t *call);
