@@ -10,7 +10,7 @@
 
 #include "shunt.h"
 
-/* No NVIDIA library refers to this name, so real.c tells this library from NVIDIA's by it. */
+/* real.c recognizes this library by this name, to which no library of NVIDIA refers. */
 extern __typeof__(shuntExperts) shuntExperts __attribute__((weak));
 extern __typeof__(shunt_setting) shunt_setting __attribute__((weak));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.c - what a set-up does on GPUs: it follows the real NCCL's init, and tries these kinds of memory. */
+/* cuda.c - what a set-up does on GPUs: it follows the real NCCL's init, and tries kinds of memory in turn. */
 #include <errno.h>
 #include <string.h>
 
