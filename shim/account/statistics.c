@@ -66,7 +66,6 @@ static _Thread_local struct {
     cell_t *cell;   /* of the last call; may be NULL */
     bool made, fresh;
     uint32_t collective;
-    sel_reason_t reason;
     uint64_t bytes;
     sel_choice_t choice;
 } last;
@@ -214,7 +213,6 @@ static void count(uint32_t collective, shim_place_t place, uint64_t bytes, sel_r
     add(&cell->bytes, bytes);
     last.made = last.fresh = true;
     last.collective = collective;
-    last.reason = reason;
     last.bytes = bytes;
 }
 
@@ -240,7 +238,7 @@ void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t byte
                           const char *source)
 {
     count(collective, place, bytes, reason, NULL);
-    last.choice = (sel_choice_t){.source = source};
+    last.choice = (sel_choice_t){.reason = reason, .source = source};
     shim_trace("%s of %llu bytes: %s", collective_name(collective), (unsigned long long)bytes, sel_reason_text(reason));
 }
 
@@ -252,7 +250,7 @@ bool shim_statistics_last(shunt_decision_t *decision)
     decision->taken = algorithm != NULL;
     decision->collective = collective_name(last.collective);
     decision->algorithm = algorithm != NULL ? algorithm->name : "nccl";
-    decision->reason = sel_reason_text(last.reason);
+    decision->reason = sel_reason_text(last.choice.reason);
     decision->bytes = last.bytes;
     decision->blocks = last.choice.blocks;
     decision->threads = last.choice.threads;

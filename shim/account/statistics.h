@@ -9,10 +9,11 @@
 #include <stdint.h>
 
 #include "selector/selector.h"
+#include "shim/record/layout.h"
 #include "shunt.h"
 
-/* An alg_collective_t, or one of these. */
-enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_DISPATCH, SHIM_COMBINE };
+/* An alg_collective_t, or one of these, as in the record. */
+enum { SHIM_SEND = RECORD_SEND, SHIM_RECV = RECORD_RECV };
 
 /* Where a call runs (ranks, link, GPU, type, capture), packed; 0: unknown. */
 typedef uint32_t shim_place_t;

@@ -4,8 +4,6 @@
 #include "shim/account/trace.h"
 #include "shim/call/group.h"
 
-_Static_assert((int)SHIM_SEND == (int)RECORD_SEND && (int)SHIM_RECV == (int)RECORD_RECV, "the record's numbers");
-
 /* Handles of operators that the program made differ between ranks. */
 static uint32_t operator_of(const shim_call_t *call)
 {

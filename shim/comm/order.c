@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * order.c - orders calls by one event of the communicator. Every eager call records it at once: the call's stream may
+/* order.c - orders calls by one event of the communicator. Every eager call records it at once: the call's stream may
  * be destroyed later, and the driver crashes on a query of a destroyed stream. Graphs wait for the event and record it
- * too (capture.c), unseen by Shunt. So while a graph lives, a call waits for the event even on the stream that recorded
- * it. So does one call after the last graph is destroyed, since its replay may still run.
- */
+ * too (capture.c), unseen by Shunt. So while a graph lives, a call waits for the event even on the stream that
+ * recorded it. So does one call after the last graph is destroyed, since its replay may still run. */
 #include "shim/comm/order.h"
 
 #if SHUNT_HAS_CUDA
@@ -107,37 +105,6 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* Records the event after the pending call. The stream exists unless the device was reset: the program keeps it until
- * the work is on it. */
-static void record_pending(shim_comm_t *comm)
-{
-    void *stream = comm->order.pending_stream;
-    shim_capture_t capture;
-    atomic_store(&comm->order.pending, 0);
-    if (shim_comm_lost(comm))
-        return;
-    /* After the capture's end its work belongs to a graph, which the program orders. */
-    if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
-        shim_order_leave(comm, stream, &capture, false);
-}
-
-unsigned long long shim_order_pending(shim_comm_t *comm)
-{
-    return atomic_load(&comm->order.pending);
-}
-
-void shim_order_record_pending(shim_comm_t *comm, unsigned long long number)
-{
-    net_scope_t scope; /* not cudaSetDevice, which would make a context on GPU 0 in a thread that only polls */
-    if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
-        return;
-    pthread_mutex_lock(&comm->lock);
-    if (atomic_load(&comm->order.pending) == number)
-        record_pending(comm);
-    pthread_mutex_unlock(&comm->lock);
-    net_scope_leave(&scope);
-}
-
 /* In a capture a side stream would stay in the capture until its end. So the captured stream itself is set back to the
  * nodes where the branch began. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
@@ -225,17 +192,6 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return 0;
 }
 
-unsigned long long shim_order_pending(shim_comm_t *comm)
-{
-    (void)comm;
-    return 0;
-}
-
-void shim_order_record_pending(shim_comm_t *comm, unsigned long long number)
-{
-    (void)comm, (void)number;
-}
-
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     (void)comm, (void)side, (void)stream, (void)capture, (void)branch;
@@ -265,3 +221,34 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
     (void)comm, (void)lost;
 }
 #endif
+
+/* Records the event after the pending call. The stream exists unless the device was reset: the program keeps it until
+ * the work is on it. */
+static void record_pending(shim_comm_t *comm)
+{
+    void *stream = comm->order.pending_stream;
+    shim_capture_t capture;
+    atomic_store(&comm->order.pending, 0);
+    if (shim_comm_lost(comm))
+        return;
+    /* After the capture's end its work belongs to a graph, which the program orders. */
+    if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
+        shim_order_leave(comm, stream, &capture, false);
+}
+
+unsigned long long shim_order_pending(shim_comm_t *comm)
+{
+    return atomic_load(&comm->order.pending);
+}
+
+void shim_order_record_pending(shim_comm_t *comm, unsigned long long number)
+{
+    net_scope_t scope; /* not cudaSetDevice, which would make a context on GPU 0 in a thread that only polls */
+    if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    if (atomic_load(&comm->order.pending) == number)
+        record_pending(comm);
+    pthread_mutex_unlock(&comm->lock);
+    net_scope_leave(&scope);
+}

@@ -6,9 +6,6 @@
 #include "shim/account/trace.h"
 #include "shim/experts/group.h"
 
-_Static_assert((int)SHIM_DISPATCH == (int)RECORD_DISPATCH && (int)SHIM_COMBINE == (int)RECORD_COMBINE,
-               "the record's numbers");
-
 static const alg_algorithm_t g_served = {.name = shim_record_experts};
 
 uint64_t shim_experts_note(shim_experts_handle_t *handle, const alg_experts_call_t *call, const void *stream)

@@ -309,23 +309,19 @@ static char *find_read_file(const char *path, size_t *bytes)
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat status;
     char *text = NULL;
+    ssize_t got = 0;
     if (descriptor < 0)
         return NULL;
-    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= 0 ||
-        status.st_size > FIND_CACHE_BYTES)
-        goto close_file;
-    text = malloc((size_t)status.st_size);
-    if (!text)
-        goto close_file;
-    ssize_t got = read(descriptor, text, (size_t)status.st_size);
+    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= FIND_CACHE_BYTES)
+        text = malloc((size_t)status.st_size);
+    if (text)
+        got = read(descriptor, text, (size_t)status.st_size);
+    close(descriptor);
     if (got <= 0) {
         free(text);
-        text = NULL;
-        goto close_file;
+        return NULL;
     }
     *bytes = (size_t)got;
-close_file:
-    close(descriptor);
     return text;
 }
 
