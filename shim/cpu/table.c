@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group; one of
- * ncclCommInitAll, ncclCommRevoke, memory and registration does not. Registrations have no use here: they succeed with a
- * NULL handle. */
+ * ncclCommInitAll, ncclCommRevoke, memory and registration does not. Registrations have no use here: they give a NULL
+ * handle. */
 #include "shim/cpu/table.h"
 
 #include <stdatomic.h>

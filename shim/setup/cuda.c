@@ -156,8 +156,7 @@ static bool pinned_usable(const shim_setup_t *setup)
 static bool usable(const shim_setup_t *setup, net_memory_kind_t kind)
 {
     const net_memory_facts_t *facts = &net_memory_facts[kind];
-    return conditions_hold(setup, facts) &&
-           (facts->pinned ? pinned_usable(setup) : shim_setup_has_peers(setup));
+    return conditions_hold(setup, facts) && (facts->pinned ? pinned_usable(setup) : shim_setup_has_peers(setup));
 }
 
 /* Whether an idle scratch may have it: the plan's memory, or pinned memory if earlier set-ups found no peer access. */

@@ -318,7 +318,7 @@ static void interface_body(ranks_t *ranks)
         return;
     make_id_of_the_dead(ranks);
     init_fails(ranks, ranks->shared->id,
-               none        ? "1 of 2 ranks came"
+               none        ? "1 of 2 ranks joined"
                : wants_six ? "meet at [::1]:"
                            : "meet at 127.0.0.1:");
 }
@@ -342,7 +342,7 @@ static void spoilt_id_body(ranks_t *ranks)
     set_node(ranks);
     ncclUniqueId id = ranks_id(ranks);
     id.internal[sizeof(id.internal) - 1] ^= 1;
-    init_fails(ranks, id, "1 of 2 ranks came");
+    init_fails(ranks, id, "1 of 2 ranks joined");
 }
 
 /* A rank that never calls gives the others an error. */
