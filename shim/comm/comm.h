@@ -148,8 +148,6 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 shim_comm_t *shim_comm_new(const shim_device_ops_t *ops);
 /* Insert under comm->handle, in place of an older state. The table takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
-/* The caller gets the table's reference; NULL if absent. */
-shim_comm_t *shim_comm_remove(ncclComm_t handle);
 /* Remove `comm`, but no other state of the handle, and drop the table's reference. False if it is not there. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);

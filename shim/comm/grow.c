@@ -588,7 +588,7 @@ static bool is_there(const shim_comm_t *comm, uint32_t what)
     return what == ALL ? !atomic_load(&comm->empty) : alg_scratch_has(comm->scratch, what);
 }
 
-static bool wait_for(shim_comm_t *comm, uint32_t what)
+bool shim_grow_wait(shim_comm_t *comm, uint32_t what)
 {
     const uint64_t limit_ns = net_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
     if (has_declined(comm, what))
@@ -603,11 +603,6 @@ static bool wait_for(shim_comm_t *comm, uint32_t what)
     }
     pthread_mutex_unlock(&g_lock);
     return is_there(comm, what);
-}
-
-bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
-{
-    return wait_for(comm, piece);
 }
 
 void shim_grow_suspend(shim_comm_t *comm)
@@ -658,7 +653,7 @@ bool shim_grow_resume(shim_comm_t *comm)
         return true;
     }
     if (!has_more_to_resume(comm))
-        return wait_for(comm, ALL);
+        return shim_grow_wait(comm, ALL);
     atomic_fetch_or(&comm->asked, 1u << ALL);
     return true;
 }
