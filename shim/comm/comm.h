@@ -132,11 +132,11 @@ typedef struct shim_comm {
     atomic_uint references;       /* of the table, graphs and running calls; the last release frees */
     _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
     _Atomic uint64_t calls_ended;
-    shim_record_t *record;         /* owned; NULL: none */
-    void *_Atomic redops;          /* private to redop.c */
-    atomic_bool listed;            /* by `next`, to be released */
-    struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
-    struct shim_comm *made_before; /* private to comm.c: link of all states */
+    shim_record_t *record;           /* owned; NULL: none */
+    struct shim_redop_entry *redops; /* private to redop.c */
+    atomic_bool listed;              /* by `next`, to be released */
+    struct shim_comm *next;          /* link of comm.c's, reap.c's and attach.c's lists */
+    struct shim_comm *made_before;   /* private to comm.c: link of all states */
 } shim_comm_t;
 
 /* NULL: unknown, or made before a fork. Takes no lock, tens of ns. After another thread's destroy the state may be
