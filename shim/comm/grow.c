@@ -8,8 +8,7 @@
  *   MADE    errno, offer  -> send descriptors (kinds that send)
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
- * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'. A rank that
- * has declined a piece declines again whenever a peer asks.
+ * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'.
  * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Their threads look for
  * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its
  * own verdict, and once a second, for peers that cannot ring.

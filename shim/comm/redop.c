@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redop.c - a list for each communicator. Calls with built-in operators take no lock. */
+/* redop.c - calls with built-in operators take no lock. */
 #include "shim/comm/redop.h"
 
 #include <stdlib.h>
