@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranges.h - NVTX ranges around taken calls, like the real NCCL's (domain NCCL; name and bytes). Active only if
- * NVTX_INJECTION64_PATH names a tool; otherwise a call costs one relaxed load and a branch, and nothing is loaded. */
+ * NVTX_INJECTION64_PATH names a tool; otherwise nothing is loaded. */
 #ifndef SHUNT_SHIM_RANGES_H
 #define SHUNT_SHIM_RANGES_H
 

@@ -118,7 +118,7 @@ void shim_stamps_prepare(int device, uint64_t life)
     pthread_mutex_unlock(&g_lock);
 }
 
-/* Under the lock. Returns the call's number; 0: no room. */
+/* Under the lock. 0: no room. */
 static uint32_t add_call(const shim_track_call_t *call)
 {
     if (g_calls == CHUNKS * CHUNK_CALLS)

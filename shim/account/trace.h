@@ -2,7 +2,7 @@
 /* trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing; their kernels: track.h. A
  * call costs two clock readings and a copy into its thread's ring, which a background thread formats and writes later.
  * A full ring drops events and counts them. After every write the file is a complete JSON array, even if the process is
- * killed. Without SHUNT_TRACE a call costs one relaxed load and a branch. */
+ * killed. */
 #ifndef SHUNT_SHIM_TRACE_H
 #define SHUNT_SHIM_TRACE_H
 

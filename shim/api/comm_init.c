@@ -29,7 +29,6 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number, int colo
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* In CPU mode cpu/ sets up communicators. */
 static bool takes_part(void)
 {
     const shim_real_t *real = shim_real_used();

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* last_error.c - one text per process, as in NCCL: a watchdog thread may ask for another thread's error. Each reader
- * gets a copy, which the next error does not overwrite. */
+/* last_error.c - one text per process, as in NCCL: a watchdog thread may ask for another thread's error. */
 #include "shim/base/last_error.h"
 
 #include <stdarg.h>

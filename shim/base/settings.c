@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings.c - reads the settings of settings.def. The first caller logs complaints after all settings are read,
- * because the log level is a setting. Values that the user set are copies, never freed. */
+ * because the log level is a setting. */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
 

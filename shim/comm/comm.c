@@ -224,32 +224,19 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* Removes the handle's state; if `only` is set, only that one. One lock covers check and removal: handles are
- * reused. */
-static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
-{
-    pthread_mutex_lock(&g_lock);
-    table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
-    size_t where = 0;
-    shim_comm_t *comm = table && handle ? table_find(table, handle, &where) : NULL;
-    if (only && comm != only)
-        comm = NULL;
-    if (comm)
-        table_clear(table, where);
-    pthread_mutex_unlock(&g_lock);
-    return comm;
-}
-
-shim_comm_t *shim_comm_remove(ncclComm_t handle)
-{
-    return table_remove(handle, NULL);
-}
-
+/* One lock covers check and removal, since handles are reused. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 {
-    shim_comm_t *removed = table_remove(handle, comm);
-    shim_comm_release(removed);
-    return removed != NULL;
+    size_t where = 0;
+    pthread_mutex_lock(&g_lock);
+    table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
+    const bool found = table && handle && table_find(table, handle, &where) == comm;
+    if (found)
+        table_clear(table, where);
+    pthread_mutex_unlock(&g_lock);
+    if (found)
+        shim_comm_release(comm);
+    return found;
 }
 
 void shim_comm_recycle(shim_comm_t *comm)

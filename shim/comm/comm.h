@@ -132,11 +132,11 @@ typedef struct shim_comm {
     atomic_uint references;       /* held by the table, graphs, running calls; the last release frees */
     _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
     _Atomic uint64_t calls_ended;
-    shim_record_t *record;         /* owned; NULL: none */
-    void *_Atomic redops;          /* private to redop.c */
-    atomic_bool listed;            /* linked by `next`, to be released */
-    struct shim_comm *next;        /* link of comm.c's, reap.c's and attach.c's lists */
-    struct shim_comm *made_before; /* private to comm.c: link of all states */
+    shim_record_t *record;           /* owned; NULL: none */
+    struct shim_redop_entry *redops; /* private to redop.c */
+    atomic_bool listed;              /* linked by `next`, to be released */
+    struct shim_comm *next;          /* link of comm.c's, reap.c's and attach.c's lists */
+    struct shim_comm *made_before;   /* private to comm.c: link of all states */
 } shim_comm_t;
 
 /* NULL: unknown, or made before a fork. Takes no lock, tens of ns. After another thread's destroy the state may be
@@ -148,8 +148,6 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 shim_comm_t *shim_comm_new(const shim_device_ops_t *ops);
 /* Insert under comm->handle, in place of an older state. The table takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
-/* The caller gets the table's reference; NULL if absent. */
-shim_comm_t *shim_comm_remove(ncclComm_t handle);
 /* Remove `comm`, but no other state of the handle, and drop the table's reference. False if it is not there. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);

@@ -8,8 +8,7 @@
  *   MADE    errno, offer  -> send descriptors (kinds that send)
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
- * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'. A rank that
- * has declined a piece declines again whenever a peer asks.
+ * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'.
  * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Their threads look for
  * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its
  * own verdict, and once a second, for peers that cannot ring.
@@ -589,7 +588,7 @@ static bool is_there(const shim_comm_t *comm, uint32_t what)
     return what == ALL ? !atomic_load(&comm->empty) : alg_scratch_has(comm->scratch, what);
 }
 
-static bool wait_for(shim_comm_t *comm, uint32_t what)
+bool shim_grow_wait(shim_comm_t *comm, uint32_t what)
 {
     const uint64_t limit_ns = net_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
     if (has_declined(comm, what))
@@ -604,11 +603,6 @@ static bool wait_for(shim_comm_t *comm, uint32_t what)
     }
     pthread_mutex_unlock(&g_lock);
     return is_there(comm, what);
-}
-
-bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
-{
-    return wait_for(comm, piece);
 }
 
 void shim_grow_suspend(shim_comm_t *comm)
@@ -659,7 +653,7 @@ bool shim_grow_resume(shim_comm_t *comm)
         return true;
     }
     if (!has_more_to_resume(comm))
-        return wait_for(comm, ALL);
+        return shim_grow_wait(comm, ALL);
     atomic_fetch_or(&comm->asked, 1u << ALL);
     return true;
 }

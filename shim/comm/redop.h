@@ -18,8 +18,8 @@ typedef struct shim_redop {
 
 /* Stores the operator's meaning, in place of an older one with this handle. False without memory. */
 bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
-/* This and shim_redop_find: false if the operator is unknown. */
-bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
+void shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
+/* False if the operator is unknown. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
 void shim_redop_forget(shim_comm_t *comm);
 

@@ -116,10 +116,6 @@ static void make(meeting_t *meeting)
     post(meeting, OFFER, &record, sizeof(record));
 }
 
-static bool same(const alg_experts_shape_t *one, const alg_experts_shape_t *other)
-{
-    return memcmp(one, other, sizeof(*one)) == 0;
-}
 _Static_assert(sizeof(alg_experts_shape_t) == 6 * sizeof(uint32_t), "the shape has padding");
 
 static void compare(meeting_t *meeting)
@@ -136,7 +132,7 @@ static void compare(meeting_t *meeting)
         other.refusal[WHY_BYTES - 1] = 0;
         if (other.refusal[0])
             snprintf(meeting->why, sizeof(meeting->why), "%s", other.refusal);
-        else if (!same(&first.shape, &other.shape))
+        else if (memcmp(&first.shape, &other.shape, sizeof(first.shape)) != 0)
             snprintf(meeting->why, sizeof(meeting->why), "rank %u has another configuration than rank 0", r);
     }
     if (meeting->why[0]) {

@@ -83,7 +83,7 @@ static size_t json_rank(const record_rank_t *rank, char *text, size_t capacity)
 }
 
 /* Writes the fields that all reports have. Their texts need no JSON escapes. */
-static size_t json_head(const char *kind, const shim_record_t *record, char *text, size_t capacity)
+static size_t json_head(const char *kind, const shim_record_t *record, char text[JSON_BYTES])
 {
     char host[128] = "";
     gethostname(host, sizeof host - 1);
@@ -91,7 +91,7 @@ static size_t json_head(const char *kind, const shim_record_t *record, char *tex
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
     return (size_t)snprintf(
-        text, capacity,
+        text, JSON_BYTES,
         "{\"report\":\"%s\",\"time\":%lld,\"host\":\"%s\",\"pid\":%lld,\"communicator\":\"%016" PRIx64
         "\",\"rank\":%u,\"ranks\":%u",
         kind, (long long)time(NULL), host, (long long)getpid(), atomic_load(&record->slot->comm), record->about.rank,
@@ -282,7 +282,7 @@ static void hang_json(const shim_record_t *record, const record_waiting_t *waiti
 {
     char call[160];
     call_text(record, waiting, culprit, count, call, sizeof call);
-    size_t length = json_head("hang", record, json, JSON_BYTES);
+    size_t length = json_head("hang", record, json);
     length += (size_t)snprintf(json + length, JSON_BYTES - length,
                                ",\"call\":\"%s\",\"waited_ms\":%" PRIu64 ",\"waits_for\":[", call, waited_ns / MS_NS);
     for (uint32_t i = 0; i < count; i++) {
@@ -377,7 +377,7 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              "ranks of a communicator of %u call different things: %s has called %s, and %s has called %s; such calls "
              "hang, or give wrong results",
              record->about.nranks, a, called, b, other_called);
-    size_t length = json_head("mismatch", record, report.json, JSON_BYTES);
+    size_t length = json_head("mismatch", record, report.json);
     snprintf(report.json + length, JSON_BYTES - length,
              ",\"calls\":[{\"rank\":%u,\"pid\":%" PRId64 ",\"call\":\"%s\"},{\"rank\":%u,\"pid\":%" PRId64
              ",\"call\":\"%s\"}],\"text\":\"%s\"}\n",

@@ -578,6 +578,6 @@ shim_comm_t *fake_comm(int device, bool blocking)
 
 void fake_comm_end(shim_comm_t *comm)
 {
-    shim_comm_release(shim_comm_remove(comm->handle));
+    shim_comm_drop(comm, comm->handle);
     shim_comm_reap();
 }

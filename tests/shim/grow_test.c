@@ -177,7 +177,7 @@ static void make_world(world_t *w, uint64_t seed)
 static void end_rank(shim_comm_t *comm)
 {
     atomic_store(&comm->phase, SHIM_COMM_DEAD);
-    shim_comm_release(shim_comm_remove(atomic_load(&comm->handle)));
+    shim_comm_drop(comm, atomic_load(&comm->handle));
     shim_comm_release(comm);
     shim_comm_collect();
 }

@@ -5,18 +5,11 @@
 #include "tools/base/progress.h"
 
 #include <stdio.h>
-#include <time.h>
 
+#include "tools/base/clock.h"
 #include "tools/base/terminal.h"
 
 static const double least_part = 0.02; /* fraction done before the remaining time is estimated */
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 double tool_progress_weight(uint64_t bytes)
 {
@@ -25,12 +18,12 @@ double tool_progress_weight(uint64_t bytes)
 
 void tool_progress_open(tool_progress_t *progress, double weight)
 {
-    *progress = (tool_progress_t){.terminal = tool_is_terminal(stderr), .start = now(), .weight = weight};
+    *progress = (tool_progress_t){.terminal = tool_is_terminal(stderr), .start = tool_now(), .weight = weight};
 }
 
 double tool_progress_elapsed(const tool_progress_t *progress)
 {
-    return now() - progress->start;
+    return tool_now() - progress->start;
 }
 
 static double part_of(const tool_progress_t *progress)

@@ -24,15 +24,6 @@ int tool_usage(const char *command, const char *format, ...)
     return TOOL_USAGE;
 }
 
-int tool_no_arguments(const char *command, int argc, char **argv, bool *help)
-{
-    *help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    if (argc > 1 && !*help) {
-        return tool_usage(command, "unknown argument %s", argv[1]);
-    }
-    return TOOL_OK;
-}
-
 bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value)
 {
     char *end = NULL;

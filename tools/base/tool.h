@@ -20,8 +20,6 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 
 /* Report a wrong argument on stderr, with a hint to --help. Returns TOOL_USAGE. */
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For a sub-command without arguments: TOOL_OK with *help set, or TOOL_USAGE after a message. */
-int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
 
 /* Parse a decimal number from low to high, or a size from 1 to 1024G with K, M or G for powers of 1024. */
 bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value);

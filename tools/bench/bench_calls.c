@@ -5,20 +5,13 @@
  * Measures Shunt, the real NCCL, and in the same process the launch of an empty kernel, the minimum of any call on a
  * stream. Rounds and medians are as in bench_time.c.
  */
-#include <time.h>
 
+#include "tools/base/clock.h"
 #include "tools/bench/bench.h"
 
 /* A stream's queue holds about a thousand entries and a call of NCCL takes several; with more calls the host would wait
  * for the GPU. */
 enum { MOST_CALLS = 200 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static uint32_t calls_of(const bench_rank_t *rank)
 {
@@ -40,13 +33,13 @@ static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_
     if (!wait_for_all(rank)) {
         return false;
     }
-    double start = now();
+    double start = tool_now();
     for (uint32_t i = 0; i < calls; i++) {
         if (!bench_issue(rank, side, one, i)) {
             return false;
         }
     }
-    *seconds = bench_slowest(rank, (now() - start) / calls);
+    *seconds = bench_slowest(rank, (tool_now() - start) / calls);
     return true;
 }
 
@@ -59,11 +52,11 @@ static bool round_sync(bench_rank_t *rank, const bench_case_t *one, const bench_
         return false;
     }
     for (uint32_t i = 0; i < calls; i++) {
-        double start = now();
+        double start = tool_now();
         if (!bench_issue(rank, side, one, i) || !rank->device->wait(rank)) {
             return false;
         }
-        times[i] = now() - start;
+        times[i] = tool_now() - start;
     }
     *seconds = bench_slowest(rank, bench_median(times, calls));
     return true;
@@ -112,7 +105,7 @@ bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
     enum { CHOICES = 20000 };
     double times[BENCH_MAX_ROUNDS];
     for (uint32_t round = 0; round < rank->options->rounds; round++) {
-        const double start = now();
+        const double start = tool_now();
         for (uint32_t i = 0; i < CHOICES; i++) {
             shunt_decision_t decision = {.size = sizeof decision};
             const uint64_t count = (one->count >> (i * 2654435761u >> 28)) + 1;
@@ -121,7 +114,7 @@ bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
                 return bench_fail(rank, "--choose: Shunt forwards this communicator; SHUNT_DEBUG=info says why");
             }
         }
-        times[round] = (now() - start) / CHOICES;
+        times[round] = (tool_now() - start) / CHOICES;
     }
     *seconds = bench_slowest(rank, bench_median(times, rank->options->rounds));
     return true;

@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "tools/base/clock.h"
 #include "tools/bench/bench.h"
 
 typedef struct cpu_state {
@@ -66,9 +66,7 @@ static bool cpu_wait(bench_rank_t *rank)
 static bool cpu_mark(bench_rank_t *rank, int which)
 {
     cpu_state_t *state = rank->device_state;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    state->mark[which] = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    state->mark[which] = tool_now();
     return true;
 }
 

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tools/base/clock.h"
 #include "tools/bench/bench.h"
 
 enum { STALL_SECONDS = 60, POLL_MS = 100, APART_SECONDS = 60, MOST_ROW_BYTES = 1024 };
@@ -131,13 +131,6 @@ bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor)
     return true;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static void kill_all(bench_family_t *family)
 {
     for (uint32_t i = 0; i < family->ranks; i++) {
@@ -183,7 +176,7 @@ static bool fork_ranks(bench_family_t *family, bench_body_t body, const void *jo
     }
     close(ends[1]);
     family->rows = ends[0];
-    family->pulse_time = now();
+    family->pulse_time = tool_now();
     return true;
 }
 
@@ -206,7 +199,7 @@ static bool watch(bench_family_t *family)
         int status = 0;
         if (family->pid[i] > 0 && waitpid(family->pid[i], &status, WNOHANG) == family->pid[i]) {
             family->pid[i] = 0;
-            family->pulse_time = now();
+            family->pulse_time = tool_now();
             if (!WIFEXITED(status) || WEXITSTATUS(status) != TOOL_OK) {
                 tell(family, number_of(family, i), status);
                 return false;
@@ -219,8 +212,8 @@ static bool watch(bench_family_t *family)
     }
     if (pulse != family->pulse) {
         family->pulse = pulse;
-        family->pulse_time = now();
-    } else if (now() - family->pulse_time > STALL_SECONDS) {
+        family->pulse_time = tool_now();
+    } else if (tool_now() - family->pulse_time > STALL_SECONDS) {
         fprintf(stderr, "shunt %s: no rank has made progress for %d s: giving up\n", family->command, STALL_SECONDS);
         return false;
     }

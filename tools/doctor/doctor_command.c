@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tools/base/clock.h"
 #include "tools/base/folder.h"
 #include "tools/doctor/doctor.h"
 #include "tools/run/run.h"
@@ -29,13 +29,6 @@ typedef struct watched {
     bool ended; /* the command ended within the limit */
     double seconds;
 } watched_t;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static bool set_folder(const doctor_t *doctor, const char *variable, const char *name)
 {
@@ -76,7 +69,7 @@ static bool reap(pid_t command, int *status)
 
 static bool wait_until(pid_t command, watched_t *watched, double end)
 {
-    while (now() < end) {
+    while (tool_now() < end) {
         tool_processes_update(watched->processes);
         if (reap(command, &watched->status)) {
             return true;
@@ -88,7 +81,7 @@ static bool wait_until(pid_t command, watched_t *watched, double end)
 
 static bool watch(doctor_t *doctor, watched_t *watched)
 {
-    const double start = now();
+    const double start = tool_now();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fflush(NULL);
     const pid_t command = fork();
@@ -100,7 +93,7 @@ static bool watch(doctor_t *doctor, watched_t *watched)
         return false;
     }
     watched->ended = wait_until(command, watched, start + doctor->limit_s);
-    watched->seconds = now() - start;
+    watched->seconds = tool_now() - start;
     tool_processes_end(); /* children that the ended command left would disturb the bench */
     return true;
 }

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tools/base/clock.h"
 #include "tools/doctor/static_nccl.h"
 
 enum { LOOK_MS = 100, GRACE_S = 5 };
@@ -87,18 +87,11 @@ uint32_t tool_processes_kill(int signal)
     return count;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 void tool_processes_end(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGKILL};
     for (size_t i = 0; i < sizeof signals / sizeof signals[0] && tool_processes_kill(signals[i]) > 0; i++) {
-        for (const double end = now() + GRACE_S; now() < end && tool_processes_kill(0) > 0;) {
+        for (const double end = tool_now() + GRACE_S; tool_now() < end && tool_processes_kill(0) > 0;) {
             poll(NULL, 0, LOOK_MS);
         }
     }

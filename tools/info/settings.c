@@ -74,16 +74,13 @@ static void man(const shunt_setting_t *setting)
 int tool_settings(int argc, char **argv)
 {
     void (*write)(const shunt_setting_t *) = text;
-    bool asked = false;
+    const bool asked = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
         write = markdown;
     } else if (argc == 2 && strcmp(argv[1], "--man") == 0) {
         write = man;
-    } else {
-        int fault = tool_no_arguments("settings", argc, argv, &asked);
-        if (fault != TOOL_OK) {
-            return fault;
-        }
+    } else if (argc > 1 && !asked) {
+        return tool_usage("settings", "unknown argument %s", argv[1]);
     }
     if (asked) {
         fputs(help, stdout);
