@@ -42,43 +42,6 @@ int net_event_record(void *event, void *stream)
     return driver ? (int)driver->event_record(event, stream) : cudaErrorNotSupported;
 }
 
-static int cleared(cudaError_t error)
-{
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return (int)error;
-}
-
-_Static_assert((int)NET_NOT_READY == (int)cudaErrorNotReady, "the runtime's number");
-
-int net_event_query(void *event)
-{
-    const int mode = net_capture_relax();
-    const int error = cleared(cudaEventQuery(event));
-    net_capture_restore(mode);
-    return error;
-}
-
-int net_event_make(void **event, bool timed)
-{
-    const int mode = net_capture_relax();
-    const int error =
-        cleared(cudaEventCreateWithFlags((cudaEvent_t *)event, timed ? cudaEventDefault : cudaEventDisableTiming));
-    net_capture_restore(mode);
-    return error;
-}
-
-int net_stream_make(void **stream)
-{
-    int least = 0, greatest = 0;
-    const int mode = net_capture_relax();
-    int error = cleared(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    if (error == cudaSuccess)
-        error = cleared(cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, greatest));
-    net_capture_restore(mode);
-    return error;
-}
-
 enum { KERNELS = 4096 }; /* further kernels are looked up each time */
 
 static struct {
@@ -104,10 +67,12 @@ static int find_handle(const void *kernel, cudaKernel_t *handle)
     *handle = at < KERNELS ? atomic_load_explicit(&known[at].handle, memory_order_relaxed) : NULL;
     if (*handle)
         return cudaSuccess;
-    const int error = cleared(cudaGetKernel(handle, kernel));
-    if (error == cudaSuccess && at < KERNELS)
+    const cudaError_t error = cudaGetKernel(handle, kernel);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    else if (at < KERNELS)
         atomic_store_explicit(&known[at].handle, *handle, memory_order_relaxed);
-    return error;
+    return (int)error;
 }
 
 int net_kernel_launch(const net_launch_t *launch, const void *const *arguments)

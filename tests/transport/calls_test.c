@@ -72,57 +72,6 @@ const net_driver_t *net_driver(void)
     return &driver;
 }
 
-/* Events and streams, of which each call sees whether captures allow it. */
-static struct {
-    int relaxed, restored; /* relaxed: also the mode to restore */
-    unsigned flags;
-    int priority;
-    cudaError_t error;
-} made;
-
-int net_capture_relax(void)
-{
-    return ++made.relaxed;
-}
-
-void net_capture_restore(int mode)
-{
-    assert_int_equal(mode, ++made.restored);
-}
-
-static cudaError_t make(unsigned flags, int priority)
-{
-    assert_int_equal(made.relaxed, made.restored + 1);
-    made.flags = flags;
-    made.priority = priority;
-    return made.error;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
-{
-    *event = (cudaEvent_t)(void *)handle;
-    return make(flags, 0);
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    assert_ptr_equal(event, handle);
-    return make(0, 0);
-}
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = 0;
-    *greatest = -5;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
-{
-    *stream = (cudaStream_t)(void *)handle;
-    return make(flags, priority);
-}
-
 static const int arguments[] = {3, 5};
 static const void *const pointers[] = {&arguments[0], &arguments[1]};
 
@@ -225,35 +174,11 @@ static void each_kernel_has_its_own_handle(void **state)
     assert_int_equal(asked - before, KERNELS - 4096); /* those without a place */
 }
 
-/* Another thread's capture in the global mode would forbid these calls, and be invalidated by them. */
-static void captures_allow_events_and_streams(void **state)
-{
-    void *event, *stream;
-    (void)state;
-    assert_int_equal(net_event_make(&event, true), 0);
-    assert_int_equal(made.flags, cudaEventDefault);
-    assert_int_equal(net_event_make(&event, false), 0);
-    assert_int_equal(made.flags, cudaEventDisableTiming);
-    assert_int_equal(net_event_query(event), 0);
-    assert_int_equal(net_stream_make(&stream), 0);
-    assert_int_equal(made.flags, cudaStreamNonBlocking);
-    assert_int_equal(made.priority, -5);
-    assert_int_equal(made.restored, 4);
-
-    const unsigned before = atomic_load(&cleared);
-    made.error = cudaErrorNotReady;
-    assert_int_equal(net_event_query(event), NET_NOT_READY);
-    assert_int_equal(made.restored, 5);
-    assert_int_equal(atomic_load(&cleared), before + 1); /* the program does not see it */
-    made.error = cudaSuccess;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_launch_has_what_was_asked_for),
                                        cmocka_unit_test(a_kernel_that_is_not_found_is_asked_for_again),
                                        cmocka_unit_test(a_stream_says_which_capture_it_is_in),
-                                       cmocka_unit_test(each_kernel_has_its_own_handle),
-                                       cmocka_unit_test(captures_allow_events_and_streams)};
+                                       cmocka_unit_test(each_kernel_has_its_own_handle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

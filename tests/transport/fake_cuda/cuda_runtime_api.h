@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_runtime_api.h - the part of CUDA that transport/memory_*.c, algorithms/control_cuda.c and scratch_cuda.c call,
  * made of host memory in parked_test.c, control_test.c and arming_test.c, and of what transport/cuda_driver.c,
- * cuda_scope.c and cuda_calls.c call, in driver_test.c, scope_test.c and calls_test.c. */
+ * cuda_scope.c, cuda_calls.c and cuda_events.c call, in driver_test.c, scope_test.c, calls_test.c and events_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 
