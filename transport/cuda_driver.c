@@ -60,8 +60,8 @@ static void *look_up(const entry_t *entry)
     return NULL;
 }
 #else
-/* Such a runtime asks for functions of its own version, which an older driver refuses. So they are looked up by plain
- * name, which has the first form. The library is never closed: the runtime keeps it loaded. */
+/* Such a runtime asks for functions of its own version, which an older driver refuses. A plain name has the first
+ * form. The library is never closed: the runtime keeps it loaded. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.h - driver functions that the runtime lacks or makes slower, in builds with CUDA. libcuda may be absent:
+/* cuda_driver.h - driver functions that the runtime lacks or makes slower, only with CUDA. libcuda may be absent:
  * the runtime finds it, and nothing links to it. */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
 #define SHUNT_TRANSPORT_CUDA_DRIVER_H

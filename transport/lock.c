@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.c - locks that are free in a forked child. Otherwise a lock of another thread would stay locked there, its data
- * half changed. So a fork first takes all, in any order: no thread holds two. */
+/* lock.c - locks that are free in a forked child, where another thread's lock would stay locked, its data half changed.
+ * A fork first takes all, in any order: no thread holds two. */
 #include "transport/transport.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

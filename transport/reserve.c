@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reserve.c - a file above `ulimit -f`, even one in memory, would end the program by SIGXFSZ. Signals are blocked:
- * before Linux 6.11 any signal makes tmpfs undo all pages, so a profiler's timer could keep it from ending. */
+ * before Linux 6.11 each makes tmpfs undo all pages, so a profiler's timer could keep it from ending. */
 #define _GNU_SOURCE
 #include "transport/reserve.h"
 

@@ -73,8 +73,7 @@ typedef struct net_lock {
     }
 void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
-/* Call it before registering the fork handlers of a lock under which these locks are taken: a fork then takes that one
- * first. */
+/* Call before registering fork handlers of a lock under which these are taken: a fork then takes that one first. */
 void net_lock_watch_forks(void);
 
 /* ---- Kinds of peer memory (memory.def) ---------------------------------------- */

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grow.c - further pieces of a communicator's scratch.
+/*
+ * grow.c - further pieces of a communicator's scratch.
+ *
  * A call that needs a missing piece (alg_piece_of, equal on all ranks) asks for it and waits. A thread of each process
  * does the rest, and never waits for a kernel. One communicator's piece never waits for another's.
- * The ranks meet as in a set-up, under a key of communicator and piece. When all ranks have posted a record, each
- * acts:
+ *
+ * The ranks meet as in a set-up, under a key of communicator and piece. When all ranks have posted a record, each acts:
+ *
  *   JOINED  nothing       -> make and arm this rank's memory
  *   MADE    errno, offer  -> send descriptors (kinds that send)
  *   SENT    errno         -> map the peers' memory
  *   OPENED  errno         -> the verdict; or MADE for the next piece
- * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'.
+ *
+ * No rank uses a piece before the verdict: by then every rank has armed its memory and mapped all others'. A rank that
+ * has declined a piece declines again whenever a peer asks.
+ *
  * A rank that asks joins, then rings the bells of all ranks' processes (transport/bell.c). Their threads look for
  * meetings under their communicators' keys; also after each attach, since a peer may ask before this rank knows its
  * own verdict, and once a second, for peers that cannot ring.
+ *
  * In a suspend each rank gives back its memory without the others: a peer's late stores go to memory that the peer
- * still maps. In a resume a rank joins only after its own program has resumed. */
+ * still maps. In a resume a rank joins only after its own program has resumed.
+ */
 #define _GNU_SOURCE
 #include "shim/comm/grow.h"
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reap.c - when the scratch of ended communicators is freed.
+/*
+ * reap.c - when the scratch of ended communicators is freed.
+ *
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. Another
  * communicator's kernel may wait for a dead peer until this thread aborts that communicator too. So nothing is freed
  * while a living communicator's kernel runs, or while a kernel may run that Shunt cannot see: a graph's, or the real
  * NCCL's on a forwarded communicator. The next init, destroy or abort tries again. Launches wait for the frees: the
  * ranks of a communicator may be threads, and a call that another one launches may wait for this thread.
+ *
  * If more than RETIRED_MOST scratches wait, unseen kernels are ignored, and running calls get PATIENCE_MS to end. An
- * abort does not do so: it allocates nothing, and the program may abort the unseen kernel's communicator next. */
+ * abort does not do so: it allocates nothing, and the program may abort the unseen kernel's communicator next.
+ */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
 

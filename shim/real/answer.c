@@ -17,6 +17,7 @@ const shim_real_t *shim_real_need(const char *function)
     return found;
 }
 
+/* Called with NCCL's arguments, which it ignores: in the ABIs of Linux the caller removes them. */
 #define SHIM_TREATED(name)                \
     static ncclResult_t none_##name(void) \
     {                                     \

@@ -26,6 +26,8 @@
 #define FIND_MACHINE "aarch64"
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
+#define FIND_ANY "*"
+#define FIND_HPC_SDK "/opt/nvidia/hpc_sdk/Linux_" FIND_MACHINE "/" FIND_ANY "/comm_libs"
 
 /* Adds nothing if the folder is listed already, its path is too long or memory is short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -388,8 +390,8 @@ static void find_add_cuda(shim_folders_t *folders)
                                            "/usr/local/cuda-*/lib64",
                                            "/usr/local/cuda-*/lib",
                                            "/opt/nvidia/nccl*/lib",
-                                           "/opt/nvidia/hpc_sdk/Linux_" FIND_MACHINE "/*/comm_libs/nccl/lib",
-                                           "/opt/nvidia/hpc_sdk/Linux_" FIND_MACHINE "/*/comm_libs/*/nccl/lib"};
+                                           FIND_HPC_SDK "/nccl/lib",
+                                           FIND_HPC_SDK "/" FIND_ANY "/nccl/lib"};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *home = secure_getenv(variables[i]);
         if (!home || home[0] != '/')
