@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kinds.c - the facts of memory.def, which need no CUDA. */
+/* kinds.c - memory.def as a table, without CUDA. */
 #include "transport/transport.h"
 
 #define NET_CPU_MEMORY(kind, name, ...) [NET_MEMORY_##kind] = {__VA_ARGS__},
