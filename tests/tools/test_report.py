@@ -97,15 +97,18 @@ def report_waits():
     on a busy machine some rank always is.)"""
     late, calls, ranks = 3, 10, 4
     client = (CLIENT, "libnccl.so.2", str(ranks), "1024", str(calls), "0")
-    with tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/report.json"
-        done = shunt("run", "--report", "--json", file, "--", *client, "late", **SANITIZED)
-        told = json.loads(pathlib.Path(file).read_text())["waits"]
+    for _ in range(5): # until the machine was idle enough: on a busy one other ranks are late, too
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/report.json"
+            done = shunt("run", "--report", "--json", file, "--", *client, "late", **SANITIZED)
+            told = json.loads(pathlib.Path(file).read_text())["waits"]
+        if all(row["waited_us"] < told[0]["waited_us"] / 2 for row in told[1:]):
+            break
     lines = done.stderr.partition("shunt: late ranks: ")[2].splitlines()
     assert done.returncode == 0 and len(lines) == 2 + len(told), done.stderr
     first = told[0]
     assert lines[2].split()[:5] == [first["communicator"], str(late), "of", str(ranks), str(first["waits"])], lines
-    # Each wait is 100 ms, minus unseen parts at both ends. On a busy machine other ranks are late, too.
+    # Each wait is 100 ms, minus unseen parts at both ends.
     assert first["rank"] == late and first["ranks"] == ranks, told
     assert (ranks - 1) * calls / 2 <= first["waits"] <= (ranks - 1) * calls, told
     assert first["waited_us"] >= 50000 * first["waits"], told
