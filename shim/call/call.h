@@ -17,7 +17,9 @@ struct shim_call {
     const char *function; /* static */
     uint32_t collective;  /* alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call);
-    const void *more; /* more arguments for `forward`; a call with these is never taken */
+    const void *more;     /* more arguments for `forward`; a call with these is never taken */
+    uint64_t tag;         /* for the real NCCL's profiler; 0: none */
+    unsigned tag_version; /* of the tag's configuration */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;

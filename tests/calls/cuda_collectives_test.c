@@ -52,6 +52,23 @@ static void a_configuration_without_requests_is_taken(void **state)
     assert_int_equal(kind_with(comm, &some), FAKE_OURS);
 }
 
+/* Of a call that is forwarded the real NCCL's profiler gets the tag, also where the configuration is gone by then. */
+static void a_forwarded_call_keeps_its_tag(void **state)
+{
+    shim_comm_t *comm = *state;
+    config_t some = unset_config;
+    some.tag = 7;
+    ncclAllReduceConfig(buffer, buffer, LARGE, ncclFloat32, ncclSum, comm->handle, fake_stream(1), (const void *)&some);
+    assert_int_equal(fake.work[0].kind, FAKE_REAL);
+    assert_int_equal(fake.config_tag, 7);
+    some.tag = 8;
+    ncclGroupStart();
+    ncclAllReduceConfig(buffer, buffer, LARGE, ncclFloat32, ncclSum, comm->handle, fake_stream(1), (const void *)&some);
+    memset(&some, 0xff, sizeof some);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.config_tag, 8);
+}
+
 static void a_configuration_with_requests_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
@@ -392,6 +409,7 @@ static void decisions_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_configuration_without_requests_is_taken),
+                                       TEST(a_forwarded_call_keeps_its_tag),
                                        TEST(a_configuration_with_requests_is_forwarded),
                                        TEST(a_possibly_invalid_call_is_forwarded),
                                        TEST(each_collective_is_taken),

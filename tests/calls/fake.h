@@ -45,6 +45,7 @@ typedef struct fake {
     int device; /* current */
     uint32_t works;
     fake_work_t work[FAKE_WORKS];
+    uint64_t config_tag;  /* the profiler's tag in the last configuration that the real NCCL got */
     uint32_t devices_set; /* by cudaSetDevice */
     uint32_t cuda_calls;  /* all but queries of device and capture */
     uint32_t queries;     /* queries of a capture */

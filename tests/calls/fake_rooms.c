@@ -147,25 +147,36 @@ static ncclResult_t real_wait_signal(int count, ncclWaitSignalDesc_t *signals, n
 }
 
 /* The collectives with a configuration, by their parameters. */
+static void see_tag(const ncclCollConfig_t *config)
+{
+    enum { TAG_AT = 56 }; /* userProfilerTag */
+    fake.config_tag = 0;
+    if (config)
+        memcpy(&fake.config_tag, (const char *)config + TAG_AT, sizeof(fake.config_tag));
+}
+
 #define REAL_REDUCING(name)                                                                                          \
     static ncclResult_t real_##name(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, \
                                     ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)            \
     {                                                                                                                \
-        (void)send, (void)recv, (void)count, (void)type, (void)op, (void)config;                                     \
+        (void)send, (void)recv, (void)count, (void)type, (void)op;                                                   \
+        see_tag(config);                                                                                             \
         return real_call(#name, comm, stream);                                                                       \
     }
 #define REAL_MOVING(name)                                                                                             \
     static ncclResult_t real_##name(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, \
                                     cudaStream_t stream, const ncclCollConfig_t *config)                              \
     {                                                                                                                 \
-        (void)send, (void)recv, (void)count, (void)type, (void)config;                                                \
+        (void)send, (void)recv, (void)count, (void)type;                                                              \
+        see_tag(config);                                                                                              \
         return real_call(#name, comm, stream);                                                                        \
     }
 #define REAL_ROOTED(name)                                                                                      \
     static ncclResult_t real_##name(const void *send, void *recv, size_t count, ncclDataType_t type, int root, \
                                     ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)      \
     {                                                                                                          \
-        (void)send, (void)recv, (void)count, (void)type, (void)root, (void)config;                             \
+        (void)send, (void)recv, (void)count, (void)type, (void)root;                                           \
+        see_tag(config);                                                                                       \
         return real_call(#name, comm, stream);                                                                 \
     }
 REAL_REDUCING(ncclAllReduceConfig)
@@ -180,7 +191,8 @@ static ncclResult_t real_ncclReduceConfig(const void *send, void *recv, size_t c
                                           ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
                                           const ncclCollConfig_t *config)
 {
-    (void)send, (void)recv, (void)count, (void)type, (void)op, (void)root, (void)config;
+    (void)send, (void)recv, (void)count, (void)type, (void)op, (void)root;
+    see_tag(config);
     return real_call("ncclReduceConfig", comm, stream);
 }
 
