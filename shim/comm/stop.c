@@ -8,6 +8,8 @@
 #include "shim/comm/drain.h"
 #include "shim/comm/extra.h"
 
+enum { IDLE_LIMIT_MS = 100 };
+
 /* Takes no lock, since a launching thread may hold it. `scratch` is set before the phase becomes ATTACHED, and the
  * caller's reference keeps it. */
 static void stop_kernels(shim_comm_t *comm, int phase)
@@ -39,10 +41,17 @@ void shim_comm_stop(shim_comm_t *comm)
     shim_comm_each(stop_relative, comm);
 }
 
-/* No event tells when the kernels of experts end. */
+/* No event tells when kernels of experts end, nor, without graph mixing, a replay's. A lock may be held for a moment by
+ * a thread that frees memory, so an idle relative is given some time. */
+static bool may_run(shim_comm_t *comm)
+{
+    const bool replays = !comm->config.graph_mixing && atomic_load(&comm->order.graphs) > 0;
+    return replays || shim_extra_any(comm) || !shim_drain(comm, IDLE_LIMIT_MS);
+}
+
 static void interrupt_relative(shim_comm_t *comm, void *stopped)
 {
-    if (are_relatives(comm, stopped) && (!shim_drained(comm) || shim_extra_any(comm)))
+    if (are_relatives(comm, stopped) && may_run(comm))
         stop_one(comm);
 }
 

@@ -374,9 +374,14 @@ void shim_redop_forget(shim_comm_t *comm)
     (void)comm;
 }
 
+static bool waits(const shim_comm_t *comm)
+{
+    ncclComm_t handle = atomic_load(&comm->handle);
+    return handle && handle->waits && comm->scratch && alg_scratch_control(comm->scratch)->abort == 0;
+}
+
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 {
-    (void)limit_ms;
     fake.drains++;
     if (fake.half_abort_in_drain) {
         atomic_store(&comm->aborted, true);
@@ -387,13 +392,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     fake.abort_in_drain = NULL;
     if (aborted)
         ncclCommAbort(aborted);
-    return true;
-}
-
-static bool waits(const shim_comm_t *comm)
-{
-    ncclComm_t handle = atomic_load(&comm->handle);
-    return handle && handle->waits && comm->scratch && alg_scratch_control(comm->scratch)->abort == 0;
+    return !limit_ms || !waits(comm);
 }
 
 bool shim_drained(shim_comm_t *comm)

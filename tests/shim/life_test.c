@@ -116,7 +116,7 @@ static void idle_relatives_go_on(void **state)
 {
     (void)state;
     for (int shrinks = 0; shrinks < 2; shrinks++) {
-        ncclComm_t comms[N], children[N], busy[N], shrunk = NULL;
+        ncclComm_t comms[N], children[N], busy[N], replays[N], shrunk = NULL;
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         int excluded[] = {N - 1};
         fake_reset();
@@ -124,18 +124,24 @@ static void idle_relatives_go_on(void **state)
         comms_init_configured(comms, &config);
         copy_all(comms, children);
         copy_all(comms, busy);
+        copy_all(comms, replays);
         busy[1]->waits = true;
+        shim_comm_find(replays[1])->config.graph_mixing = false; /* so no event tells when a replay ends */
+        atomic_store(&shim_comm_find(replays[1])->order.graphs, 1);
         fake.split_nranks[1] = 1;
         assert_int_equal(shrinks ? ncclCommShrink(children[1], excluded, 1, &shrunk, NULL, NCCL_SHRINK_ABORT)
                                  : ncclCommRevoke(children[1], 0),
                          ncclSuccess);
         assert_int_equal(comms_phase(children[1]), SHIM_COMM_DEAD);
         assert_int_equal(comms_phase(busy[1]), SHIM_COMM_DEAD);
+        assert_int_equal(comms_phase(replays[1]), SHIM_COMM_DEAD);
+        atomic_store(&shim_comm_find(replays[1])->order.graphs, 0);
         assert_int_equal(alg_scratch_control(shim_comm_find(busy[1])->scratch)->abort, 1);
         comms_expect(comms, N, SHIM_COMM_ATTACHED);
         assert_int_equal(alg_scratch_control(shim_comm_find(comms[1])->scratch)->abort, 0);
         if (shrinks)
             assert_int_equal(ncclCommDestroy(shrunk), ncclSuccess);
+        comms_destroy(replays, N);
         comms_destroy(busy, N);
         comms_destroy(children, N);
         comms_destroy(comms, N);
