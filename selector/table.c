@@ -256,14 +256,22 @@ static uint16_t whole_warps(uint32_t threads)
     return (uint16_t)(threads < 32 ? 32 : threads > SEL_MOST_THREADS ? SEL_MOST_THREADS : threads);
 }
 
-/* A row's time rests on its product of blocks and threads (selector/measured/slim-2-h100.csv). */
+/* More are no faster, with so many blocks (selector/measured/slim-2-h100.csv). Bulk's number is fixed. */
+static uint32_t most_threads(const sel_rule_t *rule, uint32_t blocks)
+{
+    if (strcmp(rule->algorithm->name, "bulk") == 0)
+        return rule->threads;
+    return strcmp(rule->algorithm->name, "push") == 0 && blocks >= 32 ? 512 : SEL_MOST_THREADS;
+}
+
+/* A call's time rests on blocks and threads together. Doubled, since a block's room is a power of two (share.c). */
 static void cap_blocks(const sel_plan_t *plan, sel_rule_t *rule)
 {
-    const uint32_t most = plan->settings.max_blocks;
+    const uint32_t most = plan->settings.max_blocks, all = (uint32_t)rule->threads * rule->blocks;
     if (!most || rule->blocks <= most)
         return;
-    const uint32_t threads = (uint32_t)rule->threads * rule->blocks / most;
-    rule->threads = (uint16_t)(threads < SEL_MOST_THREADS ? threads : SEL_MOST_THREADS);
+    while (rule->threads && 2u * rule->threads <= most_threads(rule, most) && 2u * rule->threads * most <= all)
+        rule->threads *= 2;
     rule->blocks = (uint16_t)most;
 }
 

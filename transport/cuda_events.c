@@ -23,20 +23,25 @@ int net_event_query(void *event)
 
 int net_event_make(void **event, bool timed)
 {
+    cudaEvent_t made;
     const int mode = net_capture_relax();
-    const int error =
-        cleared(cudaEventCreateWithFlags((cudaEvent_t *)event, timed ? cudaEventDefault : cudaEventDisableTiming));
+    const int error = cleared(cudaEventCreateWithFlags(&made, timed ? cudaEventDefault : cudaEventDisableTiming));
     net_capture_restore(mode);
+    if (error == cudaSuccess)
+        *event = made;
     return error;
 }
 
 int net_stream_make(void **stream)
 {
+    cudaStream_t made;
     int least = 0, greatest = 0;
     const int mode = net_capture_relax();
     int error = cleared(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (error == cudaSuccess)
-        error = cleared(cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, greatest));
+        error = cleared(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest));
     net_capture_restore(mode);
+    if (error == cudaSuccess)
+        *stream = made;
     return error;
 }

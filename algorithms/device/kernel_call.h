@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_call.h - the call or segment that one kernel serves: the same range of every rank's block (segments.h). */
+/* kernel_call.h - the call or segment that one kernel serves: the same range of every rank's block (launch.h). */
 #ifndef SHUNT_KERNEL_CALL_H
 #define SHUNT_KERNEL_CALL_H
 

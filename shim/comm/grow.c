@@ -641,17 +641,19 @@ void shim_grow_suspend(shim_comm_t *comm)
     (void)alg_scratch_suspend(comm->scratch);
 }
 
-/* Whether this thread has other ranks of the communicator to resume. */
-static bool has_more_to_resume(const shim_comm_t *comm)
+/* Another rank of the communicator that this thread has suspended and not resumed; `asked`: one that waits for memory
+ * already. */
+static ncclComm_t other_to_resume(const shim_comm_t *comm, bool asked)
 {
-    bool more = false;
     pthread_mutex_lock(&g_lock);
-    for (shim_comm_t *at = g_members; at; at = at->grows_next)
-        more = more || (at != comm && at->nonce == comm->nonce && !memcmp(&at->key, &comm->key, sizeof(at->key)) &&
-                        at->emptied_by == net_thread_number() && atomic_load(&at->empty) &&
-                        !(atomic_load(&at->asked) >> ALL & 1));
+    shim_comm_t *at = g_members;
+    while (at && (at == comm || at->nonce != comm->nonce || memcmp(&at->key, &comm->key, sizeof(at->key)) ||
+                  at->emptied_by != net_thread_number() || !atomic_load(&at->empty) || !is_alive(at) ||
+                  has_declined(at, ALL) || (atomic_load(&at->asked) >> ALL & 1) != asked))
+        at = at->grows_next;
+    const ncclComm_t handle = at ? atomic_load(&at->handle) : NULL;
     pthread_mutex_unlock(&g_lock);
-    return more;
+    return handle;
 }
 
 bool shim_grow_resume(shim_comm_t *comm)
@@ -660,8 +662,12 @@ bool shim_grow_resume(shim_comm_t *comm)
         atomic_store(&comm->suspended, false);
         return true;
     }
-    if (!has_more_to_resume(comm))
-        return shim_grow_wait(comm, ALL);
-    atomic_fetch_or(&comm->asked, 1u << ALL);
-    return true;
+    if (other_to_resume(comm, false)) {
+        atomic_fetch_or(&comm->asked, 1u << ALL);
+        return true;
+    }
+    bool resumed = shim_grow_wait(comm, ALL);
+    for (shim_comm_t *other; (other = shim_comm_acquire(other_to_resume(comm, true))) != NULL; shim_comm_release(other))
+        resumed = shim_grow_wait(other, ALL) && resumed;
+    return resumed;
 }

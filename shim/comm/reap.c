@@ -80,7 +80,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Whether calls go to the real NCCL. They also do after shim_comm_stop, for a shrink or an abort in the family. */
+/* Whether calls go to the real NCCL. They also do after shim_comm_stop and shim_comm_interrupt. */
 static bool is_forwarded(const shim_comm_t *comm, bool in_table)
 {
     const int phase = atomic_load(&comm->phase);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c - as in NCCL, an error of a call that makes, ends or uses a communicator also fails its group; one of
- * ncclCommInitAll, ncclCommRevoke, memory and registration does not. Registrations have no use here: they give a NULL
- * handle. */
+/* table.c - as in NCCL, an error of a call that makes or ends communicators, or works on one, also fails its group; one
+ * of ncclCommInitAll, ncclCommRevoke, of a suspend, a question, memory or registration does not. Registrations have no
+ * use here: they give a NULL handle. */
 #include "shim/cpu/table.h"
 
 #include <stdatomic.h>
@@ -148,7 +148,7 @@ static ncclResult_t expect_suspended(ncclComm_t handle, bool suspended, const ch
         shim_set_last_error("%s: the communicator is %ssuspended", function, suspended ? "not " : "");
         result = ncclInvalidUsage;
     }
-    return shim_group_check(result);
+    return result;
 }
 
 static ncclResult_t suspend(ncclComm_t handle, int flags)

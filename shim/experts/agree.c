@@ -288,7 +288,8 @@ alg_scratch_t *shim_experts_agree(shim_comm_t *comm, const alg_experts_shape_t *
         error = begin(&meeting, number, refusal);
     const bool attached = !error && meet(&meeting) == NET_ATTACHED, agreed = attached && meeting.stage == PROOF;
     if (error)
-        snprintf(meeting.why, sizeof(meeting.why), "no shared memory to meet the other ranks in: %s", strerror(-error));
+        snprintf(meeting.why, sizeof(meeting.why), "this rank cannot meet the others in shared memory: %s",
+                 strerror(-error));
     if (attached && !agreed)
         snprintf(meeting.why, sizeof(meeting.why), "a rank announced success before all ranks had proven their memory");
     if (agreed) {

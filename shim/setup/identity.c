@@ -116,6 +116,8 @@ net_key_t shim_identity_nccl_node(void)
     return net_key_hash(&node, sizeof(node));
 }
 
+_Static_assert((int)NET_MOST_KINDS <= 4, "a try's number has two bits");
+
 static uint64_t random_id(void)
 {
     uint64_t id = 0;

@@ -88,6 +88,11 @@ static void captures_allow_events_and_streams(void **state)
     assert_int_equal(net_event_query(event), NET_NOT_READY);
     assert_int_equal(made.restored, 5);
     assert_int_equal(made.cleared, 1); /* the program does not see it */
+    event = stream = NULL;
+    assert_int_equal(net_event_make(&event, true), cudaErrorNotReady);
+    assert_int_equal(net_stream_make(&stream), cudaErrorNotReady);
+    assert_null(event);
+    assert_null(stream);
     made.error = cudaSuccess;
 }
 

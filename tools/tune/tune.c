@@ -315,6 +315,8 @@ static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, in
 {
     const bool check = ((const tune_job_t *)job)->options->check;
     signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     if (!shared->machine.policy) {
         /* Else no communicator is attached where the table forwards all calls. A check uses the table's memory. */
         setenv("SHUNT_ALGO", check ? "0-1=builtin" : "builtin", 1);
