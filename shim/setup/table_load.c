@@ -188,11 +188,24 @@ static uint32_t nccl_version(void)
     return real ? (uint32_t)real->version : 0;
 }
 
-static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
+static void swap_bits(uint32_t *bits, uint32_t at)
+{
+    const uint32_t differ = (*bits >> at ^ *bits >> (at + 1)) & 1;
+    *bits ^= differ * (3u << at);
+}
+
+/* The class's place, behind all others: they are in the order of their last lines. */
+static uint32_t place_of(uint32_t hash, sel_tuned_t *tuned)
 {
     uint32_t at = 0;
     while (at < SEL_MEASURED_CLASSES && tuned->measured[at] && tuned->measured[at] != hash)
         at++;
+    for (; at + 1 < SEL_MEASURED_CLASSES && tuned->measured[at + 1]; at++) {
+        tuned->measured[at] = tuned->measured[at + 1];
+        tuned->measured[at + 1] = hash;
+        swap_bits(&tuned->old, at);
+        swap_bits(&tuned->known, at);
+    }
     return at;
 }
 

@@ -549,7 +549,6 @@ def tune_named():
 
 def few_bytes():
     """Files of this process cannot grow, as on a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
