@@ -273,7 +273,7 @@ typedef struct alg_call {
      * grids differ only with `parts` or unaligned_blocks. For messages it is an upper limit. shim_share_grant sets the
      * last three fields, and may change the grid if any_grid. */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* `blocks` before unaligned_blocks raised it; equal in every capture */
+    uint32_t aligned_blocks; /* `blocks` before unaligned_blocks raised it, so independent of alignment */
     uint32_t threads;        /* of a block; a multiple of 32 */
     uint32_t most_blocks;    /* most that this rank's share of its GPU allows; 0: no limit */
     uint32_t sure_blocks;    /* blocks that surely fit on the GPU (spare_blocks); 0: all */

@@ -87,7 +87,7 @@ static double twoshot_time(const pcie_t *p, double n, double bytes)
     return 1.4 + 2 * p->one_way + 4.0 / 3 * bytes * (1 / p->store + 2 * (n - 1) / n / p->load);
 }
 
-/* Unmarked data, written and read concurrently. Forwarded sums cross once more. */
+/* Unmarked data, written and read concurrently. Gathered sums cross once more. */
 static double staged_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const bool sums = collective == ALG_ALL_REDUCE || collective == ALG_REDUCE;

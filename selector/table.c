@@ -199,7 +199,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->threads = row->threads;
     rule->source = row->source;
     if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
-        return false; /* a row for the CPU device */
+        return false; /* a row for another memory */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 

@@ -28,7 +28,7 @@ static int make_own(void)
     int error = net_memory_shared.create(&made, &offer);
     if (error)
         return error;
-    own = made; /* a forked child does not touch its parent's page */
+    own = made; /* a forked child leaves its parent's page mapped */
     own_place = (net_bell_t){.owner = net_process_self(),
                              .device = offer.as.shared.device,
                              .inode = offer.as.shared.inode,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.h - driver functions that the runtime lacks or makes slower, only with CUDA. libcuda may be absent:
- * the runtime finds it, and nothing links to it. */
+/* cuda_driver.h - CUDA builds only: driver functions that the runtime lacks or runs slower. libcuda may be absent, so
+ * nothing links to it: net_driver looks it up. */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
 #define SHUNT_TRANSPORT_CUDA_DRIVER_H
 

@@ -44,8 +44,8 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-/* A process in a new pid namespace may still see an outer namespace's /proc, with another pid. Then pids are those of
- * that /proc, whose device number identifies the namespace: it is smaller than any namespace's inode. */
+/* A process in a new pid namespace may still see an outer namespace's /proc, with another pid. Then that /proc's
+ * pids are used, and its device number for the namespace: no namespace's inode is so small. */
 static uint32_t own_pid_namespace(int64_t *pid)
 {
     char named[32];

@@ -238,8 +238,8 @@ void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
 /* Releases own memory, which no kernel of this process uses any more. Peers keep their mappings; none can map it anew.
  * Shared and pinned memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
-/* For VMM memory that no kernel of this process will use: freed when the last rank closes it. The driver waits for no
- * other kernel (measured on H200). */
+/* For VMM memory that no kernel of this process will use: freed when the last rank closes it. Freeing it waits for no
+ * kernel (measured on H200). */
 void net_memory_drop(net_memory_t *memory);
 /* Frees parked memory. Waits for every kernel of its device, perhaps also of other devices that reach it. Memory stays
  * parked while a living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */

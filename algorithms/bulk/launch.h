@@ -18,7 +18,7 @@ enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
 /* Bytes of shared memory that every GPU has for a block. */
 enum { BULK_LEAST_ROOM = 99 << 10 };
 
-/* Gets a block's shared memory on the current device, 99 to 227 KiB. Returns a cudaError_t. */
+/* Gets a block's most shared memory on the current device, 99 to 227 KiB. Returns a cudaError_t. */
 static int bulk_most_room(int *bytes)
 {
     int device = 0;

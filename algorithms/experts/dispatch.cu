@@ -88,7 +88,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         }
     }
 
-    /* Finds the rows in `out` of this round's units. Block-wide. */
+    /* Finds this round's units' rows in `out`. Block-wide. */
     LANE_FN static void find_rows(const alg_team_t &team, const experts_call_t &c, const table_t &t, const share_t &s,
                                   uint32_t first, uint32_t units)
     {
@@ -108,7 +108,7 @@ template <alg_experts_recipe_t RECIPE> struct experts_dispatch {
         return route_entry_t{rank == team.rank ? rows[key] : route_of_rank(rank), choice};
     }
 
-    /* Notes where the rows of a token's choices are, without gaps; a lane per choice. */
+    /* Lists, without gaps, where the rows of a token's choices are; a lane per choice. */
     LANE_FN static void note_choices(const alg_team_t &team, const experts_call_t &c, const table_t &t,
                                      const int32_t *rows, uint32_t token, const share_t &s)
     {

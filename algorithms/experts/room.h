@@ -84,7 +84,7 @@ typedef struct experts_call {
     uint64_t local_inverse; /* ceil(2^32 / local): exact, as experts have 16 bits */
     uint32_t quads;
     divisor_t by_quads, by_keys, by_table;
-    uint32_t keys;      /* most rows of a token that a rank receives */
+    uint32_t keys;      /* most rows that a rank receives of a token */
     uint32_t terms;     /* of a token's sum */
     uint32_t most_rows; /* combine: sums cross if a rank's tokens have more choices */
     bool sends_weights;

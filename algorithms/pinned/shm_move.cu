@@ -51,7 +51,7 @@ struct shm_move {
             }
         }
 
-        /* x[0] already holds the data for all ranks, or for the next one. */
+        /* x[0] already holds the data for all ranks; EACH: for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

@@ -20,7 +20,7 @@ struct shm_staged {
         uint64_t stride;  /* bytes between the input's blocks, each a slice; 0: one buffer, cut into slices */
         uint32_t vectors; /* of the buffer, or of a block */
         uint32_t slice;
-        bool keeps, gathers; /* keeps, gathers: the output gets this rank's, the other ranks' sums */
+        bool keeps, gathers; /* the output gets: this rank's sums; the other ranks' sums */
 
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const
         {

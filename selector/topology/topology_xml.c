@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology_xml.c - a machine from and to NCCL's topology format: <system version="1"> contains <cpu numaid>, that <pci
- * busid> at any depth, those <gpu dev sm> with <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is
- * no PCI device is below its <cpu>. */
+/* topology_xml.c - a machine from and to NCCL's topology format: <system version="1"> / <cpu numaid> / <pci busid>, at
+ * any depth / <gpu dev sm> / <nvlink target count tclass>, or / <nic> / <net name>; a <nic> that is no PCI device is
+ * below its <cpu>. */
 #include "selector/topology/topology.h"
 #include "selector/topology/xml.h"
 

@@ -26,7 +26,7 @@ enum {
     CELLS = 1024 /* per table; a power of two. Programs use some dozens */
 };
 
-/* Bits of a key, from the lowest: place 24, collective 8, bin 8, reason 8; KEY_USED is bit 63. */
+/* Bits of a key, upwards: shim_place_t 24, collective 8, bin 8, reason 8; KEY_USED is bit 63. */
 #define KEY_USED (UINT64_C(1) << 63)
 enum { KEY_COLLECTIVE = 24, KEY_BIN = 32, KEY_REASON = 40 };
 _Static_assert(SEL_REASON_COUNT <= 256, "a key is too narrow");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). With a configuration that sets nothing, a
- * call is plain: NCCL lets one rank pass NULL and its peer an empty one. Other calls are forwarded, in order with
- * Shunt's. */
+ * call is plain: NCCL lets one rank pass NULL and its peer an empty one. Calls with requests are forwarded, in
+ * order with Shunt's. */
 #include <stddef.h>
 
 #include "shim/base/device.h"
@@ -57,7 +57,7 @@ static uint64_t tag_of(const ncclCollConfig_t *given)
     return c != NULL && is_known(c) && !shim_cpu_mode() ? c->user_profiler_tag : 0;
 }
 
-/* The configuration that NCCL gets. The program's may be gone at a group's end, so a tag's is made in `own`. */
+/* The configuration that NCCL gets. The program's may be gone at a group's end, so `own` carries the profiler's tag. */
 static const void *given_to_nccl(const shim_call_t *call, config_t *own)
 {
     if (call->more != NULL)

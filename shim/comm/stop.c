@@ -10,8 +10,8 @@
 
 enum { IDLE_LIMIT_MS = 100 };
 
-/* Takes no lock, since a launching thread may hold it. `scratch` is set before the phase becomes ATTACHED, and the
- * caller's reference keeps it. */
+/* Takes no lock: a launching thread may hold the communicator's. `scratch` is set before the phase becomes ATTACHED,
+ * and the caller's reference keeps it. */
 static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)

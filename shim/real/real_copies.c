@@ -49,8 +49,8 @@ static bool copies_find(const shim_real_t *real)
     copies_search_t search = {.own = (ElfW(Addr))own.dli_fbase, .real = map->l_addr};
     dl_iterate_phdr(find_copy, &search);
     if (search.other && !atomic_exchange(&said, true))
-        shim_warn("two NCCLs in this process: %s, which Shunt forwards to, and %s; Shunt forwards all calls of "
-                  "communicators made from now on; let the program load only one of them",
+        shim_warn("two NCCLs in this process: %s, to which Shunt forwards, and %s; communicators made from now on have "
+                  "all their calls forwarded; let the program load only one NCCL",
                   real->path, search.other);
     return search.other == NULL;
 }
