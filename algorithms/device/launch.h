@@ -148,7 +148,7 @@ template <class F> static int launch_apart(const alg_call_t *call, F alone)
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
-template <class A> constexpr bool HAS_PLACES = false;
+template <class A> constexpr bool HAS_PLACES = false; /* else call.turns is 0: move by epoch_half */
 template <class A> constexpr bool BULK_MESSAGES = false;
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;

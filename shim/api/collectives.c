@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives.c - NCCL's collectives, sends and receives: arguments, and how to forward them (forward.c). */
+/* collectives.c - NCCL's collectives, sends and receives: arguments, and how to forward them (call/forward.c). */
 #include "shim/call/call.h"
 #include "shim/names/names.h"
 

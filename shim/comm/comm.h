@@ -111,7 +111,7 @@ typedef struct shim_comm {
     atomic_uint extras;       /* groups of experts so far; part of their keys */
     atomic_uint extras_begun; /* groups being made; the call of each holds a reference */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
-    net_rendezvous_t *rendezvous;     /* CPU mode, for watch.c; else NULL */
+    net_rendezvous_t *rendezvous;     /* CPU mode, for cpu/watch.c; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached; read under a reference */
     shim_meeting_t *nodes;            /* owned; NULL: one node */
     shim_invitation_t invitation;     /* where ranks of several nodes meet, also children's */
@@ -130,7 +130,7 @@ typedef struct shim_comm {
     shim_share_t share;
     atomic_uint polls;            /* of the real NCCL, running at a group's end; an abort waits for them */
     atomic_uint references;       /* held by the table, graphs, running calls; the last release frees */
-    _Atomic uint64_t calls_begun; /* CPU mode, for watch.c */
+    _Atomic uint64_t calls_begun; /* CPU mode, for cpu/watch.c */
     _Atomic uint64_t calls_ended;
     shim_record_t *record;           /* owned; NULL: none */
     struct shim_redop_entry *redops; /* private to redop.c */

@@ -116,14 +116,16 @@ net_key_t shim_identity_nccl_node(void)
     return net_key_hash(&node, sizeof(node));
 }
 
-_Static_assert((int)NET_MOST_KINDS <= 4, "a try's number has two bits");
+enum { TRY_MASK = 7 }; /* of an id: the try's number */
+_Static_assert((int)NET_MOST_KINDS <= TRY_MASK + 1, "more tries than numbers");
 
 static uint64_t random_id(void)
 {
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = net_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* the two low bits are for the try's number */
+    id &= ~(uint64_t)TRY_MASK;
+    return id ? id : TRY_MASK + 1;
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)

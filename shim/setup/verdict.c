@@ -30,13 +30,14 @@ static bool logs_for_process(const shim_setup_t *setup)
     return true;
 }
 
-static shim_tell_t tell_of(sel_reason_t reason)
+static shim_tell_t tell_of(const shim_setup_t *setup, sel_reason_t reason)
 {
     switch (reason) {
     case SEL_FORWARD_GIVEN_UP:
     case SEL_FORWARD_NO_HANDLE:
-    case SEL_FORWARD_RANKS:
         return SHIM_TELL_NOTHING;
+    case SEL_FORWARD_RANKS:
+        return setup->comm->nranks < 2 ? SHIM_TELL_NOTHING : SHIM_TELL_REASON;
     default:
         return shim_why_is_fault(reason) ? SHIM_TELL_FAULT : SHIM_TELL_REASON;
     }
@@ -294,10 +295,10 @@ void shim_setup_decline(shim_setup_t *setup, sel_reason_t reason, const char *fo
     vsnprintf(told + before, sizeof(told) - before, format, arguments);
     va_end(arguments);
     if (setup->state == STATE_NODES || !setup->rendezvous) { /* this node's verdict is set, or there is none */
-        conclude_forward(setup, code, told + before, tell_of(reason));
+        conclude_forward(setup, code, told + before, tell_of(setup, reason));
         leave_rendezvous(setup);
         return;
     }
     net_decide(setup->rendezvous, NET_DECLINED, told);
-    apply_verdict(setup, tell_of(reason));
+    apply_verdict(setup, tell_of(setup, reason));
 }

@@ -2,8 +2,8 @@
 /*
  * doctor_log.c - reads the library's log (SHUNT_DEBUG=info) and gives advice.
  *
- * It parses lines with keys, written by shim/setup/verdict.c and shim/real/real.c. A reason that this command does not
- * know, since the library is of another version, gets no advice.
+ * It parses lines with keys, written by shim/setup/cuda.c, verdict.c and shim/real/real.c. A reason that this command
+ * does not know, since the library is of another version, gets no advice.
  */
 #include <stdio.h>
 #include <string.h>
