@@ -80,7 +80,7 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_PINNED) /* is_sure */
+    if (topology.memory == ALG_MEMORY_PINNED) /* of any architecture; see is_sure */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
     if (topology.memory == ALG_MEMORY_NETWORK)
         snprintf(name, sizeof name, "network-%ux%u", topology.nodes, sel_team_ranks(&topology));

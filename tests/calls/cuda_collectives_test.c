@@ -9,23 +9,9 @@
 #include "fake_calls.h"
 #include "shim/names/names.h"
 #include "shunt.h"
+#include "tests/support/coll_config.h"
 
 enum { COLLECTIVES = ALG_SEND_RECV }; /* messages: messages_test.c */
-
-/* ncclCollConfig_t as of NCCL 2.32, as its initializer leaves it. */
-typedef struct config {
-    size_t size;
-    unsigned magic, version;
-    void *ext;
-    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
-    const char *algorithms;
-    int force, policy;
-    uint64_t tag;
-    void *event; /* not in 2.31 */
-} config_t;
-
-static const config_t unset_config = {sizeof(config_t), 0xcafebeef, 23203, NULL,    INT_MIN, INT_MIN, INT_MIN,
-                                      INT_MIN,          NULL,       1,     INT_MIN, 0,       NULL};
 
 static int kind_with(shim_comm_t *comm, const void *config)
 {
@@ -40,12 +26,12 @@ static int kind_with(shim_comm_t *comm, const void *config)
 static void a_configuration_without_requests_is_taken(void **state)
 {
     shim_comm_t *comm = *state;
-    config_t some = unset_config;
-    assert_int_equal(kind_with(comm, &unset_config), FAKE_OURS);
-    some.size = offsetof(config_t, event);
+    coll_config_t some = coll_config_unset;
+    assert_int_equal(kind_with(comm, &coll_config_unset), FAKE_OURS);
+    some.size = offsetof(coll_config_t, event);
     some.event = &some; /* what lies behind is not the configuration's */
     assert_int_equal(kind_with(comm, &some), FAKE_OURS);
-    some = unset_config;
+    some = coll_config_unset;
     some.algorithms = "";
     some.force = 0;
     some.tag = 7; /* for a profiler */
@@ -56,7 +42,7 @@ static void a_configuration_without_requests_is_taken(void **state)
 static void a_forwarded_call_keeps_its_tag(void **state)
 {
     shim_comm_t *comm = *state;
-    config_t some = unset_config;
+    coll_config_t some = coll_config_unset;
     some.tag = 7;
     ncclAllReduceConfig(buffer, buffer, LARGE, ncclFloat32, ncclSum, comm->handle, fake_stream(1), (const void *)&some);
     assert_int_equal(fake.work[0].kind, FAKE_REAL);
@@ -72,9 +58,9 @@ static void a_forwarded_call_keeps_its_tag(void **state)
 static void a_configuration_with_requests_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
-    config_t configs[10];
+    coll_config_t configs[10];
     for (int i = 0; i < 10; i++)
-        configs[i] = unset_config;
+        configs[i] = coll_config_unset;
     configs[0].size = 56; /* wrong */
     configs[1].size = 80; /* of an NCCL to come */
     configs[2].magic = 0;
@@ -189,7 +175,7 @@ static void assert_last_launch(int collective, const void *input, const void *ou
 static void each_collective_has_a_configured_form(void **state)
 {
     shim_comm_t *comm = *state;
-    config_t requests = unset_config;
+    coll_config_t requests = coll_config_unset;
     requests.max_ctas = 8;
     for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
@@ -198,7 +184,7 @@ static void each_collective_has_a_configured_form(void **state)
         a.send = &in;
         a.recv = &out;
         a.op = ncclMax;
-        assert_int_equal(call_configured(c, comm->handle, &a, c % 2 ? NULL : &unset_config), ncclSuccess);
+        assert_int_equal(call_configured(c, comm->handle, &a, c % 2 ? NULL : &coll_config_unset), ncclSuccess);
         assert_last_launch(c, &in, &out);
         assert_int_equal(call_configured(c, comm->handle, &a, &requests), ncclSuccess);
         snprintf(name, sizeof name, "%sConfig", functions[c]);

@@ -14,6 +14,7 @@
 #include "shim/cpu/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
+#include "tests/support/coll_config.h"
 
 /* ---- The real NCCL: whatever is forwarded is a name and a stream ------------------------ */
 
@@ -149,10 +150,8 @@ static ncclResult_t real_wait_signal(int count, ncclWaitSignalDesc_t *signals, n
 /* The collectives with a configuration, by their parameters. */
 static void see_tag(const ncclCollConfig_t *config)
 {
-    enum { TAG_AT = 56 }; /* userProfilerTag */
-    fake.config_tag = 0;
-    if (config)
-        memcpy(&fake.config_tag, (const char *)config + TAG_AT, sizeof(fake.config_tag));
+    const coll_config_t *c = (const void *)config;
+    fake.config_tag = c ? c->tag : 0;
 }
 
 #define REAL_REDUCING(name)                                                                                          \

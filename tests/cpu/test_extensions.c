@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shunt.h as a client uses it: found with dlsym, absent in any other NCCL. */
 #include "cpu.h"
+#include "tests/support/coll_config.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -130,23 +131,15 @@ static void two_crossings_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* ncclCollConfig_t of NCCL 2.31. */
-typedef struct config {
-    size_t size;
-    unsigned magic, version;
-    void *ext;
-    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
-    const char *algorithms;
-    int force, policy;
-    uint64_t tag;
-} config_t;
-
 /* A collective's configuration is for GPUs: here it changes nothing. */
 static void configured_body(ranks_t *ranks)
 {
     ncclResult_t (*reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t,
-                           const config_t *) = find("ncclAllReduceConfig");
-    config_t config = {sizeof(config), 0xcafebeef, 23102, NULL, INT_MIN, 8, INT_MIN, 2, "ring", 1, INT_MIN, 0};
+                           const coll_config_t *) = find("ncclAllReduceConfig");
+    coll_config_t config = coll_config_unset;
+    config.max_ctas = 8;
+    config.cga_cluster_size = 2;
+    config.algorithms = "ring";
     float in = 1, out = 0;
     ncclComm_t comm = ranks_init(ranks);
     CHECK_NCCL(reduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL, &config));

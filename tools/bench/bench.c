@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "tools/base/progress.h"
+#include "tools/base/signals.h"
 #include "tools/bench/bench.h"
 
 static int complete_for_cpu(bench_options_t *options)
@@ -114,19 +115,6 @@ static void on_interrupt(int signal)
     interrupted = signal;
 }
 
-/* End an interrupted run as if the last row were done: the bar is erased, and files are complete. */
-static void catch_interrupts(void)
-{
-    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = on_interrupt};
-    struct sigaction before;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* not under nohup */
-            sigaction(signals[i], &action, NULL);
-        }
-    }
-}
-
 /* Die of the signal itself: the shell must see that a signal ended the program. */
 static void die_of_interrupt(void)
 {
@@ -138,9 +126,7 @@ static void die_of_interrupt(void)
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
-    signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
+    tool_signals_ignore();
     return bench_rank_run(job, shared, rank, rows);
 }
 
@@ -177,7 +163,7 @@ static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
     bench_family_t family = {
         .command = "bench", .shared = shared, .first = launch->rank, .ranks = launch->on ? 1 : options->ranks};
     collection_t collection = {report, shared, true};
-    catch_interrupts();
+    tool_signals_catch(on_interrupt); /* an interrupted run ends as if the last row were done */
     bool done = bench_family_run(&family, rank_body, options, sizeof(bench_row_t), take_row, &collection);
     done = (!reports || bench_report_close(report, done && interrupted == 0)) && done;
     die_of_interrupt();

@@ -16,6 +16,7 @@
 
 #include "tools/base/folder.h"
 #include "tools/base/output.h"
+#include "tools/base/signals.h"
 #include "tools/base/terminal.h"
 
 enum { DEFAULT_LIMIT_S = 20 };
@@ -100,20 +101,6 @@ static void examine(doctor_t *doctor)
     doctor->report->complete = true;
 }
 
-/* SIGCHLD, and the signals that end the doctor, except ignored ones (nohup). */
-static void signals_of(sigset_t *set)
-{
-    static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action;
-    sigemptyset(set);
-    sigaddset(set, SIGCHLD);
-    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
-        if (sigaction(asking[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
-            sigaddset(set, asking[i]);
-        }
-    }
-}
-
 /* Wait for the child or a signal that ends the doctor; returns 0 or that signal. */
 static int wait_for(pid_t child, const sigset_t *set, int *status)
 {
@@ -139,7 +126,9 @@ static int examine_apart(doctor_t *doctor, FILE *json)
 {
     sigset_t set, old;
     int status = -1;
-    signals_of(&set);
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    tool_signals_add(&set);
     sigprocmask(SIG_BLOCK, &set, &old);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fflush(NULL);

@@ -18,6 +18,7 @@
 #include "shim/base/owner.h"
 #include "tools/base/output.h"
 #include "tools/base/progress.h"
+#include "tools/base/signals.h"
 #include "tools/base/table.h"
 #include "tools/tune/tune.h"
 
@@ -42,18 +43,6 @@ static void on_interrupt(int signal)
 {
     (void)signal;
     interrupted = 1;
-}
-
-static void catch_interrupts(void)
-{
-    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = on_interrupt};
-    struct sigaction before;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* not under nohup */
-            sigaction(signals[i], &action, NULL);
-        }
-    }
 }
 
 /* ---- Progress ---- */
@@ -314,9 +303,7 @@ static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
     const bool check = ((const tune_job_t *)job)->options->check;
-    signal(SIGINT, SIG_IGN); /* left to the parent, which ends its ranks */
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
+    tool_signals_ignore();
     if (!shared->machine.policy) {
         /* Else no communicator is attached where the table forwards all calls. A check uses the table's memory. */
         setenv("SHUNT_ALGO", check ? "0-1=builtin" : "builtin", 1);
@@ -485,7 +472,7 @@ static int run(tuning_t *tuning)
     tool_progress_open(&tuning->progress, 0); /* the weight is set below, when the families are known */
     tuning->progress.limit = tuning->options->limit_s;
     measure_links(tuning); /* an earlier interrupt ends the process: there are no results */
-    catch_interrupts();
+    tool_signals_catch(on_interrupt);
     bool done = write_links(tuning) && run_families(tuning, path);
     int status = conclude(tuning, done, path);
     free(tuning->result);
